@@ -1,7 +1,7 @@
 """Blackwell matmul kernels in Tilus, and a simulator that runs and checks them on a machine without a GPU.
 
-The public names, and nothing else. Each is imported when it is first used, so `import blackwell_matmul` loads
-neither torch nor tilus and touches no GPU.
+This module lists the public names. Each is imported on first use, so `import blackwell_matmul` loads neither torch nor
+tilus and touches no GPU.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def _version() -> str:
-    from importlib import metadata  # takes as long as all else that is imported here
+    from importlib import metadata  # as slow as all other imports here together
 
     try:
         return metadata.version("blackwell-matmul")

@@ -1,6 +1,6 @@
-"""`python -m blackwell_matmul` is the command line, also where its script is not on the PATH.
+"""`python -m blackwell_matmul`: the command line, also without its script on the PATH.
 
-Ctrl-C while the command line is still imported ends it as later: one sentence, and the same exit code.
+Ctrl-C during the imports ends it with the usual sentence and exit code.
 """
 
 import os
@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """At once, with what `cli.main` says; nothing has begun, and an import that is broken off would show where."""
+    """Exit at once with the message of `cli.main`; an interrupted import would print a traceback."""
     with suppress(OSError):
         os.write(2, b"error: interrupted.\n")
         if "--json" in sys.argv:

@@ -1,7 +1,7 @@
-"""`Script`, the base of every kernel of this package: a kernel runs where its tensors live.
+"""`Script`, the base of every kernel of this package: a kernel runs on the device of its tensors.
 
-CPU tensors: the simulator. CUDA tensors: their GPU. To tilus a `Script` is an ordinary
-`tilus.Script`; the only difference is what calling the class returns: a `Kernel`, not tilus's own JIT instance.
+CPU tensors run in the simulator, CUDA tensors on their GPU. To tilus a `Script` is an ordinary `tilus.Script`. Only a
+call of the class differs: it returns a `Kernel`, not tilus's JIT instance.
 
 May import: base, frontend, runtime, simulator.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Kernel:
-    """A script class with the knobs that its user pinned, ready to be called on tensors.
+    """A script class with pinned knobs, ready to be called on tensors.
 
-    script_cls: the class. pins: the arguments of its `__init__` that are fixed; the others are chosen per call.
+    script_cls: the class. pins: fixed arguments of its `__init__`; the others are chosen per call.
     """
 
     _gpu: ScriptCalls | None = None
@@ -47,13 +47,13 @@ class Kernel:
     def __call__(self, *args: object, **kwargs: object) -> Run | Any:
         """Run on the device of the tensors among the arguments and write the outputs in place.
 
-        CPU tensors are simulated, and what was seen is returned. With CUDA tensors the kernel is compiled for their GPU
-        when first needed and launched on torch's current stream; the call returns None at once, like any operation of
-        torch. A type checker sees `Run | Any`, as types do not say where tensors are.
+        CPU tensors are simulated, and a `Run` is returned. For CUDA tensors the kernel is compiled on first use and
+        launched on torch's current stream. That call returns None at once, like torch's operations. The type is `Run |
+        Any`, as types do not tell devices.
 
-        Raises InputError for arguments that break a rule, UnsupportedError for a device that cannot run the kernel,
-        DriverError where the driver refuses, and SimulationError when a finding is an error; the outputs are written
-        by then. `simulate` takes the same arguments and returns such findings instead of raising.
+        Raises InputError for arguments that break a rule. Raises UnsupportedError for a device that cannot run the
+        kernel, and DriverError if the driver refuses. Raises SimulationError if a finding is an error, after writing
+        the outputs. `simulate` takes the same arguments and returns such findings.
         """
         if self._gpu is not None and not kwargs and self._gpu.attempt(args):
             return None
@@ -82,15 +82,15 @@ class Kernel:
 
 
 class Script(tilus.Script):
-    """Base class of a kernel: write `__init__` (the knobs) and `__call__` (the kernel) in the language of tilus.
+    """Base class of a kernel: write `__init__` (the knobs) and `__call__` (the kernel) in tilus's language.
 
     `MyKernel(block_m=128)` is a `Kernel`: call it on tensors. Unknown knobs raise InputError. A class may have two
-    classmethods: `check_arguments`, which gets the arguments of a call under the names that its user knows and
-    raises InputError, and `complete(pins, args, target)`, which returns all arguments of `__init__`.
+    classmethods. `check_arguments` gets a call's arguments by their public names and raises InputError. `complete(pins,
+    args, target)` returns all arguments of `__init__`.
     """
 
     knobs: ClassVar[tuple[str, ...] | None] = None
-    """The parameters of `__init__` that a user pins, by name; None: all of them, also by position."""
+    """Parameters of `__init__` that a user may pin, by name; None: all, also by position."""
 
     def __new__(cls, *args: object, **kwargs: object) -> Kernel:  # type: ignore[misc]
         _require_knobs(cls, args, kwargs)
@@ -120,7 +120,7 @@ def _bind(
     kwargs: Mapping[str, object],
     partial: bool = False,
 ) -> dict[str, object]:
-    """Arguments by parameter name; InputError lists the parameters when they do not fit."""
+    """Return arguments by parameter name; InputError lists the parameters if they do not fit."""
     try:
         bound = (signature.bind_partial if partial else signature.bind)(*args, **kwargs)
     except TypeError as error:
@@ -133,7 +133,7 @@ def _bind(
 
 
 def _flatten(bound: inspect.BoundArguments) -> dict[str, object]:
-    """The bound arguments by name, with those gathered by `**kwargs` among them."""
+    """Return the bound arguments by name, including those of `**kwargs`."""
     values: dict[str, object] = {}
     for name, value in bound.arguments.items():
         gathers = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
@@ -142,7 +142,7 @@ def _flatten(bound: inspect.BoundArguments) -> dict[str, object]:
 
 
 def _devices(arguments: Mapping[str, object]) -> dict[str, list[str]]:
-    """The names of the tensors among the arguments, by device. An array without a device counts as CPU."""
+    """Return the names of the tensors among the arguments, by device; arrays without a device are on the CPU."""
     devices: dict[str, list[str]] = {}
     for name, value in arguments.items():
         if attribute(value, "shape") is not None and attribute(value, "dtype") is not None:
@@ -151,7 +151,7 @@ def _devices(arguments: Mapping[str, object]) -> dict[str, list[str]]:
 
 
 def _device_type(kernel: str, arguments: Mapping[str, object]) -> str:
-    """Where the tensors are: "cpu" or "cuda"."""
+    """Return the tensors' device type, "cpu" or "cuda"."""
     devices = _devices(arguments)
     if len(devices) > 1:
         where = "; ".join(f"{', '.join(names)} on {device}" for device, names in devices.items())

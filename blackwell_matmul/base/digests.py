@@ -1,7 +1,7 @@
-"""What content is known by: a change of a file makes void what was compiled, measured or tuned with it.
+"""Digests of source files: a changed file invalidates what was compiled, measured or tuned with it.
 
-A process may have imported files that have changed since. It has no right to the names of the new ones: where a digest
-would be theirs it is `EDITED`, and `is_as_imported` is asked before anything is kept.
+A process may run files that have changed since their import. The digest of such files is `EDITED`. Call
+`is_as_imported` before storing results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 Stamp = tuple[int, ...]
 
 EDITED = "edited since it was imported"
-"""The digest of files that are not those which this process runs."""
+"""Digest of files that differ from those which this process runs."""
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -26,7 +26,7 @@ def digest(content: bytes) -> str:
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """Of each of its Python files, what changes when it is written, replaced or renamed."""
+    """Return the stamps of a folder's Python files, which change on write, replacement or rename."""
     return {entry.path: _stamp(entry.stat()) for entry in _python_files(str(folder))}
 
 
@@ -44,20 +44,20 @@ def _python_files(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _tilus() -> Path | None:
-    """Where it is, which does not import it."""
+    """Return tilus's folder without importing it."""
     try:
         found = importlib.util.find_spec("tilus")
-    except ImportError:  # somebody hides it
+    except ImportError:  # hidden, as by a test
         found = None
     return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
 
 
 _seen = {folder: _stamps(folder) for folder in (PACKAGE, _tilus()) if folder is not None}
-"""As both were when this module was imported, before the frontend, the compiler and the kernels are."""
+"""Stamps of both at the import of this module, before the frontend, the compiler and the kernels."""
 
 
 def is_as_imported() -> bool:
-    """Whether the files of this package and of tilus are those that this process imported, which takes some ms."""
+    """Return true if the files of this package and of tilus are those that this process imported. Takes some ms."""
     try:
         return all(_stamps(folder) == stamps for folder, stamps in _seen.items())
     except OSError:
@@ -65,7 +65,7 @@ def is_as_imported() -> bool:
 
 
 def is_file_as_imported(file: str) -> bool:
-    """The same of one file of them; False for any other."""
+    """Return true if this process imported a file of this package or tilus as it is; false for other files."""
     stamps = next((each for folder, each in _seen.items() if file.startswith(f"{folder}{os.sep}")), {})
     try:
         return stamps.get(file) == _stamp(os.stat(file))
@@ -75,30 +75,30 @@ def is_file_as_imported(file: str) -> bool:
 
 @functools.cache
 def kernels_digest() -> str:
-    """Of every file of the rungs, of what they share and of how their schedules are chosen."""
+    """Return the digest of the rungs' files, their shared parts and the choice of schedules."""
     return _of_rooms("kernels", "schedules")
 
 
 @functools.cache
 def compiler_digest() -> str:
-    """Of the frontend and the compiler: a change there makes other code also between two releases."""
+    """Return the digest of frontend and compiler, as a change there changes generated code."""
     return _of_rooms("compiler", "frontend")
 
 
 @functools.cache
 def tilus_digest() -> str:
-    """Of every file of tilus, which may have been edited where it is installed."""
+    """Return the digest of all files of tilus, which may have been edited in place."""
     return _of(*(folder for folder in _seen if folder != PACKAGE))
 
 
 def code_digest() -> str:
-    """Of all that decides how compiled kernels look."""
+    """Return the digest of everything that determines compiled kernels."""
     return digest((kernels_digest() + compiler_digest() + tilus_digest()).encode())[:16]
 
 
 @functools.cache
 def package_digest() -> str:
-    """Of every file of this package: what is found by all of it belongs to that."""
+    """Return the digest of every file of this package, for results that depend on all of it."""
     return _of_rooms(".")
 
 
@@ -107,7 +107,7 @@ def _of_rooms(*rooms: str) -> str:
 
 
 def _of(*folders: Path) -> str:
-    """Of the files as they are now, which are another's where they have changed since they were imported."""
+    """Return the digest of the current files; `EDITED` if they have changed since their import."""
     found = [(folder.parent, Path(file)) for folder in folders for file in sorted(_stamps(folder))]
     named = [f"{file.relative_to(home).as_posix()}\0".encode() + file.read_bytes() for home, file in found]
     return digest(b"\0".join(named))[:16] if is_as_imported() else EDITED

@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each message is one sentence: what, where, the numbers, what would work."""
+"""Errors for users. Each message is one sentence: what, where, the numbers, what would work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from blackwell_matmul.base.validation import printable
 
 
 class BlackwellMatmulError(Exception):
-    """Base of every error this package raises on purpose. Its sentence is safe to show, whatever names are in it."""
+    """Base of every error that this package raises on purpose; its message is safe to show."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -17,20 +17,20 @@ class InputError(BlackwellMatmulError, ValueError):
 
 
 class CompileError(BlackwellMatmulError):
-    """tilus refuses the script for this target; the message carries its reason and the source line."""
+    """tilus rejects the script for this target; the message has its reason and the source line."""
 
 
 class UnsupportedError(BlackwellMatmulError, NotImplementedError):
-    """An instruction, a type or a device that this version does not serve; nothing is skipped silently."""
+    """An instruction, a type or a device that this version does not support; nothing is skipped silently."""
 
 
 class SimulationError(BlackwellMatmulError):
-    """The simulated program cannot go on (deadlock, access outside of memory); the message says where."""
+    """The simulated program cannot go on (deadlock, illegal memory access); the message has the line."""
 
 
 class DriverError(BlackwellMatmulError):
-    """The CUDA driver refused a call; the message has the call, what was attempted, and the driver's own reason."""
+    """The CUDA driver refused a call; the message has the call, its purpose and the driver's reason."""
 
 
 class EmulationError(BlackwellMatmulError):
-    """The emulated code cannot go on: it has no meaning, waits for ever or does not end; the message has its line."""
+    """The emulated code cannot go on (undefined behavior, deadlock, endless loop); the message has its line."""

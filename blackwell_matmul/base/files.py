@@ -1,4 +1,4 @@
-"""Writing files whole or not at all: another process sees the old one or the new one, never half of it."""
+"""Atomic file writes: another process sees the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMELINE_ENDINGS = (".html", ".json", ".svg", ".png")
 
 
 def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
-    """A user's path with one of these endings, in a folder that is there; name: what the user calls it."""
+    """Return a user's path that has one of these endings, in an existing folder; name: the argument's."""
     path = value if isinstance(value, Path) else Path(plain_text(value) or "")
     if path.suffix.lower() not in endings:
         what = f"{name} is {shown(str(value) if isinstance(value, Path) else value)}"
@@ -28,7 +28,7 @@ def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file in a folder that is there."""
+    """Replace a file in an existing folder."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     file = open(draft, "xb")  # noqa: SIM115
     try:
@@ -42,14 +42,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above that are missing, which are their owner's alone."""
+    """Make a folder, and its missing parents, that only the owner can access."""
     for each in (*reversed(folder.parents), folder):
         if not each.is_dir():
             each.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Replace a file with a record that JSON has; its folder is made."""
+    """Replace a file with a JSON record; make its folder."""
     content = json.dumps(record, indent=1, allow_nan=False).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)

@@ -1,10 +1,9 @@
-"""Ctrl-C ends a command within two seconds, wherever it is, with its processes, and keeps what is done.
+"""Ctrl-C ends a command and its processes within two seconds, and keeps finished results.
 
-`answered`, around a command, lets one KeyboardInterrupt through. Where that does not end it, since the main thread is
-inside a library's long call or a destructor swallowed the exception, a thread ends the process. So nothing may depend
-on an orderly end: whoever keeps results writes each as it comes, and says by `keeping` what there is; a process that
-shares the work ends by itself when this one has ended. `Pool` has such processes, and any other calls
-`leave_with_parent` and is started inside `held`.
+`answered` wraps a command and lets one KeyboardInterrupt through. A long library call, or a destructor that swallows
+the exception, may block it; then a thread ends the process. So nothing may depend on an orderly end. Commands write
+each result at once and report progress by `keeping`. Worker processes end with their parent: use `Pool`, or call
+`leave_with_parent` in a process started inside `held`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import ParamSpec, TypeVar
 
 EXIT_CODE = 130
 GRACE_S = 1.2
-"""For an orderly end."""
+"""Seconds for an orderly end."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,12 +29,12 @@ T = TypeVar("T")
 _kept: Callable[[], str] | None = None
 
 
-# --- what is told
+# --- progress
 
 
 @contextmanager
 def keeping(what: Callable[[], str]) -> Iterator[None]:
-    """what: "3 of 12 kernels are compiled and kept", asked when an interrupt comes."""
+    """Report kept work on an interrupt. what: returns words such as "3 of 12 kernels are compiled and kept"."""
     global _kept
     before, _kept = _kept, what
     yield  # an exception leaves it: the sentence comes after the block
@@ -46,13 +45,14 @@ def sentence() -> str:
     return f"interrupted; {_kept()}." if _kept else "interrupted."
 
 
-# --- the end of a command
+# --- end of a command
 
 
 @contextmanager
 def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.Event]:
-    """Around a command; the event is whether Ctrl-C came. say: tells it where there is no orderly end, from another
-    thread. last: the process leaves after it, and hears no further one."""
+    """Answer Ctrl-C around a command; the event tells if it came. say: reports it from another thread if there is no
+    orderly end. last: the process exits afterwards and ignores further ones.
+    """
     global _kept
     _kept, came, over = None, threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -63,7 +63,7 @@ def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.
     watch = threading.Thread(target=_watch, args=(reader, say, over), daemon=True)
     watch.start()
     handler = signal.signal(signal.SIGINT, lambda number, frame: _once(came, frame))
-    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written to at once, also inside a long call
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written at once, also inside a long call
     try:
         yield came
     finally:
@@ -76,7 +76,7 @@ def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.
 
 
 def _once(came: threading.Event, frame: FrameType | None) -> None:
-    """A second Ctrl-C would break off what ends things."""
+    """Ignore further Ctrl-C, which would interrupt the cleanup."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     came.set()
     raise KeyboardInterrupt
@@ -98,7 +98,7 @@ def _watch(reader: int, say: Callable[[], None], over: threading.Event) -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Processes that are started here never see Ctrl-C, which a terminal sends to all; the parent answers it."""
+    """Start processes that ignore Ctrl-C, which a terminal sends to all; the parent answers it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -110,7 +110,7 @@ def held() -> Iterator[None]:
 
 
 def leave_with_parent() -> None:
-    """In a process of multiprocessing: end when the parent has ended, however that was."""
+    """End this process of multiprocessing when its parent has ended in any way."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -122,7 +122,7 @@ def leave_with_parent() -> None:
 
 
 def _nothing() -> None:
-    """Of a pool whose processes have nothing to prepare."""
+    """Do nothing: the default initialiser of a pool's processes."""
 
 
 def _begun(begin: Callable[[], None]) -> None:
@@ -131,23 +131,23 @@ def _begun(begin: Callable[[], None]) -> None:
 
 
 def _forget(error: BaseException) -> None:
-    """For a future that nobody waits for."""
+    """Ignore an error of a future that nobody waits for."""
 
 
 class Pool(ProcessPoolExecutor):
-    """Processes that end at once where the block around them is broken off. begin: what each of them does first."""
+    """A process pool that is killed if its block is left by an exception. begin: initialiser of each process."""
 
     def __init__(self, processes: int | None, context: BaseContext, begin: Callable[[], None] = _nothing) -> None:
         super().__init__(processes, context, initializer=_begun, initargs=(begin,))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        with held():  # which may start a process
+        with held():  # may start a process
             return super().submit(fn, *args, **kwargs)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         processes = list((self._processes or {}).values())
         if kind is not None:
-            # The pool's thread tells each of these that its process is gone, and fails where `map` has cancelled it.
+            # The pool's thread calls this for each lost process, and fails for futures that `map` has cancelled.
             for item in list(self._pending_work_items.values()):
                 vars(item.future)["set_exception"] = _forget
             self.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What a result is shown as: one line of text, and in a notebook a table of its facts and of what it lists."""
+"""Display of results: one line of text, and in a notebook a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 class OneLine:
-    """A result. `str` is its line, or all that it has to say where that is more; `repr` is the line."""
+    """A result. `str` is its full text; `repr` is one line."""
 
     def _line(self) -> str:
         return str(self)
@@ -16,7 +16,7 @@ class OneLine:
         raise NotImplementedError
 
     def _rows(self) -> Iterable[Mapping[str, object]]:
-        """Of one kind, each with the same names."""
+        """Return rows of one kind, each with the same names."""
         return ()
 
     def __repr__(self) -> str:
@@ -29,7 +29,7 @@ class OneLine:
 
 
 def spelled_out(values: Mapping[str, object]) -> str:
-    """`block_m=128,stages=3`"""
+    """Return text such as `block_m=128,stages=3`."""
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 

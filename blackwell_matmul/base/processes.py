@@ -1,5 +1,4 @@
-"""Processes: how ours begin, and what is changed for a while in this one; and of those that may hang or crash, ending
-one with all that it has started, and why one has ended."""
+"""Processes: faster start, temporary process-wide changes, and the end of child processes."""
 
 from __future__ import annotations
 
@@ -16,16 +15,15 @@ SELDOM = 100_000
 
 
 def collect_seldom() -> None:
-    """Before torch and tilus are imported. The garbage collector looks after every 700 new objects and walks again and
-    again through what those two make and keep: a fifth of the time of their import."""
+    """Run the garbage collector rarely; call before importing torch and tilus, which make many objects."""
     gc.set_threshold(SELDOM)
 
 
 class ForAWhile:
-    """A change of what the whole process shares. One thread at a time makes the change and puts back what it found;
-    another thread goes on meanwhile with what it finds.
+    """A temporary change of process-wide state. One thread makes and undoes it at a time; others continue with the
+    state they find.
 
-    A forked child is rid of its parent's other threads, and of what one of these has changed.
+    A forked child undoes a change that another thread of its parent made.
     """
 
     def __init__(self, change: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -59,9 +57,7 @@ class ForAWhile:
 @ForAWhile
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection inside the block: it makes hundreds of thousands of objects and needs most of them to
-    its end, and would be stopped to look at all that the process has.
-    """
+    """Disable garbage collection inside the block, which makes many long-lived objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -72,7 +68,7 @@ def uncollected() -> Iterator[None]:
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:
-    """Of a process that leads a session of its own: compilers leave workers, which would keep its pipes open."""
+    """Kill a process that leads its own session, and its children: a compiler's workers keep its pipes open."""
     with suppress(ProcessLookupError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -81,6 +77,6 @@ def end_with_children(process: subprocess.Popen[Any]) -> None:
 
 
 def left_with(code: int, stderr: str) -> str:
-    """Why a process ended that no signal did: the last line that it wrote to stderr."""
+    """Return the reason of a nonzero exit: the last line of stderr."""
     last = [line.strip() for line in stderr.splitlines() if line.strip()][-1:]
     return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"

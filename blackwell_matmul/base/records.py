@@ -1,7 +1,6 @@
-"""Records: JSON in files that others may have written, cut or changed, read as it was written or not at all.
+"""Records: JSON files that others may have written, truncated or changed, read as written or rejected.
 
-What is read has a size and a depth that any thread has room for, and numbers that JSON has. A record that was sealed
-carries the digest of its content. Whatever is wrong ends in one sentence.
+Size, depth and numbers are limited. A sealed record has a digest of its content. Every fault is one sentence.
 """
 
 from __future__ import annotations
@@ -19,17 +18,16 @@ from blackwell_matmul.base.digests import digest
 from blackwell_matmul.base.errors import InputError
 
 MOST_BYTES = 2**22
-"""Bytes of a sealed record; a bundle's has some 12,000, a winner's some 100 for each schedule that was looked at."""
+"""Maximum bytes of a sealed record."""
 
 MOST_DEPTH = 200
-"""Brackets that may be open at once. Python compiles no launch plan with more, and a thread's stack has room for tens
-of thousands."""
+"""Maximum nesting of brackets, the depth up to which Python compiles a launch plan."""
 
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A handle of a regular file; OSError for any other: who opens a FIFO waits until somebody writes."""
+    """Return a handle of a regular file; OSError for any other, as opening a FIFO blocks."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -38,7 +36,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def content_of(path: Path, most_bytes: int | None = None) -> bytes:
-    """What a regular file holds; InputError where it cannot be read or has more bytes."""
+    """Return a regular file's content; InputError if unreadable or longer than most_bytes."""
     try:
         with open(open_regular(path), "rb") as file:
             content = file.read() if most_bytes is None else file.read(most_bytes + 1)
@@ -50,7 +48,7 @@ def content_of(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """What JSON says; ValueError where it is none, is nested deeper than `MOST_DEPTH`, or has NaN or an infinity."""
+    """Return parsed JSON; ValueError if malformed, nested deeper than `MOST_DEPTH`, or with NaN or an infinity."""
     text = content.decode()
     if _depth(content) > MOST_DEPTH:
         raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
@@ -61,7 +59,7 @@ def parsed(content: bytes) -> Any:
 
 
 def _depth(content: bytes) -> int:
-    """The most brackets that are open at once, those of strings left out."""
+    """Return the maximum nesting of brackets outside of strings."""
     outside = b"".join(content.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     return max(accumulate(1 if each in b"[{" else -1 for each in outside.translate(None, _ALL_BUT_BRACKETS)), default=0)
 
@@ -74,13 +72,13 @@ def _finite(text: str) -> float:
 
 
 def sealed(body: Mapping[str, Any], form: int) -> bytes:
-    """A record of a format, with the digest of its body; ValueError or TypeError for what JSON does not have."""
+    """Return a record of a format with the digest of its body; ValueError or TypeError if it is not JSON."""
     record = {"format": form, **body, "digest": digest(canonical(body))}
     return json.dumps(record, indent=1, allow_nan=False).encode()
 
 
 def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
-    """The body of the record in a file; InputError where it is not what was sealed. what: such as "bundle"."""
+    """Return the body of a file's record; InputError if it is not what was sealed. what: such as "bundle"."""
     content = content_of(path, MOST_BYTES)
     try:
         record = parsed(content)
@@ -94,5 +92,5 @@ def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
-    """What the digest of a record is of."""
+    """Return the bytes that a record's digest covers."""
     return json.dumps(body, sort_keys=True, allow_nan=False).encode()

@@ -1,6 +1,6 @@
-"""How a tensor or an array lies in memory, and which memory no kernel can be given.
+"""Layout of a tensor or array in memory, and memory that no kernel can use.
 
-A kernel gets an address. A view without strides takes what lies there as row-major, whatever the tensor's strides are.
+A kernel gets an address. A view without strides reads the memory as row-major, whatever the tensor's strides.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ Extents = tuple[int, ...]
 
 
 def strides_of(value: Any) -> Extents:
-    """In elements."""
+    """Return the strides in elements."""
     if _is_array(value):
         return tuple(stride // value.itemsize for stride in value.strides)
     return tuple(value.stride())
 
 
 def steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Extent and stride of each dimension that has more than one element: the others say nothing."""
+    """Return extent and stride of each dimension with more than one element; others do not matter."""
     return [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
 
 
 def row_major(shape: Sequence[int]) -> Extents:
-    """The strides of a contiguous tensor."""
+    """Return the strides of a contiguous tensor."""
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a tensor is contiguous; one without elements is."""
+    """Return true if a tensor is contiguous; one without elements is."""
     return 0 in shape or steps(shape, strides) == steps(shape, row_major(shape))
 
 
 def by_stride(shape: Sequence[int], strides: Sequence[int]) -> tuple[Extents, Extents]:
-    """Shape and strides with the slowest dimension first."""
+    """Return shape and strides, the slowest dimension first."""
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
     return tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order)
 
 
 def told(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """What a tensor is that is not row-major, such as "a transposed view of shape [64, 32] with strides (1, 64)"."""
+    """Return words for a non-contiguous tensor: "a transposed view of shape [64, 32] with strides (1, 64)"."""
     kind = "transposed" if is_row_major(*by_stride(shape, strides)) else "strided"
     return f"a {kind} view of shape {list(shape)} with strides {tuple(strides)}"
 
 
 def require_row_major(kernel: str, name: str, value: Any) -> None:
-    """Raise InputError for a tensor or an array that is not contiguous, as a kernel that takes no strides has it."""
+    """Raise InputError for a tensor or array that is not contiguous, for kernels that take no strides."""
     shape, strides = tuple(value.shape), strides_of(value)
     if not is_row_major(shape, strides):
         raise InputError(
@@ -68,7 +68,7 @@ def _contiguous(name: str, value: Any) -> str:
 
 
 def require_memory(what: str, value: Any) -> None:
-    """Raise InputError unless the elements of a tensor or an array lie in memory as they are, and can be written.
+    """Raise InputError unless the elements of a tensor or array are in memory, unchanged and writable.
 
     what: its name in the sentence.
     """
@@ -78,7 +78,7 @@ def require_memory(what: str, value: Any) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    """Whether it is numpy's, which need not be imported."""
+    """Return true for a numpy array, without importing numpy."""
     return hasattr(value, "flags")
 
 
@@ -99,7 +99,7 @@ def _fault_of_tensor(value: Any) -> str:
 
 
 def _end_bytes(tensor: Any) -> int:
-    """From the start of a tensor's storage to the end of its last element."""
+    """Return bytes from the start of a tensor's storage to the end of its last element."""
     if not tensor.numel():
         return 0
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -107,15 +107,14 @@ def _end_bytes(tensor: Any) -> int:
 
 
 def _is_read_only(tensor: Any) -> bool:
-    """Of memory that torch has not allocated, as behind `from_numpy` of a file that is mapped to be read; a write ends
-    the process."""
+    """Return true for read-only memory, as of `from_numpy` on a mapped file; a write would kill the process."""
     if tensor.device.type != "cpu" or not tensor.numel() or tensor.untyped_storage().resizable():
         return False
     return "w" not in _permissions(tensor.data_ptr())
 
 
 def _permissions(address: int) -> str:
-    """Such as "rw-p" (proc_pid_maps(5)); "w" where the system does not say."""
+    """Return permissions such as "rw-p" (proc_pid_maps(5)); "w" if the system does not tell."""
     if sys.platform != "linux":
         return "w"
     with open("/proc/self/maps") as maps:

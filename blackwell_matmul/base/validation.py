@@ -1,6 +1,6 @@
-"""Values that a user passes: what a message calls them, and whether they are what they should be.
+"""Values from users: how messages show them, and checks of their type.
 
-Nothing here raises, whatever comes in: `repr`, `==`, `hash` and attributes are another's code.
+No function here raises for any input: `repr`, `==`, `hash` and attributes are foreign code.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import chain, islice
 from typing import Any
 
 LONGEST = 80
-"""Characters of a value's own text; a longer one goes by its type."""
+"""Maximum characters of a value's text; a longer one is shown as its type."""
 
 
 def shown(value: object) -> str:
-    """A value in a few words: a tensor's shape and type, or its `repr` where that is one short line, or its type."""
+    """Return a value in a few words: a tensor's shape and type, a short one-line `repr`, or the type."""
     if isinstance(value, str):
         quoted = str.__repr__(value)
         return quoted if len(quoted) <= LONGEST else f"{quoted[:LONGEST]}..."
@@ -28,8 +28,7 @@ def shown(value: object) -> str:
 
 
 def _has_few_items(value: object) -> bool:
-    """Whether the items of containers, and of those within, are no more than a short line has characters: `repr` of
-    deeper ones takes more of the stack than a thread has."""
+    """Return true if nested containers have few items; `repr` of deep ones would overflow a thread's stack."""
     count, left = 0, [value]
     while left and count <= LONGEST:
         each, count = left.pop(), count + 1
@@ -43,7 +42,7 @@ def _has_few_items(value: object) -> bool:
 def _short(spell: Callable[[Any], str], value: object) -> str:
     try:
         words = spell(value)
-    except Exception:  # another's code, or an integer too long for Python to print
+    except Exception:  # foreign code, or an integer too long for Python to print
         return ""
     return words if len(words) <= LONGEST and words.isprintable() else ""
 
@@ -54,15 +53,14 @@ def _tensor(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """One line that a terminal, a page and XML can show: line ends, control characters, and bytes that were no text,
-    become escapes."""
+    """Return one line that a terminal, a page and XML can show; line ends and control characters are escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def near(file: str) -> str:
-    """The path to be shown: from the current folder, where the file is inside it."""
+    """Return a path to show, relative if inside the current folder."""
     try:
         path = os.path.relpath(file)
     except (OSError, ValueError):
@@ -71,7 +69,7 @@ def near(file: str) -> str:
 
 
 def plain_values(values: Mapping[str, object]) -> dict[str, object]:
-    """In values that JSON has; a type goes by its name, the rest by what it is shown as."""
+    """Return JSON values; a type becomes its name, other objects the text that `shown` gives."""
     return {name: _plain(value) for name, value in values.items()}
 
 
@@ -83,7 +81,7 @@ def _plain(value: object) -> object:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, on one line without its end; nothing where it cannot say it."""
+    """Return an error's message on one line, without its final period; "" if it cannot be printed."""
     try:
         return " ".join(str(error).split()).rstrip(".")
     except Exception:
@@ -91,24 +89,24 @@ def said(error: BaseException) -> str:
 
 
 def spelled(error: BaseException) -> str:
-    """`ValueError: what it says`, without an end."""
+    """Return `ValueError: message`, without a final period."""
     words = said(error)[:300]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def plain_text(value: object) -> str | None:
-    """The text that a value is, as a plain str (an enum's member, too), or None."""
+    """Return a text value, also an enum's member, as a plain str, or None."""
     return str.__str__(value) if isinstance(value, str) else None
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is text that a file can hold: half of a surrogate pair is none."""
+    """Return true if a value is text that a file can hold, without lone surrogates."""
     text = plain_text(value)
     return text is not None and text.encode(errors="ignore").decode() == text
 
 
 def integer(value: object, low: int, high: int) -> int | None:
-    """The integer in this range that a value is (Python's, numpy's; not a bool), or None."""
+    """Return an integer value in this range (Python's or numpy's; not a bool), or None."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         return None
     found = operator.index(value)
@@ -116,7 +114,7 @@ def integer(value: object, low: int, high: int) -> int | None:
 
 
 def number(value: object) -> float | None:
-    """The real number that a value is (not a bool), as a float, or None."""
+    """Return a real number (not a bool) as a float, or None."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return None
     try:
@@ -126,7 +124,7 @@ def number(value: object) -> float | None:
 
 
 def same(value: object, other: object) -> bool:
-    """Whether two values are equal; where they cannot be compared, whether they are one object."""
+    """Return true if two values are equal, or identical if they cannot be compared."""
     try:
         return bool(value == other)
     except Exception:
@@ -134,7 +132,7 @@ def same(value: object, other: object) -> bool:
 
 
 def attribute(value: object, name: str) -> object:
-    """An attribute of a value; None where it has none or does not give it."""
+    """Return an attribute of a value; None if missing or if it raises."""
     try:
         return getattr(value, name, None)
     except Exception:
@@ -142,16 +140,16 @@ def attribute(value: object, name: str) -> object:
 
 
 def has_memory(tensor: Any) -> bool:
-    """Whether the elements of a torch tensor lie in memory as they are; not of a sparse, nested or fake one."""
+    """Return true if a torch tensor's elements are in memory unchanged; false for sparse, nested or fake ones."""
     try:
         lazy = tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
         return not lazy and tensor.untyped_storage().device == tensor.device
-    except Exception:  # torch raises where there is no storage
+    except Exception:  # torch raises if there is no storage
         return False
 
 
 def accepts(value: object, count: int) -> bool:
-    """Whether a value is a function that says it can be called with so many arguments."""
+    """Return true if a value is a function that accepts this many arguments."""
     try:
         inspect.signature(value).bind(*range(count))  # type: ignore[arg-type]
     except Exception:

@@ -1,9 +1,9 @@
-"""The command line. Results go to stdout, everything else to stderr, one sentence each and never a traceback.
+"""The command line. Results go to stdout, all else to stderr, one sentence each and never a traceback.
 
-Exit codes: 0 the result is right, or nothing was found; 1 it was computed and is wrong, or the kernel is at fault; 2 it
-could not be computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a file:
-its function reads the options, asks a service, shows what comes back by one of `views`, and raises the errors of
-`blackwell_matmul.base.errors`; it imports what it needs when it runs, so that `--help` is instant.
+Exit codes: 0 the result is right, or nothing was found; 1 the result is wrong, or the kernel is at fault; 2 bad input
+or unsupported; 130 interrupted. A subcommand is a file. Its function reads the options, calls a service, shows the
+result by one of `views`, and raises errors of `blackwell_matmul.base.errors`. It imports at run time, so that `--help` is
+instant.
 
 May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, schedules,
 simulator, simulator.timing, simulator.trace, tuner.
@@ -43,14 +43,14 @@ from blackwell_matmul.cli.views import terminal
 PROGRAM = "blackwell-matmul"
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
-"""What typer raises for a command line that it cannot read; the class itself has no public name."""
+"""typer's error for an invalid command line, which has no public name."""
 
 app = typer.Typer(cls=Group, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
 @contextmanager
 def _as_before() -> Iterator[None]:
-    """typer exchanges the hook for exceptions, and a command how stdout spells what its encoding lacks."""
+    """Restore the exception hook, which typer replaces, and stdout's error handling, which commands replace."""
     hook, out = sys.excepthook, sys.stdout
     errors = getattr(out, "errors", None)
     try:
@@ -88,12 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == interrupts.EXIT_CODE:
         complain(interrupts.sentence(), code, as_json)
         if argv is None:
-            os._exit(code)  # the interpreter would first wait for threads, and take torch down
+            os._exit(code)  # the interpreter would first wait for threads and unload torch
     return code
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    """One sentence for what went wrong, and its exit code."""
+    """Return one sentence for an error, and its exit code."""
     if isinstance(error, USAGE_ERRORS):
         text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
         asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
@@ -113,7 +113,7 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 
 def _complain_at_once(as_json: bool) -> None:
-    """Of an interrupt, while the main thread is anywhere, perhaps within print or a spinner that hides the cursor."""
+    """Report an interrupt while the main thread may be anywhere, even in a spinner that hides the cursor."""
     sentence = interrupts.sentence()
     os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}error: {sentence}\n".encode())
     if as_json:

@@ -1,4 +1,4 @@
-"""`bench`: measuring on this machine's GPU."""
+"""`bench`: measure on this machine's GPU."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def bench(
         None if bundles is None else Path(bundles), again, _winners if tuned and not compile_only else None,
         form.form, form.batches,
     )  # fmt: skip
-    importlib.import_module("torch")  # what is wrong with the request is said first; then, once, that torch is missing
+    importlib.import_module("torch")  # after the request's own errors: torch may be missing
     if compile_only:
         _compile(request, target, as_json)
     _measure(request, as_json)
@@ -141,7 +141,7 @@ def _winners(*asked: Any) -> Iterable[Contender]:
 
 
 def _measure(request: Request, as_json: bool) -> NoReturn:
-    """Run, and draw where that can be done."""
+    """Run the benchmark, with a plot if possible."""
     from blackwell_matmul.harness.bench import chart, session
 
     with terminal.telling(as_json) as tell:

@@ -1,4 +1,4 @@
-"""`check`: what orders the accesses of one kernel, and what does not."""
+"""`check`: check the order of one kernel's accesses."""
 
 from __future__ import annotations
 

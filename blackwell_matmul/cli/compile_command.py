@@ -1,4 +1,4 @@
-"""`compile`: one kernel for a GPU that need not be here."""
+"""`compile`: compile one kernel for a GPU, which may be absent."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def compile(
         call = request.resolved(seed=None)
         bundle = compile_call(call, target=target, timeline=records)
         if check and call.kernel.reference is not None:
-            call = request.resolved(seed=0)  # it is executed on these arguments
+            call = request.resolved(seed=0)  # arguments of its execution
         checked = _checked(bundle, call, tell) if check else None
     right = checked is None or checked.ok
     if output is not None and right:

@@ -1,4 +1,4 @@
-"""`doctor`: what is installed, and what to mend."""
+"""`doctor`: diagnose the installation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def doctor(as_json: Json = False) -> None:
 
     Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
     """
-    with redirect_stdout(sys.stderr):  # whatever a library prints while it is imported
+    with redirect_stdout(sys.stderr):  # libraries may print at import
         from blackwell_matmul.cli.doctor import diagnosis_lines, facts
 
         found = facts.gather()

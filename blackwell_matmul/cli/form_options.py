@@ -1,4 +1,4 @@
-"""The options that say a form, for every command whose kernels may have one, and how their words become values."""
+"""Options of a form, for every command whose kernels may have one, and their values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORM_OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class FormWords:
-    """As they were given; None: left out."""
+    """Words of the form options; None if omitted."""
 
     layout: str | None = None
     epilogue: str | None = None
@@ -49,7 +49,7 @@ class FormWords:
 
     @property
     def words(self) -> list[str]:
-        """To say the same again."""
+        """Return the options as a command line."""
         return [word for name, given in vars(self).items() if given is not None for word in (f"--{name}", given)]
 
     @property
@@ -88,9 +88,8 @@ def _number(name: str, text: str | None) -> float:
 
 
 def takes_form(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `FORM_OPTIONS`, which it gets as one argument, `form`. Where it has its own --out, C's type is
-    --out-dtype."""
-    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` here alone
+    """Return the command with `FORM_OPTIONS` as its argument `form`; next to its own --out, C's type is --out-dtype."""
+    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` only here
     own = [each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature.parameters.items() if name != "form"]
     names = {name: f"{name}_dtype" if name in signature.parameters else name for name in FORM_OPTIONS}
 

@@ -1,6 +1,6 @@
-"""Options that several commands share, and how their words become values.
+"""Options that several commands share, and their values.
 
-What can be refused is, before torch and tilus are loaded.
+Options are checked before torch and tilus are loaded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _target(name: str) -> str:
 
 
 def known_gpu(name: str) -> str:
-    """As it is: a name may say more than its target."""
+    """Return a GPU's name unchanged, as it may say more than its target."""
     from blackwell_matmul.hardware.gpus import gpu_named
 
     gpu_named(name)
@@ -72,7 +72,7 @@ def known_timed_gpu(name: str) -> str:
 
 
 def flag(name: str, text: str) -> Any:
-    """An option without a value."""
+    """Return an option without a value."""
     return typer.Option(name, metavar="", help=text)
 
 
@@ -164,12 +164,12 @@ def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:
 
 
 EMULATED_SIZE = (512, 512, 512)
-"""Where none is given: a second or two, and an eighth of the instructions of the simulator's 1024 each."""
+"""Default size of an emulated problem: a second or two, an eighth of the simulator's instructions at 1024."""
 
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """Which kernel, on arguments of which size, with which pins: the words of `run`, `check` and `compile`."""
+    """Kernel, argument size and pins of `run`, `check` and `compile`."""
 
     kernel: str
     size: Sizes | None
@@ -202,11 +202,11 @@ class KernelRequest:
 def kernel_request(
     kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str, form: Form, batches: int
 ) -> KernelRequest:
-    """Of a rung, the schedule has knobs that some rung has; what a script has says its class."""
+    """Return the request; a rung's schedule must have known knobs, a script's class checks its own."""
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     _require_layout(dtype, form)
-    least = 0 if names_a_file(kernel) else 1  # its example_args may want 0
+    least = 0 if names_a_file(kernel) else 1  # its example_args may take 0
     request = KernelRequest(kernel, sizes_of(size, least), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)
@@ -229,12 +229,12 @@ def seed_of(text: str) -> int:
 
 
 def orders_of(text: str | None) -> int | None:
-    """None for as many as are cheap."""
+    """Return the number of orders; None for as many as are cheap."""
     return None if text is None else _between("--orders", text, MAX_ORDERS)
 
 
 def workers_of(text: str | None) -> int | None:
-    """None for one a core."""
+    """Return the number of workers; None for one a core."""
     return None if text is None else _between("--workers", text, MAX_WORKERS)
 
 
@@ -243,14 +243,14 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def integer(name: str, text: str) -> int:
-    """Read an integer; typer's own message names neither the value nor which of three it was."""
+    """Return an integer; typer's message would name neither the value nor its position."""
     if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
     return int(text)
 
 
 def _between(name: str, text: str, most: int) -> int:
-    """From 1."""
+    """Return an integer from 1 to most; else raise InputError."""
     count = integer(name, text)
     if not 1 <= count <= most:
         raise InputError(f"{name} is {text[:100]}; it must be an integer from 1 to {most}.")

@@ -1,4 +1,4 @@
-"""How a command ends: its result on stdout, as text or as JSON, and its exit code."""
+"""End of a command: its result on stdout, as text or JSON, and its exit code."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Record = Callable[[], Mapping[str, object]]
 
 
 LEFT = 2
-"""The exit code where nobody reads the result."""
+"""Exit code if nobody reads the result."""
 
 
 def stdout_is_there() -> bool:
-    """And says what it can: a character that its encoding lacks is a question mark, as stderr shows an escape."""
+    """Return true if stdout exists; let it replace characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return sys.stdout is not None
 
 
 def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoReturn:
-    """Print a result and leave with 0, or with 1 where it is not ok."""
+    """Print a result and exit with 0, or with 1 if not ok."""
     if as_json:
         emit(as_text(record()))
     else:
@@ -44,7 +44,7 @@ def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoRe
 
 
 def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
-    """A record with the rung beside the class: its name on the ladder, null for a script of the user's."""
+    """Return a record with the class and the rung's name, null for a user's script."""
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     rung = None if names_a_file(kernel) else kernel.lower()
@@ -52,8 +52,8 @@ def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
 
 
 def complain(sentence: str, code: int, as_json: bool) -> int:
-    """On stderr for people; with --json also on stdout, in place of the result."""
-    with suppress(OSError):  # full as well: the exit code says it
+    """Print an error on stderr, and with --json also on stdout in place of the result."""
+    with suppress(OSError):  # full as well: the exit code tells
         terminal.complain(sentence)
     if as_json:
         with suppress(typer.Exit, InputError):
@@ -67,7 +67,7 @@ def as_text(record: Mapping[str, object]) -> str:
 
 
 def emit(text: str) -> None:
-    """On stdout; InputError where it takes no more, and nothing but an exit code where the reader has left."""
+    """Print on stdout; InputError if the write fails, only an exit code if the reader has left."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -78,10 +78,10 @@ def emit(text: str) -> None:
 
 
 def leave_nothing_to_flush() -> None:
-    """What a stream does not take would fail again at the end of the process, and change its exit code."""
+    """Flush the streams, and discard unwritable output, which would change the exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):  # of an object that is no file
+            with suppress(OSError, ValueError):  # not backed by a file
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""`--help` in plain words: no type where there is no value to give or it says nothing, a default as it is."""
+"""`--help` in plain words: no type for flags or obvious values, and plain defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class _PlainHelp:
-    """Of a command or a group of them."""
+    """Mixin for a command or group with plain help."""
 
     params: list[Any]
 
@@ -25,15 +25,15 @@ class _PlainHelp:
 
 
 class Command(_PlainHelp, TyperCommand):
-    """A command with such a help."""
+    """A command with plain help."""
 
 
 class Group(_PlainHelp, TyperGroup):
-    """The commands, with such a help."""
+    """A group of commands with plain help."""
 
 
 def _tell_plainly(parameter: Any) -> None:
-    """typer puts a default in words into parentheses, and `<str>` beside the name of an argument."""
+    """Remove typer's parentheses around worded defaults, and `<str>` beside arguments."""
     if isinstance(parameter.show_default, str):
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
         parameter.show_default = False

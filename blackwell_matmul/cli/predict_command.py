@@ -1,4 +1,4 @@
-"""`predict`: how long kernels would take on a GPU, and what holds them."""
+"""`predict`: predict times of kernels on a GPU, and their bottlenecks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run`: one kernel on made-up inputs, simulated and checked."""
+"""`run`: simulate and check one kernel on generated inputs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     if emulate and request.size is None and not request.names_a_file:
         request = replace(request, size=options.EMULATED_SIZE)
-    prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
+    prints_to = sys.stderr if as_json else sys.stdout  # output of the kernel itself is no JSON
     with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
         call = request.resolved(inputs)
         if emulate:

@@ -1,4 +1,4 @@
-"""`schedules`: what a rung can choose from, and what it chooses."""
+"""`schedules`: list a rung's schedules and its choice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def schedules(
     """
     named_gpu = options.one_gpu(gpu, target)
     problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
-    with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
+    with redirect_stdout(sys.stderr):  # a user's file may print at import
         from blackwell_matmul.harness import listing
 
         listed = listing.schedules(rung, problem, target=named_gpu if target is None else gpu_named(target))

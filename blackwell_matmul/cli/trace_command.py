@@ -1,4 +1,4 @@
-"""`trace`: what runs when on one SM of a GPU that is not here, as a file to look at."""
+"""`trace`: write the timeline of one SM on an absent GPU to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune`: the fastest schedule on this machine's GPU, or the order of schedules on one that is not here."""
+"""`tune`: find the fastest schedule on this machine's GPU, or rank schedules for an absent one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ their predicted time. `schedules` lists them with what each takes of an SM.
 
 
 class Predicting(TypedDict):
-    """Who predicts, and where it is kept."""
+    """Executor of predictions, and the file that stores them."""
 
     executor: str
     rows: Path | None
@@ -147,7 +147,7 @@ def tune(
 
 
 def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: Predicting, as_json: bool) -> None:
-    """For a GPU that need not be here."""
+    """Rank schedules for a GPU that may be absent."""
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import ranking
 

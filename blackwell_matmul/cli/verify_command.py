@@ -1,4 +1,4 @@
-"""`verify`: layer by layer, for real."""
+"""`verify`: test each layer on this machine."""
 
 from __future__ import annotations
 

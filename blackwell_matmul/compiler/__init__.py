@@ -1,7 +1,7 @@
-"""From a Program to a cubin and a LaunchPlan, with pip packages alone: no nvcc, host compiler, driver or GPU.
+"""Compiles a Program to a cubin and a LaunchPlan with pip packages alone: no nvcc, host compiler, driver or GPU.
 
-`plan` and `bundle` are plain data and import neither tilus nor cuda: the runtime needs nothing else of this room. The
-names here are imported when they are first used, so that it stays so.
+The runtime needs only `plan` and `bundle`, plain data that import neither tilus nor cuda. So names here are imported on
+first use.
 
 May import: base, frontend, hardware, problem.
 """

@@ -1,4 +1,4 @@
-"""`Bundle`: one compiled kernel with everything that running or reading it takes; saved as a folder of four files.
+"""`Bundle`: one compiled kernel with all data to run or read it, saved as a folder of four files.
 
 This module imports neither tilus nor cuda: a saved bundle runs on a machine that has no compiler.
 """
@@ -22,19 +22,19 @@ from blackwell_matmul.base.validation import is_text, shown
 from blackwell_matmul.compiler.plan import LaunchPlan
 
 FORMAT = 4
-"""The version of what `save` writes."""
+"""Version of the format that `save` writes."""
 RECORD = "bundle.json"
 FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}
-"""The parts of a bundle that have a file of their own."""
+"""Files of a bundle's parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one CTA and its threads need, and how many CTAs one SM of the target can hold.
+    """Resources of one CTA and its threads, and the number of CTAs that fit on one SM of the target.
 
-    registers: of a thread. spill_bytes: local memory of a thread that registers were spilled to; stack_bytes: all of
-    its local memory. static_shared_bytes and dynamic_shared_bytes: of a CTA; dynamic is None when it depends on the
-    arguments. ctas_per_sm, limited_by: None where the limits of the target are not known. warps: of a CTA.
+    registers: per thread. spill_bytes: spilled local memory per thread; stack_bytes: all local memory per thread.
+    static_shared_bytes, dynamic_shared_bytes: per CTA; dynamic is None if it depends on the arguments. ctas_per_sm,
+    limited_by: None if the target's limits are unknown. warps: per CTA.
     """
 
     registers: int
@@ -49,10 +49,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a kernel writes of when its instructions begin and end (`compiler/marks.py`), and how to read it.
+    """Layout of the timeline that a kernel writes of its instructions (`compiler/marks.py`).
 
-    events: the most records of a warp. warps: of a CTA. marks: name of the instruction, its line and what that says;
-    mark i begins with the number 2 i + 1 and ends with 2 i + 2. barriers: byte offset in dynamic shared memory, name.
+    events: maximum records per warp. warps: per CTA. marks: instruction, line and text of that line; mark i begins with
+    number 2 i + 1 and ends with 2 i + 2. barriers: byte offset in dynamic shared memory, and name.
     """
 
     events: int
@@ -65,9 +65,9 @@ class Marks:
 class Bundle(OneLine):
     """A kernel compiled for one target.
 
-    name: of the script. consts: the arguments of the call that were compile-time constants, by name. serves: one
-    sentence on the sizes that this code is right for. schedule: the arguments of the script's `__init__`. versions: of
-    what made it. key: its content address. marks: of a kernel that was compiled with a timeline.
+    name: of the script. consts: the call's compile-time constants, by name. serves: one sentence on the sizes that this
+    code supports. schedule: arguments of the script's `__init__`. versions: of the tools. key: content address. marks:
+    of a kernel compiled with a timeline, else None.
     """
 
     name: str
@@ -89,9 +89,9 @@ class Bundle(OneLine):
         return "  ".join(filter(None, (self.name, self.target, spelled_out(self.schedule), used, self.serves)))
 
     def ordered(self, **named: Any) -> list[Any]:
-        """Those of these arguments of the script that the kernel takes, in its order: some have n and k compiled in.
+        """Return those of the script's arguments that the kernel takes, in order; some have n and k compiled in.
 
-        InputError where one that is compiled in has another value.
+        InputError if a compiled-in argument has another value.
         """
         for name, compiled in self.consts.items():
             if named.get(name, compiled) != compiled:
@@ -105,7 +105,7 @@ class Bundle(OneLine):
         return {**known, **used, **sizes, "serves": self.serves}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the four files into `folder`, which is made, and return it. A file there is replaced as a whole."""
+        """Write the four files into `folder`, creating it, and return it; existing files are replaced whole."""
         place = Path(folder)
         parts = {name: _bytes(getattr(self, name)) for name in FILES}
         try:
@@ -134,7 +134,7 @@ class Bundle(OneLine):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
-        """The bundle in `folder`; InputError, naming the file, where one is missing or is not what was saved."""
+        """Return the bundle in `folder`; InputError, with the file's name, if one is missing or was changed."""
         place = Path(folder)
         record = unsealed(place / RECORD, FORMAT, "bundle")
         parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}
@@ -179,7 +179,7 @@ _Part = TypeVar("_Part", Bundle, Resources, Marks)
 
 
 def _whole(part: _Part) -> _Part:
-    """What was read, where each field is what its annotation says; TypeError."""
+    """Return a part whose fields have their annotated types; else raise TypeError."""
     for field in fields(part):
         value = getattr(part, field.name)
         if not _FITS.get(str(field.type), _is_anything)(value):
@@ -205,4 +205,4 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "tuple[tuple[str, str, str], ...]": lambda value: all(len(each) == 3 and all(map(is_text, each)) for each in value),
     "tuple[tuple[int, str], ...]": lambda value: all(isinstance(at, int) and is_text(name) for at, name in value),
 }
-"""For the annotation of a field, whether a value that JSON had is one."""
+"""Test of a JSON value for each annotation of a field."""

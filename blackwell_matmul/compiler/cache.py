@@ -1,7 +1,7 @@
-"""Compiled bundles on disk, by what they were made from. Losing an entry costs a compilation, and never more than that.
+"""Compiled bundles on disk, by content. A lost entry costs only a compilation.
 
-A bundle is one folder, put in place by one rename: several processes may write the same one, and nobody reads half of
-it. An entry that is damaged, or is not what its name says, is made again.
+A bundle is one folder, renamed into place, so that parallel writers are safe and no reader sees half of it. A damaged
+or mismatched entry is made again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.cache_bound import DRAFT, discard, held, keep_bound, most_bytes, used
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
-"""Names another folder for the cache, or "off"."""
+"""Environment variable with another folder for the cache, or "off"."""
 
 NO_HOME = "this user has no home folder"
 
@@ -29,7 +29,7 @@ _warned: set[str] = set()
 
 
 def folder() -> Path | None:
-    """Where the cache is; None where it is switched off, and where this user has no home, which is said once."""
+    """Return the cache's folder; None if it is off, or if the user has no home, which is reported once."""
     most_bytes()
     named = _variable()
     if named:
@@ -49,7 +49,7 @@ def _variable() -> str:
 
 
 def _usual() -> Path | None:
-    """None where HOME says nothing, and no entry of the system's users does: a relative path would be anywhere."""
+    """Return the default folder; None if neither HOME nor the user database gives an absolute path."""
     import platformdirs
 
     try:
@@ -62,14 +62,14 @@ def _usual() -> Path | None:
 def _named(folder: str) -> Path:
     try:
         return Path(folder).expanduser()
-    except RuntimeError:  # of a user that there is not
+    except RuntimeError:  # an unknown user
         raise InputError(
             f"{CACHE_VARIABLE} is {shown(folder)}, and there is no such home; give another folder, or off."
         ) from None
 
 
 def read(key: str) -> Bundle | None:
-    """The bundle of this key; None where there is none that is whole."""
+    """Return the bundle of this key; None if there is no intact one."""
     root = folder()
     if root is None:
         return None
@@ -88,7 +88,7 @@ def read(key: str) -> Bundle | None:
 
 
 def write(bundle: Bundle) -> None:
-    """Keep a bundle, if it is what its name says; where the disk does not allow it, say so once and go on."""
+    """Store a bundle that matches its key; report once if the disk does not allow it."""
     root = folder()
     if root is None or not is_as_imported():
         return
@@ -113,7 +113,7 @@ def _place(root: Path, key: str) -> Path:
 
 
 def _replace(draft: Path, place: Path) -> None:
-    """Put a whole folder in the place of what is there. A folder is never renamed onto one that has files in it."""
+    """Replace a folder by a new one, as a rename onto a folder with files fails."""
     for _ in range(3):
         try:
             os.rename(draft, place)
@@ -126,7 +126,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 
 def read_whole(place: Path) -> bool:
-    """Whether a whole bundle is there."""
+    """Return true if an intact bundle is there."""
     with suppress(BlackwellMatmulError, OSError):
         return Bundle.load(place).key == place.name
     return False
@@ -138,7 +138,7 @@ def _warn(root: Path, error: Exception) -> None:
 
 
 def _tell(about: object, sentence: str) -> None:
-    """Once in a process."""
+    """Print a sentence once in a process."""
     if str(about) not in _warned:
         _warned.add(str(about))
         warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -1,6 +1,6 @@
-"""How much the cache keeps: what was used longest ago goes first, and whatever a killed process has left.
+"""Size limit of the cache: removes least recently used entries and leftovers of killed processes.
 
-Who reads or writes an entry has a lock on the entry's folder, which ends with the process. What is locked stays.
+Readers and writers of an entry hold a lock on its folder, which ends with the process. Locked entries stay.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if sys.platform != "win32":
     import fcntl
 
 VARIABLE = "BLACKWELL_MATMUL_CACHE_MIB"
-"""Names another bound, in MiB."""
+"""Environment variable with another limit, in MiB."""
 
 MOST_MIB = 2048
-"""MiB that the cache keeps: some 15,000 bundles."""
+"""Default limit in MiB."""
 
 LEFT = 0.9
-"""The part of the bound that is left once the cache was above it, so that not every entry to come removes one."""
+"""Fraction of the limit to keep on eviction, so that not every new entry evicts one."""
 
 LOOKED_S = 3600.0
-"""Seconds until a process looks again at what others have written."""
+"""Seconds until a process scans again for entries of others."""
 
 ABANDONED_S = 3600.0
-"""Seconds after which a file that is still being written has nobody who writes it."""
+"""Seconds after which an unfinished file counts as abandoned."""
 
 RECORDS = "calls", "codes"
-"""Folders of records, which are cheap to lose; the winners of tuning, in a third one, stay."""
+"""Folders of records, which may be evicted; tuning winners have another folder and stay."""
 
 DRAFT = ".draft-"
 
 _known: dict[Path, tuple[float, int]] = {}
-"""For each cache when this process looked (time.monotonic), and its bytes."""
+"""Time of the last scan (time.monotonic) and bytes found, for each cache."""
 
 
 class KeptEntry(NamedTuple):
@@ -52,7 +52,7 @@ class KeptEntry(NamedTuple):
 
 
 def most_bytes() -> int:
-    """The bound, in bytes; InputError where the environment names none."""
+    """Return the limit in bytes; InputError if the environment variable is no number."""
     named = os.environ.get(VARIABLE, "").strip()
     if named and not (named.isascii() and named.isdigit() and int(named[:12]) > 0):
         raise InputError(f"{VARIABLE} is {shown(named)}; it must be a whole number of MiB, at least 1.")
@@ -61,7 +61,7 @@ def most_bytes() -> int:
 
 @contextmanager
 def held(folder: Path, alone: bool = False) -> Iterator[bool]:
-    """Whether this process has the folder for the block: alone, or with others that hold it as well."""
+    """Hold a folder's lock in the block, exclusively or shared; yield false if it cannot be held."""
     try:
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:
@@ -82,8 +82,7 @@ def _locked(handle: int, alone: bool) -> bool:
 
 
 def keep_bound(root: Path, place: Path) -> None:
-    """After a write: remove what was used longest ago, but the entry of this place, where there is more than the
-    bound."""
+    """Evict least recently used entries after a write, except this place, if the cache exceeds its limit."""
     _clear(place.parent)
     looked, known_bytes = _known.get(root, (-LOOKED_S, 0))
     known_bytes += _size_bytes(place)
@@ -93,7 +92,7 @@ def keep_bound(root: Path, place: Path) -> None:
 
 
 def _trimmed(root: Path, spared: Path) -> int:
-    """The bytes that are left."""
+    """Evict entries and return the remaining bytes."""
     for folder in _folders(root):
         _clear(folder)
     found = sorted(_entries(root))
@@ -109,7 +108,7 @@ def _trimmed(root: Path, spared: Path) -> int:
 
 
 def _folders(root: Path) -> list[Path]:
-    """Those of bundles, by the first two digits of their keys, and those of records."""
+    """Return the folders of bundles, named by two digits of their keys, and of records."""
     with suppress(OSError):
         return [each for each in root.iterdir() if (len(each.name) == 2 or each.name in RECORDS) and each.is_dir()]
     return []
@@ -133,7 +132,7 @@ def _size_bytes(place: Path) -> int:
 
 
 def used(place: Path) -> None:
-    """Remember that an entry is used now, where the disk allows it."""
+    """Record the use of an entry, if the disk allows it."""
     with suppress(OSError):
         os.utime(place)
 
@@ -149,7 +148,7 @@ def _removed(place: Path) -> bool:
 
 
 def discard(place: Path) -> None:
-    """Take an entry away: first its name, by one rename, then the rest."""
+    """Remove an entry: rename it first, then delete."""
     with suppress(OSError):
         if place.is_dir() and not place.is_symlink():
             away = tempfile.mkdtemp(dir=place.parent, prefix=DRAFT)
@@ -160,7 +159,7 @@ def discard(place: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove drafts that nobody holds, and files that nobody has gone on writing."""
+    """Remove drafts without a lock, and abandoned files."""
     with suppress(OSError):
         for each in [each for each in folder.iterdir() if each.name.startswith(".")]:
             if each.name.startswith(DRAFT) and each.is_dir() and not each.is_symlink():

@@ -1,6 +1,4 @@
-"""`compile`: from a script and the arguments of a call to a `Bundle`, through the cache; `compile_many`: many at
-once.
-"""
+"""`compile`: makes a `Bundle` of a script and a call's arguments, through the cache; `compile_many`: several."""
 
 from __future__ import annotations
 
@@ -37,10 +35,10 @@ from blackwell_matmul.problem.problem import Schedule
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]
-"""Told how many schedules are done, of how many."""
+"""Callback with the number of finished schedules and their total."""
 
 Defaults = Mapping[str, int | float]
-"""What a call may leave out, by the names of parameters."""
+"""Defaults of optional arguments, by parameter."""
 
 _memo: weakref.WeakKeyDictionary[Program, dict[tuple[str, ...], Bundle]] = weakref.WeakKeyDictionary()
 
@@ -54,16 +52,16 @@ def compile(
     timeline: int | None = None,
     marks: Mapping[str, str] = MappingProxyType({}),
 ) -> Bundle:
-    """Compile `script` (a tilus.Script class, or what calling one returns) for a call with these arguments.
+    """Compile `script` (a tilus.Script class, or a call of one) for a call with these arguments.
 
     args: as for `script.__call__`: tensors, on any device, and numbers. Constants among them (annotated int) are
-    compiled in; `bundle.serves` says so. schedule: pins arguments of its `__init__`; the rest is chosen as `simulate`
-    does. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
-    timeline: the kernel gets one more argument, a buffer to which each warp writes when its instructions begin and end,
-    up to so many records (`compiler/marks.py`); None leaves the code as it is. marks: what the timeline calls each
-    instruction, by the name of tilus's class.
+    compiled in; `bundle.serves` lists them. schedule: pins arguments of its `__init__`; the others are chosen as by
+    `simulate`. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
+    timeline: records for each warp; the kernel then takes one more argument, a buffer for the start and end of its
+    instructions (`compiler/marks.py`); None leaves the code as it is. marks: names of instructions in the timeline, by
+    tilus's class.
 
-    Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
+    Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
     import_tilus()
     from blackwell_matmul.compiler import known_code
@@ -108,7 +106,7 @@ def _from_disk(program: Program, bound: Bound, marks: Marks | None) -> Bundle:
 
 
 def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> Bundle:
-    """Everything from hidet's passes to the cubin."""
+    """Run hidet's passes and compile to a cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
 
@@ -120,7 +118,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
         )
     lowered = lower(program)
     source = device_source(lowered, program, _entry(bound))
-    early = program.early_start and marks is None  # the kernel before it may be zeroing the buffer, or writing it
+    early = program.early_start and marks is None  # the kernel before it may write the buffer
     early_start = _early_start(bound) if early else 0
     plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
@@ -133,7 +131,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
 
 
 def _early_start(bound: Bound) -> Expr:
-    """When a kernel that can start early does: always, where its script does not say."""
+    """Return the condition for a kernel's early start; always, unless its script defines one."""
     says = getattr(bound.script_cls, "starts_early", None)
     if not callable(says):
         return 1
@@ -141,11 +139,9 @@ def _early_start(bound: Bound) -> Expr:
 
 
 def _defaults(program: Program, bound: Bound) -> Defaults:
-    """Those numbers that `__call__` has as defaults. Code may be made for a tensor that is there: a null pointer is one
-    only where the call that is compiled for has it too.
-    """
+    """Return the numeric defaults of `__call__`; a null pointer only if passed here, as code may read it."""
     declared = inspect.signature(bound.script_cls.__call__).parameters
-    own = [each for each in program.params if each[0] in declared]  # all but what a timeline is written to
+    own = [each for each in program.params if each[0] in declared]  # without the timeline's argument
     found = {name: (declared[name].default, bound.kernel_args[name], var.type) for name, var in own}
     return {
         name: default
@@ -160,11 +156,11 @@ def _entry(bound: Bound) -> Location:
     return Location(code.co_filename, code.co_firstlineno)
 
 
-# --- what a bundle says of itself
+# --- facts of a bundle
 
 
 def _serves(program: Program, bound: Bound) -> str:
-    """One sentence: which arguments are free, which are compiled in, what is assumed."""
+    """Return one sentence: free arguments, compiled-in arguments, and assumptions."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
     assumed = dict.fromkeys([*_multiples(bound), *_assumed(program)])
     pointers = {name for name, var in program.params if var.type.is_pointer()}
@@ -183,7 +179,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _assumed(program: Program) -> list[str]:
-    """The conditions that the script gave to `self.assume`; other arguments than these give wrong results."""
+    """Return the conditions of the script's `self.assume`; other arguments give wrong results."""
     names = {id(var): name for name, var in program.params}
     texts = []
     for condition, _ in program.assumes:
@@ -193,7 +189,7 @@ def _assumed(program: Program) -> list[str]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON can hold them; a tilus type by its name."""
+    """Return values for JSON, tilus types by their name."""
     return {name: _plain_value(value) for name, value in values.items()}
 
 
@@ -221,7 +217,7 @@ def _versions() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that decides what the code looks like."""
+    """Return the versions of all tools that determine the code."""
     return dict(_versions())
 
 
@@ -234,9 +230,7 @@ def _package_version(name: str) -> str:
 
 @tilus_compat.deep()
 def _key(program: Program, bound: Bound) -> str:
-    """The content address: the program that tilus's code generator made, its lines, and the versions of what comes
-    after.
-    """
+    """Return the content address: the program's generated code, its lines, and the versions of later tools."""
     lines = [_line(program.location_of(origin)) for origin in program.origins.values()]
     record = [
         str(program.lowered), str(program.final), lines, _line(_entry(bound)), program.name, program.target,
@@ -262,10 +256,9 @@ def compile_many(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Bundle | BlackwellMatmulError]:
-    """Compile one script with each of these schedules; where one is refused, the error stands in its place.
+    """Compile one script with each of these schedules; an error takes the place of a refused one.
 
-    workers: processes to compile with (None: one for each core). progress: called with (schedules done, schedules in
-    all).
+    workers: processes (None: one for each core). progress: called with (finished, total) schedules.
     """
     import_tilus()
     pins = list(schedules)
@@ -281,7 +274,7 @@ def compile_many(
 
 Job = Callable[[Pins], "Bundle | BlackwellMatmulError"]
 _job: Job | None = None
-"""What the processes run: inherited through fork, so that a script of a user's file need not be importable there."""
+"""Job of the worker processes, inherited by fork, so that user scripts need not be importable."""
 
 
 def _one(
@@ -290,7 +283,7 @@ def _one(
     try:
         return compile(script, *args, schedule=schedule, target=target, cache=cache)
     except BlackwellMatmulError as error:
-        return type(error)(*error.args)  # without the traceback, which does not travel
+        return type(error)(*error.args)  # without the traceback, which cannot be pickled
 
 
 def _in_this_process(job: Job, pins: Sequence[Pins], tell: Progress) -> list[Bundle | BlackwellMatmulError]:
@@ -319,7 +312,7 @@ def _in_processes(
 
 
 def _take_over(job: Job) -> None:
-    """In a process of a pool."""
+    """Set the job in a pool's process."""
     global _job
     _job = job
 
@@ -334,5 +327,5 @@ def _cores() -> int:
 
 
 def _can_fork() -> bool:
-    """A daemonic process may not have children, and macOS's system libraries do not survive a fork."""
+    """Return true if this process may fork: daemonic processes and macOS cannot."""
     return sys.platform == "linux" and not multiprocessing.current_process().daemon

@@ -1,11 +1,9 @@
-"""`divided_once`: what is divided before a loop is not divided again in each of its rounds.
+"""`divided_once`: divisions before a loop stay outside of it.
 
-hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). Of most
-expressions NVVM takes that back; not of a division by what is no constant, which could be a division by 0 and so must
-not be computed where it was not, and the waits in front of it, inline assembly, might not end. H4 to H8 divided for the
-place of a tile in every fourth k-tile, between two TMA loads, and for each strip of C; on an H200 problems of 12 to 20
-us take 5 to 12 % less without. Removable when the pass counts the rounds. This module imports tilus at its top: import
-it after `import_tilus`.
+hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). NVVM hoists
+most expressions again, but not a division by a variable, which may be 0. The rungs then divide in every iteration for a
+tile's place. Removable when the pass counts iterations. This module imports tilus at its top: import it after
+`import_tilus`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 
 class _UsedInLoops(IRVisitor):
-    """The variables that a loop reads and that are bound outside of it."""
+    """Collects the variables that a loop reads and that are bound outside of it."""
 
     def __init__(self) -> None:
         super().__init__(use_memo=False)
@@ -53,7 +51,7 @@ class _UsedInLoops(IRVisitor):
 
 
 class _Inliner(inline_let_stmt.NaiveLetStmtInlineRewriter):
-    """hidet's, but for divisions that a loop uses."""
+    """hidet's inliner, except for divisions used in a loop."""
 
     def eliminate(self, node: Any) -> Any:
         used = _UsedInLoops()
@@ -67,13 +65,13 @@ class _Inliner(inline_let_stmt.NaiveLetStmtInlineRewriter):
 
 
 def _divides(expr: Expr) -> bool:
-    """Whether by something that is no constant."""
+    """Return true if an expression divides by a variable."""
     return any(not isinstance(each.b, Constant) for each in collect(expr, (Div, FloorDiv, Mod)))
 
 
 @contextmanager
 def divided_once() -> Iterator[None]:
-    """hidet's passes inside the block leave such divisions where they stand."""
+    """Keep divisions by variables outside of loops in hidet's passes inside the block."""
     with lock:
         plain = inline_let_stmt.NaiveLetStmtInlineRewriter
         inline_let_stmt.NaiveLetStmtInlineRewriter = _Inliner

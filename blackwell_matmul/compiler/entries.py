@@ -1,8 +1,7 @@
-"""Entries: small records beside the bundles of the cache, for kernels of this package.
+"""Entries: small records beside the cache's bundles, for kernels of this package.
 
-A file's name has the digest of all that a record follows from: what the kernel means in this process, and every file of
-this package, where they are the files that this process imported. The cache is a hint: a file that is damaged, odd, or
-another's under this name counts as none, and the next record that is kept replaces it.
+A file's name is the digest of all inputs of a record: the kernel's meaning, and this package's files if unchanged since
+import. A damaged or foreign file counts as missing, and the next record replaces it.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
 FORMAT = 2
 NAME, KEY = "name", "bundle"
-"""Of the file, and of a bundle's key, in a record."""
+"""Fields of a record: its file's name, and a bundle's key."""
 
 
 def place(folder: str, script_cls: type, *about: object) -> Path | None:
-    """The file of a record in a folder of the cache; None where nothing is kept: the cache is off, the script is no
-    kernel of this package, its files have changed since, or what the record follows from has no plain words."""
+    """Return a record's file in a folder of the cache. None if the cache is off, the script is no kernel of this
+    package, its files have changed, or an input has no stable text.
+    """
     root = cache.folder()
     if root is None or not script_cls.__module__.startswith("blackwell_matmul.") or package_digest() is EDITED:
         return None
@@ -51,7 +51,7 @@ def _plain(value: object) -> object:
 
 
 def read(file: Path | None) -> Mapping[str, Any]:
-    """The record; an empty one where there is none that was kept under this name."""
+    """Return the record; an empty one if the file holds none of this name."""
     if file is None:
         return {}
     try:
@@ -62,8 +62,7 @@ def read(file: Path | None) -> Mapping[str, Any]:
 
 
 def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
-    """Write a record, whole or not at all, in the place of whatever is there; False where the disk does not allow it,
-    or JSON does not have what is in it."""
+    """Write a record whole, replacing the file; False if the disk does not allow it or it is not JSON."""
     if file is None or not is_as_imported():
         return False
     try:
@@ -77,7 +76,7 @@ def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
 
 
 def read_key(file: Path | None) -> str | None:
-    """Of a bundle in the cache, where that is the record."""
+    """Return the key of a bundle in the cache from a record; None if there is none."""
     key = read(file).get(KEY)
     return key if isinstance(key, str) else None
 

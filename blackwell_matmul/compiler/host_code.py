@@ -1,7 +1,7 @@
-"""From tilus's host function, after all passes, to a `LaunchPlan`.
+"""Translates tilus's host function, after all passes, to a `LaunchPlan`.
 
-The function computes grids, tensor maps and arguments and calls the driver. Its statements are few; what is not known
-here stops the compilation with its name. This module imports tilus at its top: import it after `import_tilus`.
+The function computes grids, tensor maps and arguments and calls the driver. Unknown statements stop the compilation by
+name. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _BINARY: Mapping[type, str] = {
 }  # fmt: skip
 _UNARY: Mapping[type, str] = {ir.LogicalNot: "not", ir.Neg: "neg"}
 _WRAPS = {"+", "-", "*", "<<", "neg"}
-"""Operators whose result may not fit an unsigned type; C wraps it there."""
+"""Operators whose result may overflow an unsigned type, which wraps in C."""
 
 _CALLS: tuple[tuple[str, str], ...] = (
     (r"cuda_fastdiv_precompute_(m|s)", "fastdiv_{}"),
     (r"(?:\w+_)?[iu](?:nt)?(?:8|16|32|64)_(min|max)", "{}"),
 )
-"""The functions of host code that a plan has an operator for."""
+"""Functions of host code and their operators in a plan."""
 
 _ENUMS = {
     "dtype": "CU_TENSOR_MAP_DATA_TYPE_",
@@ -71,7 +71,7 @@ _ENUMS = {
     "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_",
 }
 _IGNORED = ("cudaFuncSetAttribute(", "{cudaError_t err", "printf(", "//", "/*")
-"""Statements of the host code that the runtime does in its own way: attributes, error checks, messages."""
+"""Statements of host code that the runtime replaces: attributes, error checks, messages."""
 
 _SENTENCES = {
     "Invalid launch configuration": "the grid or the block is larger than CUDA allows",
@@ -79,16 +79,16 @@ _SENTENCES = {
     "At most 8 thread blocks in a cluster": "the cluster has more than 8 CTAs",
     "The last dimension of the global tensor must be contiguous": "a tensor behind TMA has strided rows",
 }
-"""What is wrong when an assertion of tilus fails; its own words say what ought to be."""
+"""Message for each failed assertion of tilus, whose own text states the requirement."""
 
 
 @deep()
 def launch_plan(
     module: Any, program: Program, kernel: str, early_start: Expr = 0, defaults: Mapping[str, int | float] = NONE
 ) -> LaunchPlan:
-    """The plan for the module's `launch` function. kernel: what its device function is called in the cubin.
-    early_start: when it may start before the grids in front of it have ended; it waits for them (`launch_order`).
-    defaults: of the parameters that a call may leave out.
+    """Return the plan of the module's `launch` function. kernel: name of its device function in the cubin. early_start:
+    condition for starting before preceding grids have ended, which the kernel waits for (`launch_order`). defaults: of
+    optional parameters.
     """
     plan = _Planner(module, program, kernel).plan()
     parameters = tuple(replace(each, default=defaults.get(each.name)) for each in plan.parameters)
@@ -96,7 +96,7 @@ def launch_plan(
 
 
 class _Planner:
-    """Walks the statements of the host function once, in order, with the value of every variable so far."""
+    """Walks the host function's statements once, in order, and tracks every variable's value."""
 
     def __init__(self, module: Any, program: Program, kernel: str) -> None:
         (self._host,) = [function for function in module.functions.values() if function.kind == "public"]
@@ -163,14 +163,14 @@ class _Planner:
         return Argument("value", _type_name(param.type), self._expr(value))
 
     def _refuse_other_signs(self) -> None:
-        """tilus has compiled as if the parameters that it knows a divisor of were >= 0 (`of_any_sign`)."""
+        """Check that parameters with a known divisor are >= 0, as tilus compiled (`of_any_sign`)."""
         for name, var in self._program.params:
             if var in self._program.final.metadata.param2divisibility and _is_signed(var.type):
                 wanted = f"it was compiled for {name} >= 0; compile it again with a negative {name} as the example"
                 self._require((">=", name, 0), wanted)
 
     def _refuse_other_multiples(self) -> None:
-        """Loads of several elements at a time would begin between the places where they can."""
+        """Check that loads of several elements start at multiples of their size."""
         known = self._program.final.metadata.param2divisibility
         for name, var in self._program.params:
             divisor = known.get(var, 1)
@@ -179,7 +179,7 @@ class _Planner:
                 self._require(("==", ("%", name, divisor), 0), wanted)
 
     def _refuse_wide_views(self) -> None:
-        """Views whose size is known from the parameters; one with another layout goes unchecked (`wide_views`)."""
+        """Check views whose size follows from the parameters; those of other layouts are skipped (`wide_views`)."""
         self._values.update((var, name) for name, var in self._program.params)
         for view in counted_views(self._program.tile):
             with suppress(UnsupportedError):
@@ -188,7 +188,7 @@ class _Planner:
                 self._require(("<=", last, MOST_OFFSET), f"{name} {TOO_WIDE}")
 
     def _refuse_coordinates(self) -> None:
-        """Boxes that begin where none can; coordinates that are no constants go unchecked (`tma_coordinates`)."""
+        """Check the start of each box; variable coordinates are skipped (`tma_coordinates`)."""
         for inst in instructions(self._program.tile):
             if isinstance(inst, BY_COORDINATES):
                 store = isinstance(inst, CopyAsyncTensorSharedToGlobalInst)
@@ -198,7 +198,7 @@ class _Planner:
                 self._require(int(not wrong), f"{wrong} ({self._program.location_of(inst)})")
 
     def _known(self, value: Any) -> int | None:
-        """A constant; None for what only the device or the launch knows."""
+        """Return a constant; None for a value of the device or the launch."""
         with suppress(UnsupportedError):
             found = self._expr(value)
             return found if isinstance(found, int) else None
@@ -207,7 +207,7 @@ class _Planner:
     # --- statements
 
     def _walk(self, stmt: Any, path: Expr) -> None:
-        """path: the condition under which `stmt` is reached."""
+        """Walk a statement. path: condition under which `stmt` is reached."""
         visit = getattr(self, f"_walk_{type(stmt).__name__}", None)
         if visit is None:
             raise self._unsupported(f"a {type(stmt).__name__}")
@@ -253,7 +253,7 @@ class _Planner:
         self._require(_or(("not", path), self._expr(stmt.cond)), _SENTENCES.get(message, message))
 
     def _walk_LaunchKernelStmt(self, stmt: st.LaunchKernelStmt, path: Expr) -> None:
-        # the condition around it is that no extent of the grid is 0: `Launch.is_empty`
+        # it is inside the condition that no extent of the grid is 0: `Launch.is_empty`
         if self._launch is not None:
             raise self._unsupported("two launches")
         self._launch = stmt
@@ -288,9 +288,7 @@ class _Planner:
         return tuple(stored[index] for index in range(len(stored)))
 
     def _check_map(self, described: TensorMap) -> None:
-        """The driver's rules that depend on the arguments ("cuTensorMapEncodeTiled"); it answers with a number
-        alone.
-        """
+        """Check the driver's rules on arguments ("cuTensorMapEncodeTiled"), as the driver returns only a code."""
         name = described.pointer if isinstance(described.pointer, str) else "a tensor behind TMA"
         self._require(
             ("==", ("&", described.pointer, 15), 0), f"{name} does not start at a multiple of 16 bytes, as TMA needs it"
@@ -380,10 +378,11 @@ class _Planner:
 
 
 def _box_fits(described: TensorMap) -> Expr:
-    """At most 256 elements a dimension, and rows of a multiple of 16 bytes, no longer than a swizzle
-    ("cuTensorMapEncodeTiled", boxDim and swizzle)."""
+    """Return 1 if a box fits ("cuTensorMapEncodeTiled", boxDim and swizzle): 1 to 256 elements in each dimension, rows
+    of multiples of 16 bytes, within the swizzle.
+    """
     known = [extent for extent in described.box if isinstance(extent, int)]
-    bits = re.match(r"(?:B|T)?(?:UINT|INT|FLOAT)(\d+)", described.dtype)  # not so are packed types of 4 and 6 bits
+    bits = re.match(r"(?:B|T)?(?:UINT|INT|FLOAT)(\d+)", described.dtype)  # packed types of 4 and 6 bits do not match
     row = described.box[0]
     span = re.match(r"\d+", described.swizzle)
     row_bits = row * int(bits[1]) if bits and isinstance(row, int) else 0
@@ -403,7 +402,7 @@ def _or(a: Expr, b: Expr) -> Expr:
 
 
 def _type_name(kind: Any) -> str:
-    """The type of an argument, by the names that a plan has."""
+    """Return a plan's name of an argument's type."""
     if isinstance(kind, PointerType):
         return "pointer"
     return str(kind.cpp_name if isinstance(kind, OpaqueType) else kind.name)

@@ -1,5 +1,5 @@
-"""Which bundle of the cache a kernel of this package has, by all that its code depends on: who meets new sizes with a
-known schedule need not build the script to learn that its code is there.
+"""Finds a kernel's bundle by all inputs of its code. A call with new sizes and a known schedule then need not build the
+script.
 
 This module imports tilus at its top: import it after `import_tilus`.
 """
@@ -20,7 +20,7 @@ FOLDER = "codes"
 
 
 def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str]) -> Path | None:
-    """The entry of all calls with one code; None where nothing is kept, or where there are several ways to build it."""
+    """Return the entry of all calls with equal code; None if nothing is stored, or if candidates differ."""
     if len(candidates) > 1:
         return None
     (bound,) = candidates
@@ -30,14 +30,14 @@ def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str])
 
 
 def _left_out(bound: Bound) -> list[str]:
-    """The arguments that are as if they had been left out: a bundle says which may be."""
+    """Return the arguments that equal their defaults; a bundle lists those that may be omitted."""
     declared = inspect.signature(bound.script_cls.__call__).parameters
     given = bound.kernel_args.items()
     return [name for name, value in given if isinstance(value, (int, float)) and value == declared[name].default]
 
 
 def read(file: Path | None) -> Bundle | None:
-    """The bundle, if the cache still has it."""
+    """Return the bundle if the cache still has it."""
     key = entries.read_key(file)
     return None if key is None else cache.read(key)
 

@@ -1,17 +1,15 @@
-"""A kernel that says when its instructions begin and end: marks in the lowered module, and what they mean.
+"""Timelines: instrumented kernels record the start and end of their instructions.
 
-Around each instruction that has a mark every warp that executes it writes two records into a row of its own of a buffer
-in global memory, which the kernel gets as one more argument. A record is the low half of %clock64 and a number that
-names the mark: %clock64 counts the cycles of one SM and is read in a few of them, but the SMs' counts have nothing to
-do with each other. %globaltimer is one clock for all, in ns, but steps by 32 of them and more (on some GPUs by 1000).
-So both are written at the start and at the end of each warp: the pair aligns the SMs and gives their clock, and the low
-half of %clock64 is enough between them, as long as no instruction takes 2**32 cycles.
+Around each marked instruction, every executing warp writes two records to its row of a buffer in global memory, the
+kernel's last argument. A record is the low half of %clock64 and the mark's number. %clock64 counts cycles of one SM,
+and SMs differ. %globaltimer is one clock for all SMs, in ns, but steps by 32 ns or more. So each warp writes both at
+its start and end, which aligns the SMs and gives their clock. In between, the low half of %clock64 suffices for
+instructions below 2**32 cycles.
 
-A row is a header of 64 bytes and as many records of 8 bytes as were asked for; what comes after these is counted and
-not written. A row whose count is 0 was not written: zero the buffer before the launch that is to be read. That launch
-waits for what is before it in the stream, also where a kernel without marks would start early. A mark costs the warp a
-read of the clock, a store and some seven more instructions; fences wait for these stores, too. Arithmetic on registers
-has no marks, as a compiler moves it through them. This module imports tilus at its top: import it after `import_tilus`.
+A row is a header of 64 bytes and 8 bytes for each record; surplus records are counted, not written. A row with count 0
+was not written, so zero the buffer before the launch. An instrumented kernel never starts early. A mark costs a read of
+the clock, a store and some seven instructions; fences wait for the stores. Arithmetic has no marks, as a compiler moves
+it across them. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import BARRIER_BYTES, instructions
 
 PARAMETER = "timeline"
-"""What the argument is called that the kernel gets more."""
+"""Name of the additional argument."""
 
 HEADER_BYTES, RECORD_BYTES = 64, 8
 MOST_EVENTS = 1 << 24
@@ -70,21 +68,20 @@ static __device__ __forceinline__ void timeline_end(uint32_t at, uint64_t row) {
 }
 
 """  # noqa: E501
-"""What the marks call. A header holds: %globaltimer and %clock64, then %smid and %ctaid.x, y, z as words, at the start;
-%globaltimer and %clock64, and how many records there are, at the end."""
+"""Device functions of the marks. A header holds at the start %globaltimer, %clock64, and %smid and %ctaid.x, y, z as
+words; at the end %globaltimer, %clock64 and the number of records.
+"""
 
 
 def marked(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:
-    """The same program, whose kernel writes up to so many records of each warp (or one more); and what they mean.
+    """Return the instrumented program, with up to this many records per warp (or one more), and the marks' meaning.
 
-    names: what a timeline calls each instruction after all passes, by the name of tilus's class; the others get no
-    marks.
-
-    Raises CompileError where the kernel has a parameter of this name already.
+    names: of the marked instructions after all passes, by tilus's class; others get no marks. Raises CompileError if
+    the kernel already has a parameter of this name.
     """
     if PARAMETER in dict(program.params):
         raise CompileError(f"{program.name} has a parameter {PARAMETER} already, as a kernel with marks gets one more.")
-    events += events % 2  # so that each row begins at a multiple of 16 bytes
+    events += events % 2  # so that each row is aligned to 16 bytes
     rows = Var(PARAMETER, PointerType(int64))
     marker = _EventMarker(program, events, names, rows)
     functions = {name: marker.rewrite(each) for name, each in program.lowered.functions.items()}
@@ -94,7 +91,7 @@ def marked(program: Program, events: int, names: Mapping[str, str]) -> tuple[Pro
 
 
 def _barrier_names(program: Program) -> Iterator[tuple[int, str]]:
-    """The place of each mbarrier in dynamic shared memory, in bytes, and its name."""
+    """Yield byte offset in dynamic shared memory and name of each mbarrier."""
     for alloc, start in program.barriers.items():
         name, count = program.name_of(alloc.output) or "mbarrier", len(alloc.counts)
         for index in range(count):
@@ -105,11 +102,11 @@ _GROUP = re.compile(r"/\*\n \* ThreadGroup\(thread_begin=(\w+),.* num_threads=(\
 
 
 class _EventMarker(IRRewriter):
-    """Puts marks around instructions, which each stand as one statement behind the comment that tilus writes.
+    """Puts marks around instructions, each one statement behind tilus's comment.
 
-    All lanes of a warp count its records alike, so that any of them could write: the first does where the whole warp
-    executes an instruction, and where one thread does, that one, and at its end the others take over its count. In
-    groups of 2 to 31 threads, and inside of these, there are no marks.
+    All lanes of a warp count records alike. The first lane writes if the whole warp executes an instruction; if one
+    thread does, it writes, and the others then take over its count. Groups of 2 to 31 threads, and statements inside
+    them, get no marks.
     """
 
     def __init__(self, program: Program, events: int, names: Mapping[str, str], rows: Var) -> None:
@@ -120,7 +117,7 @@ class _EventMarker(IRRewriter):
         self._instructions = (
             each for each in instructions(program.final) if not isinstance(each, (PrintTensorInst, FormatPrintInst))
         )
-        self._threads = WARP * self.warps  # of the group that executes what is visited
+        self._threads = WARP * self.warps  # threads of the group that executes the visited statement
 
     def visit_Function(self, func: Function) -> Function:
         body = self.visit(func.body)
@@ -185,18 +182,18 @@ class _EventMarker(IRRewriter):
 
 
 def _has_marks(outer: int, threads: int, begin: str) -> bool:
-    """Whether a group of threads inside another one is whole warps, or one thread of one."""
+    """Return true if a group of threads inside another is whole warps, or one thread."""
     aligned = begin == "elect_any" or int(begin) % WARP == 0
     return outer == threads == 1 or (outer >= WARP and (threads == 1 or (threads % WARP == 0 and aligned)))
 
 
 def _line(location: Location | None) -> tuple[str, str]:
-    """Its name and what it says."""
+    """Return a line's name and text."""
     return ("", "") if location is None else (location.short, location.code)
 
 
 def _comment(stmt: Stmt) -> str:
-    """Its text, where it is one that tilus writes before a group of threads or an instruction."""
+    """Return a comment's text, if tilus writes it before a group of threads or an instruction."""
     text = stmt.template_string if isinstance(stmt, BlackBoxStmt) else ""
     return text if text.startswith("/*") else ""
 
@@ -206,6 +203,6 @@ def _statements(body: Stmt) -> tuple[Stmt, ...]:
 
 
 def _barrier(stmt: Stmt) -> list[Any]:
-    """The address in shared memory of the mbarrier that a statement waits for."""
+    """Return the shared address of the mbarrier that a statement waits for."""
     calls = [call for call in collect(stmt, Call) if "mbarrier_wait" in call.func_var.name]
     return [calls[0].args[0]] if calls else []

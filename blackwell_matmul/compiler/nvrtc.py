@@ -1,4 +1,4 @@
-"""NVRTC, the CUDA compiler as a library: CUDA C++ in, PTX and a cubin for a named target out."""
+"""NVRTC, the CUDA compiler as a library: compiles CUDA C++ to PTX and a cubin for a target."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from blackwell_matmul.base.errors import CompileError, UnsupportedError
 
 OPTIONS = (
     "--std=c++17",
-    # what tilus gives nvcc: denormals are zero, and a float division is approximate
+    # tilus's options for nvcc: flush denormals, approximate float division
     "--ftz=true",
     "--prec-div=false",
     "-lineinfo",
     "--ptxas-options=-v",
-    # unused variables, and conditions that the schedule makes constant: normal in generated code
+    # unused variables and constant conditions: normal in generated code
     *(f"--diag-suppress={number}" for number in (39, 177, 179, 186, 550)),
 )
 SOURCE_NAME = "/kernel.cu"
@@ -28,7 +28,7 @@ _PACKAGES = "the packages cuda-python and nvidia-cuda-nvrtc"
 
 @dataclass(frozen=True)
 class Compiled:
-    """What NVRTC made. log: what ptxas reports, and warnings."""
+    """Output of NVRTC. log: ptxas's report, and warnings."""
 
     ptx: str
     cubin: bytes
@@ -61,7 +61,7 @@ def compile_source(source: str, target: str, name: str) -> Compiled:
 
 @functools.cache
 def version() -> str:
-    """The library's own version, with its build, which it tells in its PTX alone: two builds make different code."""
+    """Return the library's version with its build, found only in its PTX, as builds generate different code."""
     program = _checked(_nvrtc().nvrtcCreateProgram(b"", b"", 0, [], []))
     _checked(_nvrtc().nvrtcCompileProgram(program, 0, []))
     ptx = _text(_nvrtc().nvrtcGetPTXSize, _nvrtc().nvrtcGetPTX, program)
@@ -71,26 +71,26 @@ def version() -> str:
 
 @functools.cache
 def supported_targets() -> tuple[str, ...]:
-    """The names that NVRTC takes, also those of single architectures with all of their features ("a")."""
+    """Return NVRTC's target names, including those of single architectures with all features ("a")."""
     numbers = [int(number) for number in _checked(_nvrtc().nvrtcGetSupportedArchs())]
     return tuple(f"sm_{number}{suffix}" for number in numbers for suffix in (("", "a") if number >= 90 else ("",)))
 
 
 @functools.cache
 def _nvrtc() -> ModuleType:
-    """The bindings, once it is known that they find the library."""
+    """Return the bindings once they find the library."""
     try:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
-    except Exception as error:  # a missing wheel, a missing library, or one of another version
+    except Exception as error:  # a missing wheel, a missing library, or another version
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise UnsupportedError(f"Compiling needs NVRTC, which {_PACKAGES} bring: {reason}.") from error
     return nvrtc
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """The value of a call of the bindings, whose first element is a code."""
+    """Return the value of a call of the bindings, whose first element is a code."""
     code, *values = result
     if int(code):
         raise UnsupportedError(f"NVRTC fails with {getattr(code, 'name', code)}.")
@@ -98,10 +98,10 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _bytes(size: Any, get: Any, program: Any) -> bytes:
-    """What NVRTC writes into a buffer.
+    """Return the bytes that NVRTC writes into a buffer.
 
-    `bytes(n)` is a fresh object for every n but 0. The idiom `b" " * n` is not: for n == 1, which is an empty log, it
-    is CPython's one shared space, and NVRTC would write its NUL there.
+    `bytes(n)` is a new object for every n but 0. `b" " * n` is not: for n == 1, an empty log, CPython shares that
+    object, and NVRTC would overwrite it.
     """
     nbytes = _checked(size(program))
     if nbytes < 2:
@@ -119,11 +119,11 @@ def _text(size: Any, get: Any, program: Any) -> str:
 
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](cuda_(?:fp|bf)\d+\.\w+|tilus/[^>"]+)[>"]', re.MULTILINE)
-"""Headers of types, whose functions are inlined: NVRTC would write into PTX and cubin where it has found them."""
+"""Headers of types with inlined functions; NVRTC would write their path into PTX and cubin."""
 
 
 def _included(source: str) -> Mapping[str, str]:
-    """Those headers that the text includes, also by another one, by their names."""
+    """Return the headers that the text includes, directly or indirectly, by name."""
     found: dict[str, str] = {}
     waiting = [source]
     while waiting:
@@ -136,7 +136,7 @@ def _included(source: str) -> Mapping[str, str]:
 
 @functools.cache
 def _header(name: str) -> str:
-    """What it says, as a file at the root: what has no place, NVRTC puts into the current folder."""
+    """Return a header's text, as a file at the root; NVRTC would otherwise insert the current folder."""
     folder = _tilus_headers() if name.startswith("tilus/") else _cuda_headers()
     return f'#line 1 "/{name}"\n{Path(folder, name).read_text(encoding="utf-8", errors="replace")}'
 
@@ -149,7 +149,7 @@ def _include_options(source: str) -> Sequence[str]:
 
 @functools.cache
 def _cuda_headers() -> str:
-    """Where cuda_fp16.h is: the types of 16 and 8 bits are the real ones, so that all of their operations are, too."""
+    """Return the folder of cuda_fp16.h, for the complete 16- and 8-bit types."""
     from cuda import pathfinder
 
     found = pathfinder.find_nvidia_header_directory("cudart")
@@ -173,7 +173,7 @@ _PTXAS = re.compile(r"^ptxas (?:.*?, line (?P<line>\d+); )?(?:error|fatal)\s*: (
 
 
 def _first_error(log: str, ptx: Callable[[], str]) -> str:
-    """The first error, with the line of the Python kernel that it is about."""
+    """Return the first error, with its line of the Python kernel."""
     found = _ERROR.search(log)
     if found is not None:
         where = "" if found["file"] == SOURCE_NAME else f" ({found['file']}:{found['line']})"
@@ -186,7 +186,7 @@ def _first_error(log: str, ptx: Callable[[], str]) -> str:
 
 
 def _python_line(ptx: str, line: int) -> str:
-    """The source line that a line of PTX belongs to: that of the last `.loc` before it."""
+    """Return the source line of a PTX line, from the last `.loc` before it."""
     places = re.findall(r"^\s*\.loc\s+(\d+) (\d+)", "\n".join(ptx.splitlines()[:line]), re.MULTILINE)
     files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*?)"', ptx, re.MULTILINE))
     if not places or files.get(places[-1][0], SOURCE_NAME) == SOURCE_NAME:

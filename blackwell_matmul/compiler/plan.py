@@ -1,12 +1,12 @@
-"""The launch half of a kernel as plain data: what the host has to compute and hand to the driver for one call.
+"""Launch plan of a kernel as plain data: the host's computations for one call, and the driver's arguments.
 
-tilus writes it as C++ that a host compiler builds. Here it is a `LaunchPlan`: expressions over the arguments of the
-call, which `evaluate` turns into numbers. This module imports neither tilus nor cuda, so that a saved plan runs without
-them.
+tilus writes them as C++, which a host compiler builds. A `LaunchPlan` holds them as expressions over the call's
+arguments; `evaluate` computes the numbers. This module imports neither tilus nor cuda, so that a saved plan runs
+without them.
 
-An expression is an integer, the name of a parameter, or a tuple of an operator and its operands, such as
-`("//", ("+", "m", 127), 128)`. It means what it means in C, but for one thing: numbers have no width until a cast,
-`("i32", x)` and its like, wraps them, so that what overflows in C, which is undefined there, is exact here.
+An expression is an integer, a parameter's name, or a tuple of an operator and its operands, such as `("//", ("+", "m",
+127), 128)`. It means the same as in C, with one exception: numbers are unbounded until a cast, `("i32", x)` and
+similar, wraps them. C leaves such overflow undefined.
 """
 
 from __future__ import annotations
@@ -28,36 +28,35 @@ Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
 FORMAT = 4
-"""The version of what `as_dict` writes."""
+"""Version of the format that `as_dict` writes."""
 
 MAPPED = {"FLOAT16": "float16", "BFLOAT16": "bfloat16", "FLOAT32": "float32"}
-"""What a tensor map's own type says of the elements behind it; those of 8 bits all go as UINT8."""
+"""Element type for each type of a tensor map; 8-bit types all use UINT8."""
 
 # --- expressions
 
 
 def c_div(a: int, b: int) -> int:
-    """C's `/` on integers: rounds toward zero, where Python's `//` rounds down."""
+    """Return C's `/` on integers, rounded toward zero; Python's `//` rounds down."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
 def c_mod(a: int, b: int) -> int:
-    """C's `%`: the remainder has the sign of the dividend."""
+    """Return C's `%`; the remainder has the dividend's sign."""
     return a - b * c_div(a, b)
 
 
 def fastdiv_s(divisor: int) -> int:
-    """The shift s of the division by multiplication `umulhi(a, m) >> s`: floor(log2(divisor))."""
+    """Return the shift s of the division by multiplication `umulhi(a, m) >> s`: floor(log2(divisor))."""
     return _positive(divisor).bit_length() - 1
 
 
 def fastdiv_m(divisor: int) -> int:
-    """The multiplier m of `umulhi(a, m) >> s`: ceil(2**(32 + s) / divisor), which has 32 bits; 0 for a power of two.
+    """Return the multiplier m of `umulhi(a, m) >> s`: ceil(2**(32 + s) / divisor) in 32 bits; 0 for a power of two.
 
-    Exact for 0 <= a < 2**31: m * divisor exceeds 2**(32 + s) by less than divisor < 2**(s + 1), so the quotient is too
-    large by less than a / 2**31 / divisor, which is below the distance to the next integer. The device code shifts
-    alone where m is 0.
+    Exact for 0 <= a < 2**31: m * divisor exceeds 2**(32 + s) by less than divisor < 2**(s + 1). So the quotient's error
+    is less than a / 2**31 / divisor, below the distance to the next integer. For m = 0 the device code only shifts.
     """
     shift = fastdiv_s(divisor)
     return 0 if divisor == 1 << shift else -(-(1 << (32 + shift)) // divisor)
@@ -70,14 +69,14 @@ def _positive(divisor: int) -> int:
 
 
 def places(count: int) -> int:
-    """By how much a shift moves the bits; the widest integer of C has 64, and a wider shift has no meaning there."""
+    """Return a shift's count, which C limits to 0 to 63; else raise ValueError."""
     if not 0 <= count < 64:
         raise ValueError(f"a shift by {shown(count)} bits is none of C")
     return count
 
 
 def _cast(bits: int, signed: bool) -> str:
-    """The text of a cast to an integer of this width; C wraps (and so does every target of CUDA)."""
+    """Return the text of a cast to an integer of this width; C wraps (and so does every target of CUDA)."""
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
     return f"((({{0}}) + {half} & {mask}) - {half})" if signed else f"(({{0}}) & {mask})"
 
@@ -97,7 +96,7 @@ OPERATORS: Mapping[str, str] = {
     "fastdiv_m": "fastdiv_m({0})",
     "fastdiv_s": "fastdiv_s({0})",
 }
-"""Every operator, with the Python text that computes it. Nothing else is ever put into generated text."""
+"""Python text of every operator; generated text contains nothing else."""
 
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s, places)},
@@ -108,7 +107,7 @@ _ARITY = {op: len(set(re.findall(r"\{(\d)\}", text))) for op, text in OPERATORS.
 
 
 def python_text(expr: Expr, names: Mapping[str, str]) -> str:
-    """The Python text of an expression, each parameter under the name that `names` gives it."""
+    """Return the Python text of an expression, with the parameters' names from `names`."""
     if isinstance(expr, str):
         if expr not in names:
             raise InputError(f"the launch plan reads {shown(expr)}, which is no parameter of the kernel.")
@@ -121,14 +120,14 @@ def python_text(expr: Expr, names: Mapping[str, str]) -> str:
 
 
 def folded(expr: Expr) -> Expr:
-    """The value of an expression that reads no parameter; any other expression as it is."""
+    """Return the value of an expression without parameters; any other expression as it is."""
     if not isinstance(expr, tuple) or parameters_of(expr):
         return expr
     return int(eval(python_text(expr, {}), {"__builtins__": {}, **_FUNCTIONS}))
 
 
 def parameters_of(expr: Expr) -> frozenset[str]:
-    """The names of the parameters that an expression reads."""
+    """Return the names of the parameters that an expression reads."""
     if isinstance(expr, str):
         return frozenset([expr])
     return frozenset().union(*map(parameters_of, expr[1:])) if isinstance(expr, tuple) else frozenset()
@@ -141,9 +140,9 @@ def parameters_of(expr: Expr) -> frozenset[str]:
 class Parameter:
     """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on.
 
-    element: what a pointer points to, such as "float16"; "" where the kernel does not say. default: of a call
-    that leaves it out; None where none may. row_major: a pointer to what must be contiguous, as the kernel takes no
-    strides. taken_as: what the code takes the elements behind a void_p as; "" where that is for the caller to know.
+    element: of a pointer, such as "float16"; "" if unknown. default: None for a required argument. row_major: the
+    tensor must be contiguous, as the kernel takes no strides. taken_as: element type that the code assumes behind a
+    void_p; "" if unknown.
     """
 
     name: str
@@ -156,10 +155,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What cuTensorMapEncodeTiled is given: the driver's names of enums and types, the innermost dimension first.
+    """Arguments of cuTensorMapEncodeTiled: the driver's names of enums and types, innermost dimension first.
 
-    dtype: such as "FLOAT16" for CU_TENSOR_MAP_DATA_TYPE_FLOAT16, and so on with the others; strides_bytes: one fewer
-    than dims, for the innermost dimension is contiguous.
+    dtype: such as "FLOAT16" for CU_TENSOR_MAP_DATA_TYPE_FLOAT16; other enums likewise. strides_bytes: one fewer than
+    dims, as the innermost dimension is contiguous.
     """
 
     dtype: str
@@ -176,7 +175,7 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Global memory that a launch needs; clear: it is zero at the start of each launch."""
+    """Global memory for a launch; clear: zeroed at the start of each launch."""
 
     nbytes: Expr
     clear: bool
@@ -184,10 +183,10 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter of the device function. kind: "value", "tensor_map" or "workspace"; value: for the latter two, an
-    index.
+    """One parameter of the device function. kind: "value", "tensor_map" or "workspace"; value: an index for the latter
+    two.
 
-    type: of a value, the C type that is passed: "pointer", "int32", "float32" and so on.
+    type: C type of a value: "pointer", "int32", "float32" and so on.
     """
 
     kind: str
@@ -197,14 +196,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class Check:
-    """A condition that a call must meet, and what is wrong where it does not: one sentence without its period."""
+    """A condition on a call, and the message if it fails: one sentence without its period."""
 
     condition: Expr
     message: str
 
 
 class Launch(NamedTuple):
-    """The numbers of one call; every expression of the plan is an integer (or a float that was an argument)."""
+    """Numbers of one call: a plan whose expressions are evaluated (or floats from arguments)."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -217,18 +216,17 @@ class Launch(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no CTA to launch. The driver refuses such a grid; it is no error."""
+        """Return true if the grid has no CTA. The driver refuses such a grid; it is no error here."""
         return 0 in self.grid
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """How to launch one kernel. kernel: the name of its device function in the cubin.
+    """Plan to launch one kernel. kernel: name of its device function in the cubin.
 
-    parameters: the arguments of a call, in order, without those that were constants for the compiler. cluster: compiled
-    into the kernel (`__cluster_dims__`); the launch need not repeat it. early_start: a condition (1 is always): the
-    launch lets the grid start before those in front of it in the stream have ended, because the kernel waits for them
-    itself (`launch_order`).
+    parameters: arguments of a call, in order, without compile-time constants. cluster: compiled into the kernel
+    (`__cluster_dims__`). early_start: condition (1: always) to start the grid before preceding ones in the stream have
+    ended; the kernel waits for them itself (`launch_order`).
     """
 
     kernel: str
@@ -244,10 +242,10 @@ class LaunchPlan:
     early_start: Expr = 0
 
     def evaluate(self, values: Sequence[int | float]) -> Launch:
-        """The launch for these arguments, in the order of `parameters`, a tensor by its address; those at the end that
-        have defaults may be left out.
+        """Return the launch for these arguments, in the order of `parameters`, tensors by address; trailing ones with
+        defaults may be omitted.
 
-        Raises InputError, one sentence, where the number of values is wrong, a value does not fit or a check fails.
+        Raises InputError, one sentence, for a wrong number of values, a value that does not fit, or a failed check.
         """
         if len(values) != len(self.parameters):
             values = self._completed(values)
@@ -259,9 +257,7 @@ class LaunchPlan:
             raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError for a tensor or an array whose elements are not what its parameter points to, or do not lie
-        where the kernel looks for them. kernel: its name for the user.
-        """
+        """Raise InputError if a tensor's or array's element type or layout does not match its parameter."""
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
             if parameter.type == "pointer" and attribute(each, "dtype") is not None:
@@ -272,7 +268,7 @@ class LaunchPlan:
                     require_row_major(kernel, parameter.name, each)
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
-        """With the defaults of what was left out at the end."""
+        """Return the values with the defaults of omitted trailing ones."""
         most = len(self.parameters)
         least = max((i for i, each in enumerate(self.parameters, 1) if each.default is None), default=0)
         if not least <= len(values) <= most:
@@ -283,7 +279,7 @@ class LaunchPlan:
 
     @functools.cached_property
     def text(self) -> str:
-        """The Python function behind `evaluate`, as text."""
+        """Return the Python function behind `evaluate`, as text."""
         return "\n".join(_text(self))
 
     @functools.cached_property
@@ -294,10 +290,10 @@ class LaunchPlan:
         return cast("Callable[..., Launch]", space["launch"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function does not travel
+        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function cannot be pickled
 
     def _refuse(self, index: int, *values: int | float) -> None:
-        """Raise for the parameter, or else the check, that is at fault."""
+        """Raise for the wrong parameter, or else the failed check."""
         if index < len(self.parameters):
             name, value, kind = self.parameters[index].name, values[index], self.parameters[index].type
             raise InputError(f"{name} of {self.kernel} is {shown(value)}, which does not fit {kind}.")
@@ -311,12 +307,12 @@ class LaunchPlan:
         return ", ".join(f"{name} = {shown(pairs[name])}" for name in (pairs if names is None else names))
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as JSON can hold it; `from_dict` gives back an equal plan."""
+        """Return the plan for JSON; `from_dict` restores an equal plan."""
         return {"format": FORMAT, **{name: _plain(getattr(self, name)) for name in _fields(LaunchPlan)}}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> LaunchPlan:
-        """The plan that `as_dict` wrote; InputError, one sentence, for anything else."""
+        """Return the plan that `as_dict` wrote; InputError, one sentence, for anything else."""
         if not isinstance(record, Mapping) or record.get("format") != FORMAT:
             raise InputError(f"this is no launch plan of format {FORMAT}.")
         try:
@@ -331,7 +327,7 @@ class LaunchPlan:
 
 
 def _text(plan: LaunchPlan) -> Iterator[str]:
-    """The lines of `def launch(...)`: ranges, checks, then one expression. Equal tensor maps are made once."""
+    """Yield the lines of `def launch(...)`: ranges, checks, then one expression; equal tensor maps are made once."""
     variables = {parameter.name: f"v{index}" for index, parameter in enumerate(plan.parameters)}
     every = "".join(f", {variable}" for variable in variables.values())
     yield f"def launch({', '.join(variables.values())}):"
@@ -354,7 +350,7 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
 
 
 def _constructor(part: TensorMap | Workspace | Argument, variables: Mapping[str, str]) -> str:
-    """The text that makes a part with its expressions evaluated; names of enums and types stay text."""
+    """Return the text that makes a part with evaluated expressions; names of enums and types stay text."""
     values = [getattr(part, name) for name in _fields(type(part))]
     texts = [repr(value) for value in values]
     for index, name in enumerate(_fields(type(part))):
@@ -378,7 +374,7 @@ def _joined(texts: Any) -> str:
 
 
 def _limits(kind: str) -> tuple[int, int] | None:
-    """The least and greatest value of an integer type or an address; None for other types."""
+    """Return the minimum and maximum of an integer type or an address; None for other types."""
     named = re.fullmatch(r"(u?)int(8|16|32|64)", "uint64" if kind == "pointer" else kind)
     if named is None:
         return (0, 1) if kind == "bool" else None
@@ -411,7 +407,7 @@ _PARTS: Mapping[str, type] = {
 
 
 def _read(name: str, value: Any) -> Any:
-    """The field `name` of a plan from JSON: lists are tuples, records the parts that stand there."""
+    """Return the field `name` of a plan from JSON: lists become tuples, records become parts."""
     if name not in _PARTS:
         return _tuples(value)
     if not isinstance(value, list):
@@ -430,18 +426,18 @@ def _tuples(value: Any, room: int = MOST_DEPTH) -> Any:
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]!r}"
-    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # generated text is right, if it is short
+    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # valid text unless too long
     return "it is nested too deeply" if too_deep else str(error).rstrip(".")
 
 
 def _verify(plan: LaunchPlan) -> None:
-    """Raise InputError or ValueError for what would fail or be wrong at a launch."""
+    """Raise InputError or ValueError for a plan that would fail or be wrong at a launch."""
     _verify_names(plan)
     _verify_arguments(plan)
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
         raise ValueError("grid, block and cluster must have three extents each")
-    _ = plan._function  # refuses every expression that is none
+    _ = plan._function  # rejects every invalid expression
 
 
 def _verify_names(plan: LaunchPlan) -> None:

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of an SM: registers and memory from ptxas's report, and how many CTAs fit."""
+"""Resources of a compiled kernel: registers and memory from ptxas's report, and CTAs per SM."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
 
 REGISTERS_PER_UNIT = 256
-"""A warp's registers are allocated in such units."""
+"""Allocation unit of a warp's registers."""
 RESERVED_SHARED_BYTES = 1024
-"""Shared memory of each CTA that CUDA keeps for itself from compute capability 8.0 on ("Shared Memory")."""
+"""Shared memory that CUDA reserves per CTA from compute capability 8.0 on ("Shared Memory")."""
 CTAS_PER_SM = 32
-"""Of 9.0 and 10.x; 12.x holds 24."""
+"""Maximum CTAs per SM for 9.0 and 10.x; 12.x has 24."""
 WARP = 32
 
 
 def resources(log: str, plan: LaunchPlan, target: str) -> Resources | None:
-    """From ptxas's report (`--ptxas-options=-v`, in NVRTC's log); None where there is none.
+    """Return the resources in ptxas's report (`--ptxas-options=-v`, in NVRTC's log); None without a report.
 
-    The report is documented output of a documented option. The cubin has the registers too, but not the spills.
+    The report is documented output. The cubin has the registers too, but not the spills.
     """
     registers = re.search(r"Used (\d+) registers", log)
     if registers is None:
@@ -54,7 +54,7 @@ def _threads(plan: LaunchPlan) -> int | None:
 
 
 def _occupancy(registers: int, static: int, dynamic: int | None, threads: int | None, target: str) -> Mapping[str, int]:
-    """How many CTAs an SM could hold, by what limits it; empty where something is not known."""
+    """Return the CTAs that fit on an SM, by limit; empty if a number is unknown."""
     try:
         gpu = gpu_for_target(target)
     except InputError:
@@ -71,7 +71,7 @@ def _occupancy(registers: int, static: int, dynamic: int | None, threads: int | 
 
 def _by_registers(registers: int, warps: int) -> int:
     unit = -(-registers * WARP // REGISTERS_PER_UNIT) * REGISTERS_PER_UNIT
-    # an SM has four parts with a register file each, and a warp lives in one of them
+    # an SM has four partitions with a register file each, and a warp stays in one
     return (REGISTERS_PER_SM // 4 // max(unit, 1)) * 4 // warps
 
 

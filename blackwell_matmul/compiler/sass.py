@@ -34,7 +34,7 @@ FAMILIES: Mapping[str, str] = {
     "STL": "spill, store",
     "LDL": "spill, load",
 }
-"""Beginnings of opcodes, and what they are in PTX or CUDA."""
+"""Prefixes of opcodes, and their PTX or CUDA names."""
 
 _PLACE = re.compile(r'//## File "(?P<file>.*?)", line (?P<line>\d+)')
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
@@ -42,7 +42,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """An opcode of the kernel: how often it stands there, and at which lines of the Python kernel."""
+    """An opcode of the kernel: its count, and its lines in the Python kernel."""
 
     opcode: str
     meaning: str
@@ -51,7 +51,7 @@ class SassInstruction:
 
 
 def instructions_that_matter(cubin: bytes) -> list[SassInstruction]:
-    """Those of `FAMILIES`, in order of appearance. Raises UnsupportedError where there is no disassembler."""
+    """Return the instructions of `FAMILIES`, in order of appearance; UnsupportedError without a disassembler."""
     found: dict[str, list[tuple[str, int]]] = {}
     for opcode, place in _instructions(disassembled(cubin)):
         if _family(opcode):
@@ -60,7 +60,7 @@ def instructions_that_matter(cubin: bytes) -> list[SassInstruction]:
 
 
 def disassembled(cubin: bytes) -> str:
-    """The SASS of a cubin, with a comment wherever another line of the source begins."""
+    """Return a cubin's SASS, with a comment at each new source line."""
     program = _nvdisasm()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"

@@ -1,8 +1,8 @@
-"""From a Program to CUDA C++ for the device alone, and which line of the Python kernel each line of it came from.
+"""Translates a Program to CUDA C++ for the device, with the Python line of each of its lines.
 
-tilus's passes and its code generator do the work. Here the host code is left out, synchronisation is corrected
-(`tilus_faults`) and lines are carried: tilus writes a comment at the start of each instruction, and a mark with the
-instruction's line takes its place. This module imports tilus at its top: import it after `import_tilus`.
+tilus's passes and code generator do the work. This module drops the host code, corrects synchronisation
+(`tilus_faults`) and carries lines. A mark with the line replaces tilus's comment at the start of each instruction. This
+module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
 
 KERNEL, INTERNAL = "cuda_kernel", "cuda_internal"
-"""tilus's words for a function that is launched, and one that device code calls."""
+"""tilus's kinds of a launched function, and of one that device code calls."""
 
 PRELUDE = """\
 typedef signed char int8_t;
@@ -48,7 +48,7 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 struct alignas(128) CUtensorMap { uint64_t opaque[16]; };
 """
-"""What every kernel needs. NVRTC has no headers of its own, and cuda.h is for the host."""
+"""Declarations for every kernel, as NVRTC has no headers and cuda.h is for the host."""
 
 CLUSTER = """\
 namespace cooperative_groups {
@@ -66,7 +66,7 @@ struct cluster {
 __device__ inline cluster this_cluster() { return cluster(); }
 }  // namespace cooperative_groups
 """
-"""The few things of cooperative_groups.h that tilus uses. The header takes ten times as long to compile as a kernel."""
+"""Parts of cooperative_groups.h that tilus uses; the header compiles ten times longer than a kernel."""
 
 _HEADERS = (
     ("require_fp16", "#include <cuda_fp16.h>\n"),
@@ -80,17 +80,16 @@ UNNEEDED_PASSES = frozenset(
     (name, 0)
     for name in ("RuleBasedSimplifyPass", "HoistLoopInvariantsPass", "InlineFunctionPass", "InstantiateSymbolsPass")
 )
-"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work, and
-tilus makes neither functions that a kernel could inline nor symbols."""
+"""Passes of hidet without effect on the source text, as tests show. The first runs again later, NVVM does the second,
+and tilus makes neither functions to inline nor symbols.
+"""
 
 _MARK = "//@"
 
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """CUDA C++ with one kernel. text: to be read. lines: for each line of it, the line of the Python kernel, where
-    known.
-    """
+    """CUDA C++ with one kernel. text: readable form. lines: line of the Python kernel for each line of it, if known."""
 
     text: str
     kernel: str
@@ -98,24 +97,24 @@ class DeviceSource:
 
     @property
     def numbered(self) -> str:
-        """The text for the compiler, such that every instruction of the cubin belongs to a line of the Python kernel.
+        """Return the text for the compiler, so that every instruction of the cubin has a line of the Python kernel.
 
-        A `#line` stands before each line. Small device functions are macros around a lambda: what is inlined from a
-        function belongs to a line of that function, what a macro expands to belongs to the line that names it.
+        A `#line` precedes each line. Small device functions are macros around a lambda: inlined code belongs to the
+        function's line, but a macro's expansion to the line that uses it.
         """
         return "\n".join(_numbered(self.text, self.lines)) + "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class LoweredModule:
-    """A hidet module after all passes, with marks for lines, and the lines that they stand for."""
+    """A hidet module after all passes, with marks for lines, and the lines of the marks."""
 
     module: Any
     locations: tuple[Location, ...]
 
 
 def lower(program: Program) -> LoweredModule:
-    """Run hidet's passes; raise CompileError, one sentence, where one of them fails."""
+    """Run hidet's passes; raise CompileError, one sentence, if one of them fails."""
     locations: list[Location] = []
     with tilus_compat.target(program.target):
         try:
@@ -136,7 +135,7 @@ def lower(program: Program) -> LoweredModule:
 
 
 def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:
-    """The device functions as text. entry: the line of the script's `__call__`."""
+    """Return the device functions as text. entry: line of the script's `__call__`."""
     codegen = DeviceCodegen(program)
     with tilus_compat.target(program.target), quick_hidet_visits():
         text = str(codegen(lowered.module))
@@ -153,16 +152,14 @@ def device_source(lowered: LoweredModule, program: Program, entry: Location | No
 
 
 def _instruction_lines(program: Program) -> Iterator[Location | None]:
-    """The line of each instruction for which tilus's code generator writes a comment, in its order."""
+    """Yield the line of each instruction that tilus's code generator precedes by a comment, in order."""
     for inst in instructions(program.final):
         if not isinstance(inst, (PrintTensorInst, FormatPrintInst)):
             yield program.location_of(program.origins.get(inst))
 
 
 def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
-    """For each scalar variable, by id, the lines of its loop, or of its declaration and assignments, in program
-    order.
-    """
+    """Return each scalar variable's lines, by id: its loop, or its declaration and assignments, in order."""
     found: dict[int, list[Location | None]] = {}
     for node in walk(program.tile.body):
         for var in declared_vars(node):
@@ -171,7 +168,7 @@ def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
 
 
 def _marked(program: Program, locations: list[Location]) -> Any:
-    """The lowered module with a mark where a line of the script begins; `locations` gets what the marks stand for."""
+    """Return the lowered module with a mark at each new script line; `locations` gets the marks' lines."""
     marker = _Marker(program, locations)
     functions = dict(program.lowered.functions)
     for name, function in functions.items():
@@ -181,7 +178,7 @@ def _marked(program: Program, locations: list[Location]) -> Any:
 
 
 class _Marker(IRRewriter):
-    """Puts marks, which are comments to the passes, into a kernel that comes from tilus's code generator."""
+    """Puts marks, comments to the passes, into a kernel from tilus's code generator."""
 
     def __init__(self, program: Program, locations: list[Location]) -> None:
         super().__init__()
@@ -215,9 +212,7 @@ class _Marker(IRRewriter):
 
 
 def _placed(text: str, locations: Sequence[Location], entry: Location | None) -> Iterator[tuple[str, Location | None]]:
-    """Each line of the text with its place in the Python kernel; a mark becomes a comment that quotes the line
-    there.
-    """
+    """Yield each line of the text with its Python line; a mark becomes a comment that quotes the line."""
     here: Location | None = None
     for line in text.splitlines():
         code = line.lstrip()
@@ -267,7 +262,7 @@ def _c_string(text: str) -> str:
 
 
 class DeviceCodegen(UpdatedCUDACodeGen):
-    """tilus's CUDA C++ generator for the device functions of a module, with the corrections of `tilus_faults`."""
+    """tilus's CUDA C++ generator for a module's device functions, with the corrections of `tilus_faults`."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()

@@ -1,20 +1,19 @@
-"""What tilus 0.2.0 emits wrongly, and the corrections, applied where the device source and the launch plan are written.
+"""Faults in the code of tilus 0.2.0, and corrections for the device source and the launch plan.
 
 - `memory_clobbered`: inline assembly that touches memory or synchronises, without telling the compiler.
-- `fenced`: tcgen05 operations next to synchronisation of threads, without the fences that PTX asks for.
-- `isolated_wait`: registers of a wgmma that are read before the wait for it (a fault of ptxas, which tilus meets).
-- `stores_unseen`: a promise that a pointer is the only way to its memory, where TMA stores there too.
-- `in_parentheses`, `through_float`: casts that are no C++.
-- `rounded`: products that ptxas takes for flushed ones.
+- `fenced`: tcgen05 operations at synchronisation of threads, without the fences that PTX requires.
+- `isolated_wait`: wgmma registers that are read before their wait (a fault of ptxas that tilus triggers).
+- `stores_unseen`: `__restrict__` pointers to memory that TMA stores, too.
+- `in_parentheses`, `through_float`: casts that are invalid C++.
+- `rounded`: products that ptxas flushes.
 - `not_finite`: infinity and NaN as literals.
 - `without_cta_group`: a qualifier that only sm_10x has, on every target.
-- `without_lone_cluster`: clusters of one CTA, where a kernel has none.
-- `fastdiv_m` and `fastdiv_s` in `plan`: a multiplier of 33 bits, truncated to 32. It is host code in tilus, so that
-  putting the right numbers into the launch plan is all that it takes: the device multiplies and shifts by whatever it
-  is given.
-- `shared_bytes_missing`: a guard, see there.
+- `without_lone_cluster`: clusters of one CTA, if a kernel asks for none.
+- `fastdiv_m` and `fastdiv_s` in `plan`: a multiplier of 33 bits, truncated to 32 in tilus's host code; the launch plan
+  has the right numbers.
+- `shared_bytes_missing`: a check of the launch's shared memory.
 
-Each has a test that shows the fault in what tilus itself generates.
+A test shows each fault in tilus's own output.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ _SYNCHRONISES = re.compile(
 
 
 def memory_clobbered(template: str) -> bool:
-    """Whether a piece of inline PTX reads or writes memory, or orders what others do with it.
+    """Return true if inline PTX accesses memory or orders other accesses.
 
-    Without a "memory" clobber the compiler takes an asm statement for arithmetic on its operands: it may move ordinary
-    loads and stores across it, and drop or move one that is not volatile (CUDA "Inline PTX Assembly in CUDA"). tilus
-    has no clobber on most waits, arrivals, fences, matrix loads and stores, and where the DSL's primitive asks for one,
-    hidet's `IRRewriter.visit_AsmStmt` loses it as soon as a pass rewrites an operand. Removable when both are mended.
+    Without a "memory" clobber the compiler takes an asm statement for arithmetic. It may move loads and stores across
+    it, and drop or move a non-volatile one (CUDA, "Inline PTX Assembly in CUDA"). tilus omits the clobber on most
+    waits, arrivals, fences, matrix loads and stores. Where a primitive has one, hidet's `IRRewriter.visit_AsmStmt`
+    loses it when a pass rewrites an operand. Removable when both are fixed.
     """
     return not template or bool(_ADDRESS.search(template) or _SYNCHRONISES.search(template))
 
@@ -57,7 +56,7 @@ _TCGEN05 = re.compile(r"\btcgen05\.")
 BEFORE_SYNC = "tcgen05.fence::before_thread_sync;"
 AFTER_SYNC = "tcgen05.fence::after_thread_sync;"
 THREAD_SYNCS = {"__syncthreads", "cooperative_groups::this_cluster().sync"}
-"""Synchronisations that CUDA C++ has a function for; all others are inline PTX."""
+"""Synchronisations that are functions in CUDA C++; all others are inline PTX."""
 
 
 def uses_tcgen05(templates: Iterable[str]) -> bool:
@@ -65,14 +64,13 @@ def uses_tcgen05(templates: Iterable[str]) -> bool:
 
 
 def fenced(template: str) -> str:
-    """A synchronisation with the fences that order the tcgen05 operations of its thread against those of others.
+    """Return a synchronisation with fences that order its thread's tcgen05 operations against other threads.
 
-    tcgen05 operations are asynchronous and ordinary synchronisation of threads does not order them: the side that has
-    issued some fences before it arrives, the side that will issue some fences after it has waited (PTX, "Tensorcore 5th
-    Generation Family Instructions", "Memory Consistency Model": tcgen05.fence::before_thread_sync and
-    ::after_thread_sync; tcgen05.commit holds the first already). tilus 0.2.0 has no such instruction. The fences go to
-    every synchronisation of a kernel that uses tcgen05: which operations surround it is not looked at. Removable when
-    the DSL has the fences and the kernels use them.
+    tcgen05 operations are asynchronous, and thread synchronisation does not order them. A fence must precede the
+    arrival after issued operations, and follow the wait before later ones. Source: PTX, "Tensorcore 5th Generation
+    Family Instructions", "Memory Consistency Model", tcgen05.fence::before_thread_sync and ::after_thread_sync;
+    tcgen05.commit includes the first. tilus 0.2.0 has no such instruction. So every synchronisation of a kernel with
+    tcgen05 gets the fences. Removable when the DSL has the fences and the kernels use them.
     """
     before = BEFORE_SYNC + " " if _ARRIVES.search(template) else ""
     after = " " + AFTER_SYNC if _WAITS.search(template) else ""
@@ -85,21 +83,19 @@ _WGMMA_WAIT = re.compile(r"\s*(wgmma\.wait_group\.sync\.aligned\s+(\d+);)\s*")
 
 
 def keeps_wgmma_in_flight(templates: Iterable[str]) -> bool:
-    """Whether some wait leaves a group of wgmma pending. Where none does, ptxas keeps the order, as far as was seen."""
+    """Return true if some wait leaves a group of wgmma pending; otherwise ptxas kept the order in all tests."""
     waits = [wait for wait in map(_WGMMA_WAIT.fullmatch, templates) if wait]
     return any(int(wait[2]) > 0 for wait in waits)
 
 
 def isolated_wait(template: str) -> str:
-    """A `wgmma.wait_group` alone in its basic block: a loop that is never repeated, which the assembler cannot know.
+    """Return a `wgmma.wait_group` alone in its basic block, inside a loop that runs once without the assembler knowing.
 
-    Where groups are in flight and the accumulators are read after the wait, ptxas (13.0 to 13.5 at least) moves some of
-    the reads up, over the wait that they are for: after `wait_group(1)` in a loop and `wait_group(0)` behind it, the
-    first and the last pair of registers were converted before the last MMA had written them. No clobber or operand of
-    the asm statement changes that, for the order in the PTX is right already. Between two blocks such reads stay where
-    they are, and waits that ptxas would otherwise make `wait_group(0)`, one MMA at a time, stay what they are: on an
-    H100 a tile of 128x128 went from 367 to 546 TFLOPS, and one of 64x256 from wrong to right at the same speed. A
-    running warp's activemask is never 0, and ptxas does not guess at it. Removable when ptxas keeps the order.
+    ptxas (13.0 to 13.5 at least) moves reads of accumulators above their wait while other groups are in flight. After
+    `wait_group(1)` in a loop and `wait_group(0)` behind it, registers were converted before the last MMA had written
+    them. No clobber or operand prevents that, as the order in the PTX is right. A basic block of its own does. It also
+    keeps ptxas from turning waits into `wait_group(0)`, which serialises MMAs. A running warp's activemask is never 0,
+    which ptxas does not know. Removable when ptxas keeps the order.
     """
     wait = _WGMMA_WAIT.fullmatch(template)
     if wait is None:
@@ -114,11 +110,11 @@ _BULK_STORE = re.compile(r"\bcp\.(reduce\.)?async\.bulk\b[^;]*\.global\.shared")
 
 
 def stores_unseen(templates: Iterable[str]) -> bool:
-    """Whether a kernel stores to global memory by bulk copies, which the compiler does not see.
+    """Return true if a kernel stores to global memory by bulk copies, which the compiler does not see.
 
-    tilus declares every pointer `__restrict__`, a promise that what is read through it is written through no other way.
-    A kernel that stores a tile by TMA and reads it back gets `ld.global.nc` for that, which may give what was there
-    before (PTX, "ld.global.nc"). Without the promise it is an ordinary load. Removable when tilus leaves it out.
+    tilus declares every pointer `__restrict__`: no other pointer writes its memory. A kernel that stores a tile by TMA
+    and reads it back then uses `ld.global.nc`, which may return stale data (PTX, "ld.global.nc"). Without
+    `__restrict__` it is an ordinary load. Removable when tilus drops it.
     """
     return any(_BULK_STORE.search(template) for template in templates)
 
@@ -127,10 +123,10 @@ def stores_unseen(templates: Iterable[str]) -> bool:
 
 
 def in_parentheses(text: Any) -> Any:
-    """A sum or product that tilus casts back to a narrow type, `(int8_t)(a + b)`, in parentheses of its own.
+    """Return a sum or product that tilus casts to a narrow type, `(int8_t)(a + b)`, in parentheses of its own.
 
-    Where an expression stands alone tilus strips its first and last parenthesis, and leaves `int8_t)(a + b`. Removable
-    when it looks whether the two belong together.
+    tilus strips the first and last parenthesis of a whole expression and leaves `int8_t)(a + b`. Removable when it
+    checks that they match.
     """
     from tilus.hidet.utils.doc import Text
 
@@ -141,8 +137,7 @@ _CAST = re.compile(r"\(\w+\)\(")
 
 
 def through_float(cast: Any, source: Any) -> Any:
-    """A cast between the two 8-bit floats by way of float, which is exact; C++ has none from one to the other.
-    Removable when tilus casts so itself."""
+    """Return a cast between 8-bit floats through float, exactly; C++ has none. Removable when tilus does it."""
     from tilus.hidet.ir.dtypes import float32
     from tilus.hidet.ir.expr import Cast
 
@@ -151,11 +146,11 @@ def through_float(cast: Any, source: Any) -> Any:
 
 
 def rounded(template: str) -> str:
-    """A product of float32 that says how it rounds.
+    """Return a float32 product with explicit rounding.
 
-    tilus decodes numbers below a byte with `mul.f32`, whose operand is a denormal number, and not a flushed one. Where
-    the product becomes a float64 (cvt.ftz.f64.f32) ptxas 13.0 flushes that operand: 0.1875 of a float6_e3m2 was 0 on an
-    H200, and is right with .rn. Removable when tilus writes the rounding.
+    tilus decodes numbers below a byte with `mul.f32` on a denormal operand, which must not be flushed. ptxas 13.0
+    flushes it if the product becomes a float64 (cvt.ftz.f64.f32); .rn prevents that. Removable when tilus writes the
+    rounding.
     """
     return template.replace("mul.f32 ", "mul.rn.f32 ")
 
@@ -164,10 +159,10 @@ def rounded(template: str) -> str:
 
 
 def not_finite(value: object, dtype: str) -> str:
-    """Infinity and NaN as CUDA C++; "" for any other literal.
+    """Return infinity or NaN as CUDA C++; "" for any other literal.
 
-    tilus prints Python's spelling with an f behind it, `inff` and `nanf`, which NVRTC takes for names that nobody
-    declared. Removable when its `scalar_literal` knows them.
+    tilus prints `inff` and `nanf`, which NVRTC takes for undeclared names. Removable when its `scalar_literal` handles
+    them.
     """
     if not isinstance(value, float) or math.isfinite(value) or dtype not in _FLOAT_NAMES:
         return ""
@@ -185,10 +180,10 @@ _FLOAT_NAMES = {
 
 
 def without_cta_group(template: str, target: str) -> str:
-    """A bulk tensor copy without `.cta_group::1`, for targets that lack it; where they have it, it says nothing new.
+    """Return a bulk tensor copy without `.cta_group::1`, for targets without it; elsewhere it is redundant.
 
     tilus puts it on every `tma.global_to_shared`, and ptxas refuses: "Feature '.cta_group::1' not supported on .target
-    'sm_90a'" (PTX, "cp.async.bulk.tensor": .cta_group is for sm_100a and its family). Removable once tilus emits it for
+    'sm_90a'" (PTX, "cp.async.bulk.tensor": .cta_group needs the sm_100a family). Removable when tilus emits it for
     sm_10x alone, as its main branch does.
     """
     if target.startswith("sm_10") or "cp.async.bulk.tensor" not in template:
@@ -200,13 +195,12 @@ def without_cta_group(template: str, target: str) -> str:
 
 
 def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]:
-    """A kernel's attributes without a cluster of one CTA, which tilus gives to every kernel that asks for none.
+    """Return a kernel's attributes without a cluster of one CTA, which tilus adds if a kernel asks for none.
 
-    The hardware deals clusters out one to a GPC in turn, and CTAs without a cluster so that neighbours share a GPC.
-    There, requests for the same data at about the same time become one request to the L2. With clusters of one, that is
-    lost: HopperMatmulV5 took 1.39 GB out of an H200's L2 for 4096 cubed in fp16 (h200_ncu.json), and takes 1.05 GB
-    without (h200_counters.json), which made it 2 % faster. What a script can ask, such as the CTA's rank, answers as in
-    a cluster of one (PTX, "%cluster_ctarank"). Removable once tilus leaves `__cluster_dims__` out.
+    Hardware places clusters on GPCs in turn, but CTAs without a cluster so that neighbours share a GPC. There,
+    simultaneous requests for the same data merge into one request to the L2, which clusters of one CTA lose. Queries
+    such as the CTA's rank answer as in a cluster of one (PTX, "%cluster_ctarank"). Removable when tilus leaves
+    `__cluster_dims__` out.
     """
     return {name: value for name, value in attrs.items() if not (lone and name == "cuda.cluster_dim")}
 
@@ -215,12 +209,11 @@ def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]
 
 
 def shared_bytes_missing(program: Program) -> int:
-    """How many bytes of shared memory the program uses beyond those that its launch asks for; 0 where all is well.
+    """Return the bytes of shared memory that the launch lacks; 0 if it asks for enough.
 
-    Upstream's pull request 158 mends a launch that asked for too little: scratch memory lies at the next multiple of
-    128 bytes, and the padding was not counted. In 0.2.0 the fault cannot show, for all that lies below is rounded up to
-    128 bytes; the release that places barriers without rounding is a later one. This guards against meeting it
-    unawares.
+    Upstream's pull request 158 fixes a launch that asked for too little: padding of scratch memory to 128 bytes was not
+    counted. In 0.2.0 the fault cannot occur, as the memory below is rounded up to 128 bytes. The release that places
+    barriers without rounding is a later one.
     """
     ends = [allocation.address + allocation.nbytes for allocation in program.shared.values()]
     if program.workspace is not None:

@@ -1,8 +1,8 @@
-"""Executes PTX on the CPU: what the GPU would get, with its addresses, swizzles, descriptors, phases and predicates.
+"""Executes PTX on the CPU, with its addresses, swizzles, descriptors, phases and predicates.
 
-A second witness beside the simulator, which judges the script: nothing here is shared with it. The text is parsed
-(`parser`), each instruction becomes a Python function that acts on 32 lanes at once (`code`, `instructions`), and
-`scheduler` runs warps and asynchronous operations over the state in `machine` and `spaces`.
+The emulator shares no code with the simulator, which judges the script. `parser` reads the text. `code` and
+`instructions` turn each instruction into a Python function on 32 lanes. `scheduler` runs warps and asynchronous
+operations on the state in `machine` and `spaces`.
 
 May import: base, compiler.
 """

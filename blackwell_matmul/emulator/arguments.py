@@ -1,4 +1,4 @@
-"""The arguments of a launch: tensors get addresses, and every value the bytes of its parameter."""
+"""Arguments of a launch: tensors get addresses, and each parameter its bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from blackwell_matmul.emulator.parser import SIZES, Entry, Variable, float_bits
 from blackwell_matmul.emulator.spaces import GlobalSpace
 
 LEFT = 0xFF
-"""Each byte of a workspace that a launch does not clear: of floats NaN."""
+"""Byte that fills a workspace which the launch does not clear; as floats it is NaN."""
 
 
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
-    """Of PTX by itself: one argument for each `.param`."""
+    """Return the bytes of each `.param` of PTX without a plan, one argument for each."""
     if len(args) != len(kernel.parameters):
         told = ", ".join(_declared(each) for each in kernel.parameters)
         raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({told}) and got {len(args)}.")
@@ -46,7 +46,7 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
 
 
 def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[bytes]:
-    """Of a launch plan, whose numbers stand: values, tensor maps, and workspaces."""
+    """Return the bytes of each parameter of a launch plan: values, tensor maps, workspaces."""
     images = [tensor_map.image(each, _plain(each.pointer)) for each in launch.tensor_maps]
     spaces = [
         memory.add(f"workspace {index}", np.full(_plain(each.nbytes), 0 if each.clear else LEFT, np.uint8)).base
@@ -58,17 +58,17 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
 
 
 def _plain(value: Any) -> int:
-    """An expression of a plan that was evaluated."""
+    """Return an evaluated expression of a plan as a number."""
     return int(value)
 
 
 def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
-    """What a launch plan evaluates with: a number as it is, a tensor as its address."""
+    """Return a number as it is, and a tensor as its address, for the expressions of a launch plan."""
     return given if isinstance(given, (int, float)) else address_of(memory, name, given)
 
 
 def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
-    """The address of a tensor's first element; tensors that share memory do so here."""
+    """Return the address of a tensor's first element; tensors that share memory share it here."""
     data, offset = _storage(name, tensor)
     for each in memory.memories:
         if each.data.ctypes.data == data.ctypes.data and each.nbytes == data.size:
@@ -77,7 +77,7 @@ def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
 
 
 def _storage(name: str, tensor: Any) -> tuple[Array, int]:
-    """The whole memory behind a tensor as bytes, and where the tensor starts in it."""
+    """Return the whole memory behind a tensor as bytes, and the tensor's offset in it."""
     if hasattr(tensor, "untyped_storage"):
         return _torch_storage(name, tensor)
     if not isinstance(tensor, np.ndarray):
@@ -102,7 +102,7 @@ def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
 
 
 def _packed(kernel: Entry, place: int, value: Any) -> bytes:
-    """A parameter's bytes; InputError where the value does not fit its type."""
+    """Return a parameter's bytes; InputError if the value does not fit its type."""
     parameter, size = kernel.parameters[place], kernel.parameters[place].nbytes or 0
     what = f"parameter {place} of {kernel.name}"
     if isinstance(value, bytes):

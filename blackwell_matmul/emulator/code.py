@@ -1,7 +1,7 @@
-"""From an instruction to a Python function, once for a kernel: the registry of instructions, and what they read.
+"""Registry of instructions, and the builder that turns each into a Python function, once for a kernel.
 
-Every operand is a slot among the registers of a warp: constants and special registers have theirs behind the declared
-ones, so that an instruction reads them all alike.
+Every operand is a slot among a warp's registers. Constants and special registers have slots behind the declared ones,
+so that instructions read all operands alike.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from blackwell_matmul.emulator.parser import (
 )  # fmt: skip
 
 Act = Callable[[WarpState, int], Any]
-"""Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, a
-Clock to be told the time, or EXIT."""
+"""Executes an instruction in a mask's lanes; returns None, the index to jump to, a Waiting, a Clock or EXIT."""
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
 
@@ -41,7 +40,7 @@ M = TypeVar("M", bound=Make)
 
 
 def instruction(*opcodes: str) -> Callable[[M], M]:
-    """Register what makes the function of these opcodes; the longest name that an opcode starts with is taken."""
+    """Register the maker of these opcodes. The longest registered prefix of an opcode wins."""
 
     def register(make: M) -> M:
         for opcode in opcodes:
@@ -53,22 +52,22 @@ def instruction(*opcodes: str) -> Callable[[M], M]:
 
 
 def known() -> list[str]:
-    """The opcodes that are emulated, in order."""
+    """Return the emulated opcodes, sorted."""
     return sorted(_INSTRUCTIONS)
 
 
 class Clock(NamedTuple):
-    """What an instruction gives that reads the time. told: takes how many instructions warps have executed."""
+    """Result of an instruction that reads the time. told: takes the number of executed instructions."""
 
     told: Callable[[int], None]
 
 
 class Unknown(UnsupportedError):
-    """An instruction or a form of one that is not emulated."""
+    """Error for an instruction, or a form of one, that is not emulated."""
 
 
 class Executable(NamedTuple):
-    """An instruction that can run. guard: the slot of its predicate, -1 where it has none."""
+    """An instruction that can run. guard: slot of its predicate, -1 for none."""
 
     act: Act
     guard: int
@@ -78,16 +77,16 @@ class Executable(NamedTuple):
 
 _UNWRITTEN: dict[int, Any] = {size: filled(int.from_bytes(b"\x5a\xa5" * 8, "little"), size) for size in WORDS}
 _UNWRITTEN[0] = 0x5A5AA5A5
-"""What a register holds that nothing has written, 0 for a predicate. Compilers compute with such ones, and drop what
-comes of it: reading one is no fault, using what it holds shows in the results."""
+"""Content of an unwritten register; 0 for a predicate. Compilers read such registers and drop the result, so that
+reading is no fault. A result that depends on one shows in the output.
+"""
 
 
 class Builder:
-    """What the functions of one kernel are made with.
+    """Makes the functions of one kernel's instructions.
 
-    slots: what a warp starts with, constants behind the declared registers. specials: slots whose contents depend on
-    the warp, by name and bytes. labels: where jumps go. tables: those that brx.idx chooses from. names: of variables
-    and of special registers.
+    slots: initial registers of a warp, constants behind the declared ones. specials: slots whose contents depend on the
+    warp, by name and bytes. labels: jump targets. tables: those of brx.idx. names: variables and special registers.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Builder:
         return len(self.slots) - 1
 
     def scratch(self) -> int:
-        """A slot that nobody reads."""
+        """Return a slot that nobody reads."""
         if self._nowhere is None:
             self._nowhere = self._new(0)
         return self._nowhere
@@ -134,7 +133,7 @@ class Builder:
     # --- operands
 
     def source(self, operand: Operand, type: str) -> int:
-        """The slot that an operand is read from, as raw words of the type's size."""
+        """Return the slot of an operand, as raw words of the type's size."""
         if isinstance(operand, Register):
             return operand.slot
         if isinstance(operand, Number):
@@ -153,7 +152,7 @@ class Builder:
         raise Unknown(f"a result cannot go to {operand}")
 
     def reader(self, operand: Operand, type: str) -> Callable[[WarpState], Array]:
-        """What gives an operand as the numpy type; of a wider register, the low bits."""
+        """Return a function that reads an operand as the numpy type; of a wider register, the low bits."""
         slot, wanted, size = self.source(operand, type), TYPES[type], SIZES[type]
         if isinstance(operand, Register) and SIZES[self.types[operand.slot]] != size:
             word = WORDS[size]
@@ -163,7 +162,7 @@ class Builder:
         return lambda warp: warp.registers[slot].view(wanted)
 
     def scalar(self, operand: Operand, type: str = "b32") -> Callable[[WarpState, int], int]:
-        """What gives an operand in one lane, as an integer."""
+        """Return a function that reads an operand in one lane, as an integer."""
         read = self.reader(operand, type)
         return lambda warp, lane: int(read(warp)[lane])
 
@@ -171,7 +170,7 @@ class Builder:
         return isinstance(operand, Register) and self.types[operand.slot] == "pred"
 
     def predicate(self, operand: Operand) -> Callable[[WarpState], int]:
-        """What gives a predicate as a mask."""
+        """Return a function that reads a predicate as a mask."""
         if isinstance(operand, Not):
             inner = self.predicate(operand.operand)
             return lambda warp: inner(warp) ^ ALL
@@ -184,7 +183,7 @@ class Builder:
         raise Unknown(f"{operand} is no predicate")
 
     def address(self, operand: Operand) -> Callable[[WarpState], Array]:
-        """What gives the 32 addresses of `[base + offset]`, as 64 bits."""
+        """Return a function that gives the 32 addresses of `[base + offset]`, as 64 bits."""
         if isinstance(operand, Register):
             operand = Address(operand)
         if not isinstance(operand, Address):
@@ -206,11 +205,11 @@ class Builder:
         return [self.target(each) for each in self.vector(operand)]
 
     def pair(self, operand: Operand) -> tuple[Operand, Operand]:
-        """A result and its predicate; the predicate may not be there."""
+        """Return a result and its predicate, which may be absent."""
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Nothing())
 
     def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
-        """What widens a word of this size to the register that it goes to; None where it fits."""
+        """Return a function that widens a word of this size to its register; None if it fits."""
         if isinstance(register, Register) and SIZES[self.types[register.slot]] != nbytes:
             wide = WORDS[SIZES[self.types[register.slot]]]
             return lambda value: value.astype(wide)
@@ -218,7 +217,7 @@ class Builder:
 
 
 def _find(opcode: str) -> Make | None:
-    """The instruction of the longest name that an opcode starts with, cut at a dot or a double colon."""
+    """Return the maker with the longest prefix of an opcode, cut at a dot or a double colon."""
     ends = [len(opcode), *(found.start() for found in reversed(list(re.finditer(r"\.|::", opcode))))]
     return next((_INSTRUCTIONS[opcode[:end]] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
 
@@ -232,7 +231,7 @@ def _bits(number: Number, type: str) -> int:
 
 
 def last_type(each: Statement) -> str:
-    """The type that an opcode ends with, such as "s32" of add.s32."""
+    """Return the type that an opcode ends with, such as "s32" of add.s32."""
     return each.modifiers[-1]
 
 

@@ -1,4 +1,4 @@
-"""`emulate`: PTX and arguments in, results in the tensors that were given."""
+"""`emulate`: run PTX on the CPU; results are written to the given tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """What a run took. instructions: of warps; ctas: of the grid."""
+    """Size of a run. instructions: executed by warps; ctas: of the grid."""
 
     kernel: str
     target: str
@@ -42,17 +42,17 @@ def emulate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Emulation:
-    """Execute compiled code on the CPU: a bundle of this project, or its folder, or any PTX as a path or as text.
+    """Execute compiled code on the CPU: a bundle of this project, its folder, or any PTX as a path or text.
 
-    args: for a bundle, those of `bundle.plan.parameters`, and its plan says the rest, with the defaults of what is left
-    out at the end. For other PTX one for each
-    `.param`: a tensor or array for a pointer (written in place; None is a null pointer), a number, or a `TensorMap`
-    whose `pointer` is a tensor. grid, cluster: in CTAs; block: in threads; shared_bytes: dynamic. kernel: which one,
-    where there are several. order: when asynchronous operations complete, one of `ORDERS`; seed: of "random".
-    progress: told how many clusters are done, of how many.
+    args: for a bundle, the values of `bundle.plan.parameters`; its plan has the rest, and defaults for arguments left
+    out at the end. For other PTX, one for each `.param`: a tensor or array for a pointer (written in place; None is a
+    null pointer), a number, or a `TensorMap` whose `pointer` is a tensor. grid, cluster: in CTAs. block: in threads.
+    shared_bytes: dynamic shared memory. kernel: the entry's name, if there are several. order: one of `ORDERS`, when
+    asynchronous operations complete. seed: of the order "random". progress: called with the clusters done and their
+    total.
 
-    Raises InputError for what does not fit, and EmulationError, one sentence with the line of the PTX, where the code
-    has no meaning, waits for ever or does not end.
+    Raises InputError for arguments that do not fit. Raises EmulationError, one sentence with the line of the PTX, for
+    undefined behavior, a deadlock or an endless loop.
     """
     if order not in ORDERS:
         raise InputError(f"order is {shown(order)}; there are {', '.join(ORDERS)}.")
@@ -94,7 +94,7 @@ def _run(
     return Emulation(entry.name, module.target, x * y * z, execution.executed)
 
 
-# --- what is given
+# --- input
 
 
 def _is_folder(code: str | Path) -> bool:

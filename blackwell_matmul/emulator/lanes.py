@@ -1,4 +1,4 @@
-"""The 32 lanes of a warp: masks are integers, a bit a lane, and registers are arrays of 32 raw words."""
+"""The 32 lanes of a warp: masks are integers, one bit a lane; registers are arrays of 32 raw words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LANES = 32
 ALL = (1 << LANES) - 1
 
 WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.dtype("V16")}
-"""The type that holds raw bits, by bytes."""
+"""numpy type of raw bits, by bytes."""
 
 TYPES: dict[str, Any] = {
     **{f"{kind}{bits}": WORDS[bits // 8] for kind in "bu" for bits in (8, 16, 32, 64)},
@@ -28,18 +28,18 @@ TYPES: dict[str, Any] = {
     "f64": np.float64,
     "b128": WORDS[16],
 }
-"""What numpy calls the types of PTX."""
+"""numpy type of each PTX type."""
 
 
 @functools.lru_cache(maxsize=4096)
 def lanes(mask: int) -> Array:
-    """The mask as 32 booleans; not to be written to."""
+    """Return the mask as 32 booleans, read-only."""
     return np.array([mask >> lane & 1 for lane in range(LANES)], dtype=bool)
 
 
 @functools.lru_cache(maxsize=4096)
 def indices(mask: int) -> tuple[int, ...]:
-    """The lanes that are in the mask."""
+    """Return the lanes in the mask."""
     return tuple(lane for lane in range(LANES) if mask >> lane & 1)
 
 
@@ -52,7 +52,7 @@ def mask_of(booleans: Array) -> int:
 
 
 def filled(value: int, nbytes: int) -> Array:
-    """A register with the same bits in each lane."""
+    """Return a register with the same bits in each lane."""
     if nbytes == 16:
         return np.full(LANES, np.frombuffer(value.to_bytes(16, "little"), WORDS[16])[0])
     return np.full(LANES, value & ((1 << 8 * nbytes) - 1), WORDS[nbytes])

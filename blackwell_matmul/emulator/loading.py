@@ -1,4 +1,4 @@
-"""From a parsed kernel and its launch to an `Execution`: variables get addresses, instructions their functions."""
+"""Makes an `Execution` of a parsed kernel and its launch: variables get addresses, instructions their functions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ assert instructions  # their functions are registered
 
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 227 * 1024
-"""Of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
+"""Shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """grid and cluster in CTAs, block in threads; shared_bytes: dynamic."""
+    """Shape of a launch: grid and cluster in CTAs, block in threads; shared_bytes: dynamic."""
 
     grid: Extents
     block: Extents
@@ -37,7 +37,7 @@ class LaunchShape:
 def loaded(
     module: Module, entry: Entry, shape: LaunchShape, values: list[bytes], memory: GlobalSpace, choices: Choices
 ) -> Execution:
-    """What can run; InputError or Unknown, one sentence, for a launch or an instruction that cannot."""
+    """Return an `Execution`; InputError or Unknown, one sentence, for a launch or an instruction that cannot run."""
     shape = replace(shape, cluster=_cluster(entry, shape.cluster))
     _verify(entry, shape)
     variables = [*module.variables, *entry.variables]
@@ -57,7 +57,7 @@ def loaded(
 
 
 def _cluster(entry: Entry, given: Extents) -> Extents:
-    """As compiled into the kernel, where it is."""
+    """Return the cluster compiled into the kernel, else the given one."""
     fixed = entry.directives.get(".reqnctapercluster")
     return given if not fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
 
@@ -74,7 +74,7 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
 
 
 def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[str, int]]:
-    """The parameters' memory, each aligned, and their addresses."""
+    """Return the parameters' memory, each aligned, and their addresses."""
     data, addresses = bytearray(), {}
     for parameter, value in zip(entry.parameters, values):
         data += bytes(-len(data) % parameter.alignment)
@@ -95,7 +95,7 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
 
 
 def _laid_out(variables: list[Variable], space: str, start: int) -> tuple[dict[str, int], int]:
-    """Offsets of the variables of a space, one whose size the launch says behind the others; and where they end."""
+    """Return the offsets of a space's variables and its end; a variable of dynamic size is last."""
     places, at = {}, start
     for each in sorted(variables, key=lambda each: each.nbytes is None):
         if each.space == space:

@@ -1,7 +1,7 @@
-"""The machine's state: warps with their registers, CTAs with shared memory, tensor memory and barriers, clusters.
+"""State of the machine: warps with registers; CTAs with shared memory, tensor memory and barriers; clusters.
 
-A warp runs as strands: lanes that are at one place. They part at a branch and are one again where they meet, the
-strand that is furthest behind first (PTX ISA, "Independent Thread Scheduling" leaves the order open).
+A warp runs as strands, groups of lanes at one instruction. Strands part at a branch and join where they meet. The
+strand furthest behind runs first; PTX ISA, "Independent Thread Scheduling" leaves the order open.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from blackwell_matmul.emulator.spaces import LOCAL, NOWHERE, OFFSET, RANK, RESER
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
 COUNT_LIMIT = (1 << 20) - 1
-"""Of the arrivals and of the bytes that an mbarrier counts (PTX ISA, "Contents of the mbarrier object")."""
+"""Limit of an mbarrier's arrivals and bytes (PTX ISA, "Contents of the mbarrier object")."""
 
 
 class Waiting(NamedTuple):
-    """A strand waits. ready: whether it may go on; again: the instruction runs once more then. what: for the report.
+    """A strand that waits. ready: tells if it may go on; the instruction then runs again if `again`. what: for the
+    report.
 
-    may_fail: a try_wait, which the hardware lets return without success after a while. meets: it waits for the other
-    strands of its warp to come to the same instruction.
+    may_fail: a try_wait, which may return without success after a while. meets: waits for the warp's other strands at
+    the same instruction.
     """
 
     ready: Callable[[], bool]
@@ -37,7 +38,7 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class Strand:
-    """turns: those that it used up; who has had fewer goes first, so that no loop keeps the others waiting."""
+    """Lanes at one instruction. turns: used so far; the strand with fewest runs first, so that none starves."""
 
     pc: int
     mask: int
@@ -48,7 +49,7 @@ class Strand:
 
 @dataclass(slots=True)
 class PhaseBarrier:
-    """PTX ISA, "mbarrier": pending arrivals and bytes of this phase; phase counts those that are complete."""
+    """An mbarrier (PTX ISA, "mbarrier"): pending arrivals and bytes of this phase. phase: number of complete phases."""
 
     count: int
     pending: int
@@ -80,7 +81,7 @@ class PhaseBarrier:
             self.pending = self.count
 
     def has_passed(self, parity: int) -> bool:
-        """Whether the phase of this parity is complete: the current one has the other (test_wait.parity)."""
+        """Return true if the phase of this parity is complete; the current one has the other (test_wait.parity)."""
         return self.phase % 2 != parity
 
     def __str__(self) -> str:
@@ -89,9 +90,9 @@ class PhaseBarrier:
 
 @dataclass(slots=True)
 class NamedBarrier:
-    """`bar.sync`: the threads that came in this round, and how many rounds are over.
+    """A barrier of `bar.sync`: the threads that arrived in this round, and the number of complete rounds.
 
-    asked, yes: of `bar.red`, the threads with a predicate, and those with a true one; told: who gets both in the end.
+    asked, yes: for `bar.red`, threads with a predicate, and with a true one. told: callbacks that get both.
     """
 
     arrived: int = 0
@@ -101,21 +102,21 @@ class NamedBarrier:
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
     def vote(self, yes: int, asked: int, tell: Callable[[int, int], None]) -> None:
-        """Masks of lanes. tell: is given the numbers of threads, those with a true predicate first."""
+        """Add masks of lanes. tell: called with the numbers of threads, those with a true predicate first."""
         self.yes, self.asked = self.yes + yes.bit_count(), self.asked + asked.bit_count()
         self.told.append(tell)
 
     def end(self) -> None:
-        """The round is over."""
+        """End the round."""
         for tell in self.told:
             tell(self.yes, self.asked)
         self.rounds, self.arrived, self.asked, self.yes, self.told = self.rounds + 1, 0, 0, 0, []
 
 
 class TensorMemory:
-    """128 lanes by 512 columns of 32 bits (PTX ISA, "Tensor Memory"), and who holds which columns.
+    """Tensor memory, 128 lanes by 512 columns of 32 bits (PTX ISA, "Tensor Memory"), and its allocations.
 
-    permit: whether this CTA may still allocate.
+    permit: true while this CTA may allocate.
     """
 
     def __init__(self) -> None:
@@ -125,14 +126,14 @@ class TensorMemory:
         self.permit = True
 
     def free(self, columns: int) -> int | None:
-        """The first column of a free range that is aligned to its size; None where there is none."""
+        """Return the first column of a free range that is aligned to its size; None if there is none."""
         for start in range(0, TENSOR_COLUMNS, columns):
             if all(start + columns <= low or low + size <= start for low, size in self.allocated.items()):
                 return start
         return None
 
     def allocate(self, columns: int) -> int | None:
-        """The same, which is taken from now on and holds nothing."""
+        """Allocate a free range, without contents, and return its first column; None if there is none."""
         start = self.free(columns)
         if start is not None:
             self.allocated[start] = columns
@@ -156,7 +157,7 @@ class TensorMemory:
 
 
 def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
-    """None where all lanes that must execute an instruction at once do; else the wait for the rest of them."""
+    """Return None if all required lanes execute an instruction together; else a wait for the others."""
     if mask & members == warp.alive & members:
         return None
     return Waiting(
@@ -166,7 +167,7 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 
 
 def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
-    """An instruction that all lanes of a warp execute at once: those that come first wait for the others."""
+    """Make an instruction collective: all lanes of a warp execute it at once, and the first ones wait."""
 
     def once_together(warp: WarpState, mask: int) -> Any:
         return act(warp, mask) if mask == warp.alive else together(warp, mask)
@@ -175,8 +176,8 @@ def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int
 
 
 class WarpState:
-    """registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations that are waited for by
-    groups, by kind, of lanes that do the same. local: the local memory of the 32 threads, one behind the other.
+    """State of a warp. registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations by
+    kind, for lanes with equal history. local: local memory of the 32 threads, in order.
     """
 
     def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int) -> None:
@@ -187,9 +188,9 @@ class WarpState:
         self.meetings: dict[int, tuple[int, int]] = {}
         self.local = Memory("local memory", LOCAL, np.full(LANES * local_bytes, 0x5A, np.uint8))
         self.timed_out = False
-        self.carry = 0  # of each lane, a mask
+        self.carry = 0  # a mask of lanes
         self.pipe: Any = None
-        self.given: dict[int, Any] = {}  # by lane, the last operation of the tensor core that it issued
+        self.given: dict[int, Any] = {}  # last tensor core operation of each lane
 
     def runnable(self) -> bool:
         return any(strand.blocked is None or strand.blocked.ready() for strand in self.strands)
@@ -207,7 +208,7 @@ class WarpState:
 
 
 class CtaState:
-    """rank: in its cluster. barriers: mbarriers by their offset in shared memory."""
+    """State of a CTA. rank: in its cluster. barriers: mbarriers by their offset in shared memory."""
 
     def __init__(self, cluster: ClusterState, rank: int, index: tuple[int, int, int], shared_bytes: int) -> None:
         self.cluster, self.rank, self.index = cluster, rank, index
@@ -217,11 +218,11 @@ class CtaState:
         self.named: dict[int, NamedBarrier] = {}
         self.tensor = TensorMemory()
         self.warps: list[WarpState] = []
-        self.pipe: Any = None  # the last operation of the tensor core that was issued
+        self.pipe: Any = None  # the last tensor core operation of the CTA
         self.exited = 0
 
     def barrier(self, address: int) -> PhaseBarrier:
-        """The mbarrier at an address of the cluster's shared memory, own or another's."""
+        """Return the mbarrier at an address of the cluster's shared memory."""
         owner = self.cluster.owner(address)
         found = owner.barriers.get(address & (OFFSET))
         if found is None:
@@ -231,8 +232,8 @@ class CtaState:
 
 @dataclass(slots=True)
 class ClusterState:
-    """index: of the cluster in the grid. arrived, rounds: of barrier.cluster, the lanes of each warp; awaits: the lanes
-    that arrived and have not waited yet, and in which round.
+    """State of a cluster. index: in the grid. arrived, rounds: of barrier.cluster, the lanes of each warp. awaits: the
+    lanes that arrived but have not waited, with their round.
     """
 
     index: tuple[int, int, int]
@@ -250,7 +251,7 @@ class ClusterState:
         return self.ctas[rank]
 
     def missing(self) -> int:
-        """The threads that have neither left nor arrived at barrier.cluster."""
+        """Return the number of threads that have neither exited nor arrived at barrier.cluster."""
         warps = [warp for cta in self.ctas for warp in cta.warps]
         return sum((warp.alive & ~self.arrived.get(warp, 0)).bit_count() for warp in warps)
 

@@ -1,7 +1,7 @@
 """Operands of the tensor core in memory: matrix descriptors, swizzled layouts, and elements from their bits.
 
 PTX ISA, "Asynchronous wgmma: Shared Memory Matrix Layout, Matrix Descriptor Format" and "tcgen05: Matrix Descriptor,
-Canonical Layouts". The unit is a chunk of 16 bytes, which every layout leaves whole.
+Canonical Layouts". The unit is a chunk of 16 bytes, which no layout splits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESERVED_TCGEN05 = _bits((14, 15), (30, 31), (53, 60))
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Bytes throughout. leading, stride: what they step over depends on the layout, see `chunks`."""
+    """A matrix descriptor in bytes. leading, stride: their meaning depends on the layout, see `chunks`."""
 
     start: int
     leading: int
@@ -42,7 +42,7 @@ class Descriptor:
 
 @functools.lru_cache(maxsize=4096)
 def descriptor(bits: int, blackwell: bool) -> Descriptor:
-    """The fields of a 64-bit matrix descriptor; Undefined for what is not emulated."""
+    """Return the fields of a 64-bit matrix descriptor; Undefined for those that are not emulated."""
     code = bits >> 61 & 7 if blackwell else bits >> 62 & 3
     table = TCGEN05_SWIZZLES if blackwell else WGMMA_SWIZZLES
     if bits & (RESERVED_TCGEN05 if blackwell else RESERVED_WGMMA):
@@ -58,7 +58,7 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
 
 @functools.lru_cache(maxsize=4096)
 def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
-    """The index of each 16-byte chunk in shared memory.
+    """Return the index of each 16-byte chunk in shared memory.
 
     K-major: outer rows of M or N, inner chunks along K. MN-major: outer rows of K, inner chunks along M or N.
     """
@@ -76,7 +76,7 @@ def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
 
 
 def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_major: bool) -> Array:
-    """rows x k elements as float32 (int32 for integers), from shared memory; rows: of M or N."""
+    """Return rows x k elements from shared memory as float32 (int32 for integers); rows: of M or N."""
     per_chunk = ELEMENTS_IN_CHUNK[format]
     outer, inner = (rows, k // per_chunk) if k_major else (k, rows // per_chunk)
     index = chunks(found, outer, inner, k_major)
@@ -102,22 +102,22 @@ _TABLES: dict[str, Any] = {
 }  # fmt: skip
 
 SCALES: dict[str, Any] = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
-"""The types of the scales of a block."""
+"""Types of a block's scales."""
 
 ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed e2m1": 32} | dict.fromkeys(_TABLES, 16)
-"""Of 16 bytes; floats of 4 and 6 bits are padded to 16 bytes for each 16 of them, but for the packed ones."""
+"""Elements in 16 bytes. Unpacked floats of 4 and 6 bits are padded: 16 elements take 16 bytes."""
 
 
 @functools.cache
 def _table(format: str) -> Array:
-    """The value of each byte."""
+    """Return the value of each byte."""
     kind = _TABLES[format]
     bits = {"e2m1": 15, "e2m3": 63, "e3m2": 63}.get(format, 255)
     return (np.arange(256) & bits).astype(np.uint8).view(kind).astype(np.float32)
 
 
 def elements(raw: Array, format: str) -> Array:
-    """The values in rows of bytes."""
+    """Return the values in rows of bytes."""
     if format == "f16":
         return raw.view(np.float16).astype(np.float32)
     if format == "bf16":
@@ -138,7 +138,7 @@ def _nibbles(raw: Array) -> Array:
 
 
 def _padded(raw: Array, bits: int) -> Array:
-    """16 elements of 4 or 6 bits from the first bytes of each chunk."""
+    """Return 16 elements of 4 or 6 bits from the first bytes of each chunk."""
     parts = raw.reshape(*raw.shape[:-1], -1, CHUNK)
     if bits == 4:
         found = _nibbles(parts[..., :8])
@@ -151,7 +151,7 @@ def _padded(raw: Array, bits: int) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """a (M x K) times b (N x K) transposed: float32, or exact int32 that wraps."""
+    """Return a (M x K) times b (N x K) transposed: float32, or int32 that wraps."""
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
     return a @ b.T

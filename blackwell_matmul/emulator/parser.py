@@ -1,4 +1,4 @@
-"""PTX text to plain data: a `Module` of kernels, each a list of instructions whose names are resolved to registers.
+"""Parses PTX to plain data: a `Module` of kernels, each a list of instructions with resolved registers.
 
 Scopes in braces, as inline assembly opens them, have registers and labels of their own (PTX ISA 4.4, "Identifiers").
 """
@@ -18,7 +18,7 @@ from blackwell_matmul.base.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """slot: its place among the kernel's registers. type: as declared, such as "b32" or "pred"."""
+    """A register. slot: index among the kernel's registers. type: as declared, such as "b32" or "pred"."""
 
     slot: int
     type: str
@@ -41,7 +41,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base + offset]`; coordinates: those of a tensor copy, `[map, {x, y}]`."""
+    """`[base + offset]`; of a tensor copy `[map, {x, y}]`, with coordinates."""
 
     base: Register | Symbol | Number
     offset: int = 0
@@ -68,7 +68,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """`_`: a result that nobody wants."""
+    """`_`: an unused result."""
 
 
 Operand = Register | Number | Symbol | Address | Vector | Pair | Not | Nothing
@@ -82,8 +82,8 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One instruction. name: up to the first dot; modifiers: the rest, such as ("sync", "aligned"). guard: the
-    predicate it runs under, and whether that is negated. line: in the PTX text.
+    """One instruction. name: up to the first dot. modifiers: the rest, such as ("sync", "aligned"). guard: predicate,
+    and true if negated. line: in the PTX text.
     """
 
     opcode: str
@@ -100,7 +100,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """space: "shared", "local", "global", "const" or "param". nbytes: None where the launch says (`extern … []`)."""
+    """A variable. space: "shared", "local", "global", "const" or "param". nbytes: None if set by the launch."""
 
     name: str
     space: str
@@ -112,7 +112,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Entry:
-    """labels: the index of the instruction behind each; tables: the labels that brx.idx chooses from, by the table's.
+    """A kernel. labels: index of the next instruction. tables: labels of brx.idx, by name.
 
     registers: the declared type of each.
     """
@@ -156,7 +156,7 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Module:
-    """The module that PTX text describes; InputError, one sentence with the line, where it is none."""
+    """Return the module that PTX text describes; InputError, one sentence with the line, if it is malformed."""
     if not re.search(r"^\s*\.version\b", text, re.MULTILINE):
         raise InputError("this is no PTX: it has no .version line.")
     parser = _Parser(text)
@@ -212,14 +212,14 @@ class _Parser:
         return True
 
     def skip_line(self) -> list[_Token]:
-        """The rest of the line that the last token was on."""
+        """Return the rest of the last token's line."""
         first = self.at
         while self.next.line == self.tokens[first - 1].line and self.next.kind != "end":
             self.at += 1
         return self.tokens[first : self.at]
 
     def skip_braces(self) -> None:
-        """All up to the next brace, and what is in it."""
+        """Skip to the matching brace."""
         while self.next.text != "{":
             self.take()
         self.skip_scope()
@@ -279,7 +279,7 @@ class _Parser:
         return found
 
     def declarators(self, space: str, once: bool = False) -> list[Variable]:
-        """`.align 16 .b8 name[n] = {…}` after its space, several with commas between."""
+        """Parse `.align 16 .b8 name[n] = {…}` after its space, or several separated by commas."""
         alignment, kind = 0, "b8"
         while self.next.kind == "directive":
             word = self.take().text[1:]
@@ -344,7 +344,7 @@ class _Parser:
             kernel.instructions.append(self.instruction())
 
     def labels_ahead(self) -> Iterator[str]:
-        """Labels of the scope that was just opened: a jump may stand before its label."""
+        """Yield the labels of the scope just opened, as a jump may precede its label."""
         depth, place = 1, self.at
         while depth:
             text = self.tokens[place].text
@@ -354,7 +354,7 @@ class _Parser:
             place += 1
 
     def begins(self, place: int) -> bool:
-        """Whether a statement begins here: behind another, or on a new line, as behind `.loc`."""
+        """Return true if a statement begins here: behind another, or on a new line, as behind `.loc`."""
         before = self.tokens[place - 1]
         return before.text in (";", "{", "}") or before.line < self.tokens[place].line
 
@@ -379,13 +379,13 @@ class _Parser:
             self.skip_line()
 
     def names(self) -> Iterator[str]:
-        """Names with commas between, to the end of the statement."""
+        """Yield names separated by commas, to the end of the statement."""
         while not self.accept(";"):
             yield self.take().text
             self.accept(",")
 
     def locate(self, rest: list[_Token]) -> None:
-        """The place in the source; of inlined code, the call's in the kernel, which is the last that is named."""
+        """Set the source location; of inlined code, the call's in the kernel, which is named last."""
         numbers = [token.text for token in rest if token.kind == "number"]
         *_, file, line, _column = numbers
         self.location = SourceLine(self.files.get(file, f"file {file}"), int(line))
@@ -492,7 +492,7 @@ class _Parser:
 
 
 def _shown(guard: list[_Token], rest: list[_Token]) -> str:
-    """An instruction as one writes it."""
+    """Return an instruction as PTX writes it."""
     before, operands = "".join(each.text for each in guard), "".join(each.text for each in rest[1:])
     return f"{before} {rest[0].text} {operands.replace(',', ', ')}".strip()
 

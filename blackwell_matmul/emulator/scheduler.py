@@ -1,7 +1,7 @@
-"""Runs a grid: clusters one after the other, their warps in turns, and asynchronous operations when they complete.
+"""Runs a grid: clusters in order, their warps in turns, and asynchronous operations as they complete.
 
-The hardware leaves open who runs first and when a copy or a product is done; the program must be right for each. By
-default an operation completes late: when its completion is waited for by name, or when nothing else can run.
+Hardware leaves open which warp runs first and when a copy or product completes; a program must be right for each order.
+By default an operation completes late: when a wait names it, or when nothing else can run.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 Progress = Callable[[int, int], None]
 
 ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
-"""When an asynchronous operation completes: late and the oldest first, at once, late and the newest first, late and
-one kind after the others, or whenever the seed says."""
+"""Orders in which asynchronous operations complete: late and oldest first, at once, late and newest first, late with
+one kind last, or random by seed.
+"""
 
 TURN_STEPS = 2000
-"""Instructions that a warp runs before another one may."""
+"""Instructions that a warp runs before another warp may."""
 
 PATIENCE_STEPS = 20_000
-"""Instructions without any effect after which something else is let happen: what everybody looks for in vain may
-depend on a copy that is late, or on a cluster that has not started."""
+"""Instructions without effect until a pending copy or cluster may go on, as a polling loop may wait for it."""
 
 IDLE_STEPS = 400_000
-"""Instructions without any effect on memory or barriers after which a kernel is held to never end."""
+"""Instructions without effect on memory or barriers until a kernel counts as endless."""
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """An asynchronous operation. kind: "copy", "product" or "other". after: what must be complete before it."""
+    """An asynchronous operation. kind: "copy", "product" or "other". after: operation that completes first."""
 
     kind: str
     act: Callable[[], None]
@@ -49,7 +49,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the hardware leaves open. progress: told how many clusters are done, of how many."""
+    """Choices that hardware leaves open. progress: called with the clusters done and their total."""
 
     order: str = "late"
     seed: int = 0
@@ -58,7 +58,7 @@ class Choices:
 
 @dataclass
 class Execution:
-    """One launch. waiting: the first CTAs of clusters that have not started, which cluster launch control may take."""
+    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel."""
 
     steps: list[Executable]
     memory: GlobalSpace
@@ -87,7 +87,7 @@ class Execution:
         return operation
 
     def complete(self, operation: InFlight | None) -> None:
-        """Let an operation and those before it take effect."""
+        """Complete an operation and those before it."""
         chain = []
         while operation is not None and not operation.done:
             chain.append(operation)
@@ -120,8 +120,8 @@ class Execution:
     # --- the grid
 
     def run(self) -> None:
-        """Run to the end; EmulationError, one sentence with the line, where there is none."""
-        with np.errstate(all="ignore"):  # what overflows, and NaN, is part of the arithmetic
+        """Run to the end; EmulationError, one sentence with the line, if it has none."""
+        with np.errstate(all="ignore"):  # overflow and NaN are part of the arithmetic
             self._run_all()
 
     def _run_all(self) -> None:
@@ -164,7 +164,7 @@ class Execution:
         self.resident = kept
 
     def _turn(self) -> int:
-        """Let each warp that can run have its turn; how many instructions ran."""
+        """Give each ready warp a turn; return the number of instructions run."""
         warps = [warp for cluster in self.resident for cta in cluster.ctas for warp in cta.warps if warp.strands]
         if self.order == "random":
             self.random.shuffle(warps)
@@ -173,7 +173,7 @@ class Execution:
         return sum(self._run(warp) for warp in warps if warp.runnable())
 
     def _time_out(self, before: Any) -> Any:
-        """Nothing can go on: let every try_wait fail once, and if that led nowhere, it is a deadlock."""
+        """Fail every try_wait once when nothing can go on; report a deadlock if that did not help."""
         state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects
         if state == before or not any(strand.blocked and strand.blocked.may_fail for strand in self._strands()):
             raise self._deadlock()
@@ -191,7 +191,7 @@ class Execution:
     # --- a warp
 
     def _run(self, warp: WarpState) -> int:
-        """Run the strands of a warp that can, the one furthest behind first."""
+        """Run the ready strands of a warp, the one furthest behind first."""
         ran = 0
         while ran < TURN_STEPS:
             ready = [strand for strand in warp.strands if strand.blocked is None or strand.blocked.ready()]
@@ -208,8 +208,8 @@ class Execution:
         return ran
 
     def _advance(self, warp: WarpState, strand: Strand, others: set[int], behind: int, limit: int) -> int:
-        """Run one strand until it waits, ends, parts, meets another one (others) or gets in front of one that goes
-        first (behind); how many instructions ran.
+        """Run one strand until it waits, ends, parts, meets another (others) or passes one that goes first (behind).
+        Return the number of instructions run.
         """
         steps, registers = self.steps, warp.registers
         pc, mask, ran = strand.pc, strand.mask, 0
@@ -301,7 +301,7 @@ def _short(text: str, longest: int = 110) -> str:
 
 
 FAULTS = (Undefined, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What has no meaning; and, of the rest, what the author of an instruction did not think of."""
+"""Errors reported at the instruction: undefined behavior, and faults in an instruction's implementation."""
 
 
 def _told(fault: Exception, step: Executable | None) -> EmulationError:
@@ -313,16 +313,14 @@ def _told(fault: Exception, step: Executable | None) -> EmulationError:
 
 
 def _others(warp: WarpState, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:
-    """Where the other strands are, but for one at the same place, which this one passes; and the place of the first of
-    those that go before this one once it is in front of them.
-    """
+    """Return the other strands' places, without this one's, and the lowest place of those that run before this one."""
     places = {each.pc for each in warp.strands if each is not strand} - {strand.pc}
     first = [each.pc for each in ready if each is not strand and each.turns <= strand.turns]
     return places, min(first, default=1 << 60)
 
 
 def _join(warp: WarpState) -> None:
-    """Strands at one place are one again; those without lanes are gone."""
+    """Join strands at one place; drop those without lanes."""
     if len(warp.strands) == 1 and warp.strands[0].mask:
         return
     places: dict[int, Strand] = {}

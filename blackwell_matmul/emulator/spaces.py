@@ -1,8 +1,7 @@
-"""Memory by bytes: where an address points, what was written, and stops for what no GPU may do.
+"""Memory by bytes: addresses, a record of written bytes, and stops for illegal accesses.
 
-One 64-bit space, whose windows are told apart by the bits from 40 up (PTX ISA, "State Spaces": addresses of a window
-are the generic address less its base). An address of shared memory carries the rank of its CTA in the cluster from bit
-24 up, as on the hardware: a window of the cluster's shared memory in which each CTA finds its own.
+The 64-bit address space has windows, told apart by the bits from 40 up. PTX ISA, "State Spaces": a window's address is
+the generic address less its base. A shared address has its CTA's rank in the cluster from bit 24 up, as on hardware.
 """
 
 from __future__ import annotations
@@ -19,33 +18,32 @@ from blackwell_matmul.emulator.lanes import WORDS, Array
 WINDOW = 40
 SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))
 RANK = 24
-"""The bit of a shared address from which the rank of the CTA stands."""
+"""Lowest bit of a CTA's rank in a shared address."""
 
 NOWHERE = 0xFF
-"""The highest rank that 32 bits hold; it stands for those above as well, none of which a cluster has."""
+"""Highest rank that 32 bits hold; larger ranks clip to it, as no cluster has them."""
 
 OFFSET = (1 << RANK) - 1
-"""The bits below it: a place in the CTA's own shared memory."""
+"""Mask of the bits below the rank: the offset in a CTA's own shared memory."""
 
 RESERVED_BYTES = 1024
-"""Of shared memory, kept by the system in front of the program's own (CUDA programming guide, "shared memory per block
-reserved")."""
+"""Shared memory reserved by the system (CUDA programming guide, "shared memory per block reserved")."""
 
 GUARD_BYTES = 1 << 20
-"""Between two tensors nothing is mapped."""
+"""Unmapped bytes between two tensors."""
 
 
 def in_ctas(address: int, ranks: int) -> list[int]:
-    """The same place in the shared memory of each CTA of a mask."""
+    """Return the same place in the shared memory of each CTA of a mask."""
     return [address & OFFSET | rank << RANK for rank in range(16) if ranks >> rank & 1]
 
 
 class Undefined(EmulationError):
-    """The program does what has no meaning; the executor adds the line."""
+    """Error for undefined behavior; the executor adds the line."""
 
 
 class Memory:
-    """A range of bytes. name: what a message calls it. written: a byte each, None where all is."""
+    """A range of bytes. name: for messages. written: a flag for each byte, None if all are."""
 
     def __init__(self, name: str, base: int, data: Array, tracked: bool = False) -> None:
         self.name, self.base, self.nbytes = name, base, data.size
@@ -55,14 +53,14 @@ class Memory:
         self._written: dict[int, Array] = {}
 
     def view(self, nbytes: int) -> Array:
-        """The memory as words of this size."""
+        """Return the memory as words of this size."""
         found = self._views.get(nbytes)
         if found is None:
             found = self._views[nbytes] = _as_words(self.data, nbytes)
         return found
 
     def places(self, addresses: Array, nbytes: int, what: str) -> Array:
-        """The index of each word; Undefined for an address outside or misaligned."""
+        """Return the index of each word; Undefined for an address outside or misaligned."""
         offsets = addresses - np.uint64(self.base)
         low, high = int(offsets.min()), int(offsets.max())
         if high + nbytes > self.nbytes:  # below the base wraps to a large number
@@ -76,14 +74,14 @@ class Memory:
         return (offsets >> np.uint64(nbytes.bit_length() - 1)).view(np.int64) if low >= 0 else offsets
 
     def load(self, addresses: Array, nbytes: int, what: str = "reads") -> Array:
-        """One word of this size from each address."""
+        """Return one word of this size from each address."""
         places = self.places(addresses, nbytes, what)
         if self.written is not None:
             self._check(places, nbytes, what)
         return self.view(nbytes)[places]
 
     def store(self, addresses: Array, values: Array, nbytes: int) -> None:
-        """One word to each address; of lanes that write to one address, the last stays."""
+        """Store one word at each address; for equal addresses the last lane wins."""
         places = self.places(addresses, nbytes, "writes")
         self.view(nbytes)[places] = values
         if self.written is not None:
@@ -107,21 +105,21 @@ class Memory:
             raise Undefined(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
     def bytes(self, address: int, nbytes: int, what: str = "reads") -> Array:
-        """A run of bytes, in place."""
+        """Return a view of contiguous bytes."""
         offset = address - self.base
         if offset < 0 or offset + nbytes > self.nbytes:
             raise Undefined(f"{what} {nbytes} bytes at {offset:+,} of {self.name}, which has {self.nbytes:,} bytes")
         return self.data[offset : offset + nbytes]
 
     def taken(self, address: int, nbytes: int) -> Array:
-        """A run of bytes that all were written."""
+        """Return contiguous bytes; Undefined if one was not written."""
         found, start = self.bytes(address, nbytes), address - self.base
         if self.written is not None and not self.written[start : start + nbytes].all():
             raise Undefined(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")
         return found
 
     def mark(self, address: int, nbytes: int) -> None:
-        """A run of bytes was written."""
+        """Mark contiguous bytes as written."""
         if self.written is not None:
             self.written[address - self.base : address - self.base + nbytes] = 1
 
@@ -135,7 +133,7 @@ def _as_words(data: Array, nbytes: int) -> Array:
 
 
 class GlobalSpace:
-    """The tensors of a launch and the module's own variables, each with nothing around it."""
+    """The tensors of a launch and the module's variables, each between unmapped bytes."""
 
     def __init__(self) -> None:
         self.memories: list[Memory] = []
@@ -150,7 +148,7 @@ class GlobalSpace:
         return memory
 
     def at(self, address: int, what: str = "reads") -> Memory:
-        """The memory that an address belongs to, or Undefined that names the nearest."""
+        """Return the memory of an address; Undefined, naming the nearest, if there is none."""
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0 and address < self.memories[index].base + self.memories[index].nbytes:
             return self.memories[index]
@@ -167,7 +165,7 @@ class GlobalSpace:
         return f"{distance(nearest):,} bytes {side} {nearest.name} ({nearest.nbytes:,} bytes)"
 
     def split(self, addresses: Array, what: str) -> Iterable[tuple[Memory, Array | slice]]:
-        """Each memory that is addressed, with the lanes that address it; mostly one and all."""
+        """Yield each addressed memory with its lanes; usually one memory and all lanes."""
         low, high = int(addresses.min()), int(addresses.max())
         memory = self.at(low, what)
         if high < memory.base + memory.nbytes:

@@ -1,4 +1,4 @@
-"""Makes the clusters of a launch: CTAs, warps, and what each warp finds in its special registers and as addresses."""
+"""Makes the clusters of a launch: CTAs, warps, their special registers and addresses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Places:
-    """Where variables lie. addresses: of those that are the same for every CTA; shared and local: offsets in the CTA's
-    shared memory and in each thread's local memory; and the bytes of these.
-    """
+    """Variables' addresses, if equal for every CTA, or offsets in shared and in local memory, with their sizes."""
 
     addresses: dict[str, int]
     shared: dict[str, int]
@@ -31,13 +29,13 @@ class Places:
 
 
 class Starter:
-    """Makes the clusters of a launch, with what each warp finds in its special registers."""
+    """Makes the clusters of a launch, with each warp's special registers."""
 
     def __init__(self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, places: Places) -> None:
         self.builder, self.grid, self.block, self.cluster, self.places = builder, grid, block, cluster, places
 
     def start(self, grid: Execution, origin: Extents) -> ClusterState:
-        """The cluster whose first CTA has this index."""
+        """Return the cluster whose first CTA has this index."""
         made = ClusterState(_each(int.__floordiv__, origin, self.cluster), grid)
         size = self.cluster[0] * self.cluster[1] * self.cluster[2]
         for rank in range(size):
@@ -55,7 +53,7 @@ class Starter:
         return WarpState(cta, index, registers, threads, self.places.local_bytes)
 
     def _special(self, name: str, cta: CtaState, warp: int) -> Any:
-        """The value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
+        """Return the value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
         name, _, offset = name.partition("+")
         places = self.places
         if name in places.shared:

@@ -1,7 +1,7 @@
-"""Tensor maps: what they say, the 128 bytes that a program carries, and the bytes that a box has in both memories.
+"""Tensor maps: their fields, the 128 bytes that a program carries, and a box's bytes in both memories.
 
-The 128 bytes are opaque to programs (PTX ISA, "Tensor Map"): here they hold the fields as they are, so that those of
-a launch plan and those that tensormap.replace makes field by field are alike.
+The 128 bytes are opaque to programs (PTX ISA, "Tensor Map"). Here they hold the fields unchanged, for maps of a launch
+plan and of tensormap.replace alike.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ FIELDS = np.dtype(
      ("rank", "u1"), ("type", "u1"), ("interleave", "u1"), ("swizzle", "u1"), ("fill", "u1"), ("atom", "u1"),
      ("pad", "u1", 22)],
 )  # fmt: skip
-"""strides: in bytes, of the dimensions from the second on. rank: less one, as tensormap.replace takes it."""
+"""Fields of a map. strides: in bytes, from the second dimension on. rank: less one, as in tensormap.replace."""
 
 MAP_BYTES = FIELDS.itemsize
 
 ROW_STEP_BYTES = 16
-"""Where a box can start in a row of the tensor: at multiples of this."""
+"""Alignment in bytes of a box's start in a row of the tensor."""
 
 ELEMENT_TYPES = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
     "b4x16", "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
-"""By the number that tensormap.replace takes for .elemtype."""
+"""Element types by their number in tensormap.replace's .elemtype."""
 
 ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f32.ftz": 4, "f64": 8}
 ELEMENT_BYTES |= {"bf16": 2, "tf32": 4, "tf32.ftz": 4}
@@ -42,7 +42,7 @@ DRIVER_TYPES = {
     "TFLOAT32": "tf32", "TFLOAT32_FTZ": "tf32.ftz", "16U4_ALIGN8B": "b4x16", "16U4_ALIGN16B": "b4x16_p64",
     "16U6_ALIGN16B": "b6x16_p32",
 }  # fmt: skip
-"""The driver's names (CU_TENSOR_MAP_DATA_TYPE_…) as PTX's."""
+"""PTX's name of each CU_TENSOR_MAP_DATA_TYPE_…."""
 
 SWIZZLES = {"NONE": 0, "32B": 1, "64B": 2, "128B": 3}
 SWIZZLE_BYTES = (0, 32, 64, 128)
@@ -50,7 +50,7 @@ FILLS = {"NONE": 0, "NAN_REQUEST_ZERO_FMA": 1}
 
 
 def image(described: Any, address: int) -> bytes:
-    """The 128 bytes for a launch plan's TensorMap whose expressions are numbers; address: of its tensor, here."""
+    """Return the 128 bytes of a launch plan's evaluated TensorMap; address: of its tensor in the emulator."""
     record = np.zeros((), FIELDS)
     rank = len(described.dims)
     record["address"], record["rank"] = address, rank - 1
@@ -71,7 +71,7 @@ def _named(table: dict[str, Any], name: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class Map:
-    """The fields of a map; element_bytes: 1 for two packed elements of 4 bits, whose extents are halved."""
+    """Fields of a map. element_bytes: 1 for two packed elements of 4 bits, with halved extents."""
 
     address: int
     dims: tuple[int, ...]
@@ -93,7 +93,7 @@ class Map:
 
 @functools.lru_cache(maxsize=256)
 def decode(raw: bytes) -> Map:
-    """The map that 128 bytes hold; Undefined for what no tensor copy takes."""
+    """Return the map that 128 bytes hold; Undefined if no tensor copy takes it."""
     record = np.frombuffer(raw, FIELDS)[0]
     rank = int(record["rank"]) + 1
     if not 1 <= rank <= 5 or not record["address"] or record["type"] >= len(ELEMENT_TYPES):
@@ -115,7 +115,7 @@ def _counts(rank: int) -> tuple[tuple[str, int], ...]:
 
 
 def _verify(found: Map) -> None:
-    """What cuTensorMapEncodeTiled asks for (CUDA driver API, "Tensor Map Object Management")."""
+    """Check the rules of cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management")."""
     row = _row_bytes(found)
     if found.address % 16 or any(stride % 16 for stride in found.strides):
         raise Undefined(
@@ -137,11 +137,10 @@ def _row_bytes(found: Map) -> int:
 
 @dataclass(frozen=True)
 class Box:
-    """A box of a tensor, as pieces that move whole: elements, or 16 of a packed type.
+    """A box of a tensor, in indivisible pieces: elements, or 16 of a packed type.
 
-    places: the address of each piece, -1 outside of the tensor. targets: its byte in shared memory behind the box's
-    start, before the swizzle. piece_bytes: in global memory; slot_bytes: in shared memory. nbytes: in shared memory.
-    counted_bytes: for complete_tx.
+    places: address of each piece, -1 outside of the tensor. targets: its byte offset in shared memory, before the
+    swizzle. piece_bytes: in global memory. slot_bytes, nbytes: in shared memory. counted_bytes: for complete_tx.
     """
 
     places: Array
@@ -154,16 +153,16 @@ class Box:
 
 @functools.lru_cache(maxsize=1024)
 def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
-    """The box at these coordinates, the innermost first (PTX ISA, "Tiled Mode"): what is outside reads as zero.
+    """Return the box at these coordinates, innermost first (PTX ISA, "Tiled Mode"); outside is zero.
 
-    PTX does not say so, but the innermost must be at a multiple of 16 bytes: with another an H200 stops, with an
-    illegal instruction (bench/results/h200_foreign.json has those that run).
+    PTX does not say so, but the innermost must be a multiple of 16 bytes. An H200 stops at others with an illegal
+    instruction (bench/results/h200_foreign.json).
     """
     piece, slot, per_piece = _pieces(found)
     if not found.is_packed and coordinates[0] * piece % ROW_STEP_BYTES:
         told = f"{coordinates[0]} elements of {piece} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
         raise Undefined(f"a box starts at {told}; a GPU stops with an illegal instruction")
-    steps = (1, *found.steps[1:])  # the innermost is ignored, and of the others the box has every so manyth
+    steps = (1, *found.steps[1:])  # the innermost step is ignored; others select every step-th element
     extents = (-(-found.box[0] // per_piece), *(-(-size // step) for size, step in zip(found.box[1:], steps[1:])))
     if found.is_packed and coordinates[0] % per_piece:
         raise Undefined(f"a box of {found.type} starts at {coordinates[0]}, which is no multiple of {per_piece}")
@@ -183,14 +182,14 @@ def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
 
 
 def _pieces(found: Map) -> tuple[int, int, int]:
-    """Bytes of a piece in global and in shared memory, and its elements; b4x16_p64 and b6x16_p32 are padded to 16."""
+    """Return a piece's bytes in global and in shared memory (b4x16_p64, b6x16_p32: padded to 16), and its elements."""
     packed = {"b4x16": (8, 8, 16), "b4x16_p64": (8, 16, 16), "b6x16_p32": (12, 16, 16)}
     size = ELEMENT_BYTES.get(found.type, 1)
     return packed.get(found.type) or (size, size, 1)
 
 
 def swizzled(addresses: Array, span: int) -> Array:
-    """Where a byte goes under a swizzle of 32, 64 or 128 bytes: bits 4 to 6 by bits 7 to 9, of the absolute address."""
+    """Return a byte's place under a swizzle of 32, 64 or 128 bytes: address bits 7 to 9 xored into bits 4 to 6."""
     if not span:
         return addresses
     bits = span // 16 - 1

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, and the driver they are reached through, as the CUDA driver itself reports them.
+"""GPUs and driver of this machine, as the CUDA driver reports them.
 
-Sources of what the driver has no attribute for: PTX ISA, "Target ISA Notes" of wgmma.mma_async (sm_90a), of tcgen05
-(sm_100a, sm_103a and sm_110a, once called sm_101a) and of clusterlaunchcontrol (sm_100 and above).
+Features without a driver attribute: PTX ISA, "Target ISA Notes" of wgmma.mma_async (sm_90a), of tcgen05 (sm_100a,
+sm_103a and sm_110a, once called sm_101a) and of clusterlaunchcontrol (sm_100 and above).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KNOWN: frozenset[Capability] = frozenset({(8, 0), (8, 6), (8, 7), (8, 9)}) | _W
 
 @dataclass(frozen=True)
 class DetectedGpu:
-    """One GPU. Clocks are the highest that it has; memory is what the driver gives out in all."""
+    """One GPU. Clocks are its maximum; memory is the total that the driver reports."""
 
     index: int
     name: str
@@ -41,13 +41,13 @@ class DetectedGpu:
 
     @property
     def arch(self) -> str:
-        """The target that its code is compiled for; from sm_90 on with the features of this very architecture."""
+        """Return the compilation target, from sm_90 on with the architecture-specific features ("sm_90a")."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
     @property
     def features(self) -> Mapping[str, bool | None]:
-        """What a kernel may use, by its name in `gpus.FEATURES`; None where this version does not know."""
+        """Return what a kernel may use, by name in `gpus.FEATURES`; None if this version does not know."""
         asked = {"tma": self.tensor_maps, "clusters": self.clusters}
         by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC}
         known = self.compute_capability in _KNOWN
@@ -57,9 +57,9 @@ class DetectedGpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver. bindings: whether cuda.bindings is there to ask, and error why it does not import. cuda: the
-    newest CUDA that the driver serves, None where there is no driver. refusal: the name of cuInit's code where it does
-    not start."""
+    """The CUDA driver. bindings: True if cuda.bindings can be imported; error: the reason if not. cuda: the newest CUDA
+    that the driver supports, None without a driver. refusal: name of cuInit's error code, if it failed.
+    """
 
     bindings: bool = True
     error: str = ""
@@ -72,7 +72,7 @@ class Driver:
 
 
 def find_driver() -> Driver:
-    """The driver, whatever its state; never an error."""
+    """Return the driver in any state; never raise."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ModuleNotFoundError:
@@ -89,9 +89,9 @@ def find_driver() -> Driver:
 
 
 def detect() -> tuple[DetectedGpu, ...]:
-    """The GPUs in the driver's order; none where there is no driver, or none that it sees.
+    """Return the GPUs in the driver's order; an empty tuple without a driver or a visible GPU.
 
-    Raises DriverError where there is a driver and it refuses to start.
+    Raises DriverError if the driver refuses to start.
     """
     found = find_driver()
     if found.cuda is None or found.refusal == NO_DEVICE:
@@ -103,7 +103,7 @@ def detect() -> tuple[DetectedGpu, ...]:
 
 
 def require_gpu() -> None:
-    """UnsupportedError, with what works instead, where there is no GPU to measure on."""
+    """Raise UnsupportedError, with an alternative, if there is no GPU to measure on."""
     if not detect():
         raise UnsupportedError(
             "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
@@ -112,7 +112,7 @@ def require_gpu() -> None:
 
 
 def alone(index: int) -> dict[str, str]:
-    """The environment variable with which a process sees this GPU and no other."""
+    """Return the environment variable that makes only this GPU visible to a process."""
     from blackwell_matmul.hardware import driver
 
     return {"CUDA_VISIBLE_DEVICES": driver.device_uuid(index)}
@@ -140,7 +140,7 @@ def _gpu(index: int) -> DetectedGpu:
 
 
 def _supports(index: int, name: str) -> bool:
-    """Whether a GPU and its driver can do something; a driver from before it refuses the question."""
+    """Return true if a GPU and its driver support a feature; older drivers reject the attribute."""
     from blackwell_matmul.hardware import driver
 
     try:

@@ -1,8 +1,7 @@
-"""The CUDA driver: its entry points are found once, every return code is checked, every failure is a sentence.
+"""The CUDA driver: entry points are found once, every return code is checked, every failure is a sentence.
 
-Modules, devices and errors go through cuda-python. The three calls of a launch go through ctypes on the same library:
-cuda-python 13 keeps a `CUtensorMap` at addresses that are 48 modulo 64, where the driver documents a multiple of 64,
-and a call with three of them costs 33 to 43 µs.
+Modules, devices and errors use cuda-python. The three calls of a launch use ctypes on the same library. cuda-python 13
+places a `CUtensorMap` at 48 modulo 64, while the driver documents a multiple of 64; and its calls are slower.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from blackwell_matmul.base.errors import DriverError, UnsupportedError
 
 SUCCESS = 0
 INVALID_CONTEXT = 201
-"""CUDA_ERROR_INVALID_CONTEXT: what a thread gets that has not used CUDA before."""
+"""CUDA_ERROR_INVALID_CONTEXT: code for a thread that has not used CUDA before."""
 
 _STICKY = "an earlier kernel of this process failed on that GPU; start the process again, and that kernel first"
 _HINTS = {
@@ -40,11 +39,11 @@ _HINTS = {
         _STICKY,
     ),
 }
-"""What to do about a code, by its name."""
+"""Remedy for each code, by its name."""
 
 
 class EntryPoints(NamedTuple):
-    """The hot calls: functions of libcuda that take integers (addresses among them) and return the driver's code."""
+    """Frequent calls: functions of libcuda on integers (addresses among them) that return the driver's code."""
 
     launch: Callable[..., int]
     encode_tiled: Callable[..., int]
@@ -53,7 +52,7 @@ class EntryPoints(NamedTuple):
 
 @functools.cache
 def entry_points() -> EntryPoints:
-    """The functions, looked up in the library that cuda-python has opened."""
+    """Return the functions, from the library that cuda-python has opened."""
     bindings()
     library = _library()
     pointer, uint = ctypes.c_void_p, ctypes.c_uint32
@@ -82,7 +81,7 @@ def _function(library: ctypes.CDLL, name: str, argtypes: Any) -> Callable[..., i
 
 @functools.cache
 def bindings() -> Any:
-    """`cuda.bindings.driver`, initialised; UnsupportedError where there is no package, no driver or no GPU."""
+    """Return `cuda.bindings.driver`, initialised; UnsupportedError without package, driver or GPU."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
@@ -91,7 +90,7 @@ def bindings() -> Any:
         ) from None
     try:
         (code,) = driver.cuInit(0)
-    except Exception as error:  # cuda-python's own classes, which differ from version to version
+    except Exception as error:  # classes of cuda-python, which depend on its version
         raise UnsupportedError(
             "This machine has no CUDA driver (libcuda is not found); CPU tensors are simulated."
         ) from error
@@ -101,7 +100,7 @@ def bindings() -> Any:
 
 
 def call(function: str, attempted: str, *arguments: Any) -> Any:
-    """The result of a function of the driver by its name; DriverError that names it and what was attempted."""
+    """Return the result of a driver function; DriverError with its name and what was attempted."""
     driver = bindings()
     code, *results = getattr(driver, function)(*arguments)
     if int(code) != SUCCESS:
@@ -110,7 +109,7 @@ def call(function: str, attempted: str, *arguments: Any) -> Any:
 
 
 def refused(function: str, attempted: str, code: int, driver: Any = None) -> DriverError:
-    """The error for a code of the driver: what was attempted, by which function, the code's name, what would work."""
+    """Return the error for a driver's code: what was attempted, the function, the code's name, the remedy."""
     driver = driver or bindings()
     name, meaning = (_text(driver, which, code) for which in ("cuGetErrorName", "cuGetErrorString"))
     hint = _HINTS.get(name) or ("blackwell-matmul doctor says what mends it" if function == "cuInit" else "")
@@ -120,7 +119,7 @@ def refused(function: str, attempted: str, code: int, driver: Any = None) -> Dri
 
 
 def _text(driver: Any, function: str, code: int) -> str:
-    """What the driver says about a code; empty where it does not know it, or cuda-python does not."""
+    """Return the driver's text of a code; empty if the driver or cuda-python does not know it."""
     try:
         failed, text = getattr(driver, function)(driver.CUresult(code))
     except ValueError:
@@ -132,7 +131,7 @@ def _text(driver: Any, function: str, code: int) -> str:
 
 
 def device_attribute(device: int, name: str) -> int:
-    """An attribute of a GPU by the driver's name without its prefix, such as MULTIPROCESSOR_COUNT."""
+    """Return a GPU's attribute by the driver's name without prefix, such as MULTIPROCESSOR_COUNT."""
     attribute = getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(call("cuDeviceGetAttribute", f"read {name} of GPU {device}", attribute, device_handle(device)))
 
@@ -148,25 +147,25 @@ def device_name(device: int) -> str:
 
 
 def device_uuid(device: int) -> str:
-    """As CUDA_VISIBLE_DEVICES takes it, whatever that says in this process."""
+    """Return a GPU's UUID as CUDA_VISIBLE_DEVICES takes it, whatever its value in this process."""
     found = call("cuDeviceGetUuid", f"read the UUID of GPU {device}", device_handle(device))
     return f"GPU-{uuid.UUID(bytes=found.bytes)}"
 
 
 @functools.cache
 def _primary_context(device: int) -> Any:
-    """The context that torch uses. It is held for the life of the process, as torch holds it."""
+    """Return the context that torch uses, held for the life of the process, as by torch."""
     return call("cuDevicePrimaryCtxRetain", f"open GPU {device}", device_handle(device))
 
 
 def activate(device: int) -> None:
-    """Make a GPU's primary context the calling thread's; torch does it when a thread first uses the GPU."""
+    """Make a GPU's primary context current on this thread; torch does so on first use."""
     call("cuCtxSetCurrent", f"use GPU {device} from this thread", _primary_context(device))
 
 
 @contextmanager
 def active(device: int) -> Iterator[None]:
-    """The primary context of a GPU inside of the block, and what the thread had before after it."""
+    """Make a GPU's primary context current inside the block, and restore the former one."""
     call("cuCtxPushCurrent", f"use GPU {device} from this thread", _primary_context(device))
     try:
         yield
@@ -176,9 +175,9 @@ def active(device: int) -> Iterator[None]:
 
 @contextmanager
 def capture_relaxed() -> Iterator[None]:
-    """What a stream capture on this thread would forbid is allowed inside of the block: loading code, for one.
+    """Allow calls inside the block that a stream capture on this thread would forbid, such as loading code.
 
-    Such calls are no stream operations; a capture in the global mode, torch's default, fails on them all the same.
+    They are no stream operations, but fail in a capture of the global mode, torch's default.
     """
     relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = call("cuThreadExchangeStreamCaptureMode", "enter the relaxed capture mode", relaxed)

@@ -1,13 +1,13 @@
-"""How fast each part of a GPU is: figures for the model of time, each with its source and how it was come by.
+"""Speed of each part of a GPU: figures for the time model, each with its source and kind.
 
-measured: a microbenchmark's own number. derived: computed from measured ones. assumed: nobody has published one.
-Cycles are the SM's; what is in nanoseconds keeps its length when the SM's clock falls.
+measured: a microbenchmark's number. derived: computed from measured ones. assumed: unpublished.
+Cycles are the SM's; times in ns do not depend on the SM's clock.
 
 Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 
 - SA: SemiAnalysisAI/microbench-blackwell, B200 at 1.3 GHz: throughput and latency of tcgen05.mma, TMA, cp.async, and
   the main loop of one CTA.
-- META: facebookexperimental/triton, NVLatencyModel.cpp: what a scheduler of B200 kernels reckons with.
+- META: facebookexperimental/triton, NVLatencyModel.cpp: latencies of a scheduler for B200 kernels.
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
@@ -36,7 +36,7 @@ How = Literal["measured", "derived", "assumed"]
 
 
 class GpuFigure(float):
-    """A number that knows its source."""
+    """A number with its source."""
 
     how: How
     source: str
@@ -60,50 +60,42 @@ def _a(value: float, why: str) -> GpuFigure:
 
 
 MMA_SYNC_PRODUCTS = 16 * 8 * 16
-"""Of an mma.sync.m16n8k16."""
+"""Products of an mma.sync.m16n8k16."""
 
 ROW_BYTES = 128
-"""What TMA moves at a time, and asks the L2 for; a shorter row takes as long."""
+"""Bytes of a TMA request to the L2; a shorter row takes as long."""
 
 
 @dataclass(frozen=True)
 class TimeFigures:
-    """Of one GPU.
+    """Figures of one GPU; None if it lacks the part or nobody has published the figure.
 
-    clock_ghz: without load; clock_fall_ghz: less, with the tensor cores busy all the time.
-    mma_latency_cycles: from the issue of a tcgen05.mma till a warp sees it, less the interval; pair_latency_cycles: of
-    one for a CTA pair; chain_cycles: once in a chain of them; commit_gap_cycles: between two chains.
-    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a column, of 64 rows.
-    mma_sync_interval: cycles of an SM for an mma.sync.m16n8k16 with fp32 sums; mma_sync_latency_cycles: till its
-    result is there.
-    None: the GPU has no such thing, or nobody has published it.
-    tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: what it takes longer than a plain load, besides.
-    l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
-    fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
-    port_bytes_per_cycle: of one SM, however few others load.
-    l2_joins: what p pairs of neighbours in a GPC load at the same time, the L2 gives p ** (1 - this) times.
-    near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach that read;
-    stream_bytes_per_ns: what they do that read all there is in one piece; memory_store_cost: what a byte that is stored
-    takes of the former, beside one that is read.
-    wait_cycles, arrive_cycles, expect_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx. issue_cycles,
-    tma_issue_cycles: of what one lane issues, and of a TMA load. wake_cycles: from the end of a phase till a warp that
-    stands there goes on. remote_cycles: to an mbarrier of the other CTA; release_cycles: with a release of what was
-    stored, besides. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles:
-    barrier.cluster.
-    strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
-    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; special_results: of exp2, log2, rsqrt,
-    tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it; shuffle_results: a
-    cycle. stage_cycles, stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
-    fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
-    has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
-    load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part.
-    rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: of a TMA load, for up to 128 bytes of rows that lie a
-    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_few_sms: of that, where
-    no more than half of the SMs are at work.
-    query_cycles: of an answer of cluster launch control, which takes cancel_ns.
-    alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
-    launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
-    cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
+    clock_ghz: SM clock without load; clock_fall_ghz: its decrease with busy tensor cores. mma_latency_cycles: from
+    issue of a tcgen05.mma until a warp sees its result, less the interval; pair_latency_cycles: the same for a CTA
+    pair; chain_cycles: once for a chain of them; commit_gap_cycles: between two chains. wgmma_latency_cycles: latency
+    of a wgmma; wgmma_interval: cycles for a column of 64 rows. mma_sync_interval: SM cycles for an mma.sync.m16n8k16
+    with fp32 accumulation; mma_sync_latency_cycles: its latency. tma_row_cycles: TMA load of up to 128 bytes;
+    tma_cycles: latency of a TMA load beyond a plain one. l2_ns, memory_ns: latency of a load; queue_ns: added with busy
+    memory. fill_bytes_per_cycle: cp.async into shared memory; l2_bytes_per_ns: L2 to all SMs; burst_bytes: burst of one
+    SM; port_bytes_per_cycle: L2 to one SM. l2_joins: exponent x of merged loads: p neighbouring pairs in a GPC that
+    load together cost the L2 p ** (1 - x). near_l2_bytes: L2 capacity for repeated use; memory_bytes_per_ns: reads by
+    kernels; stream_bytes_per_ns: contiguous reads; memory_store_cost: cost of a stored byte in read ones. wait_cycles,
+    arrive_cycles, expect_cycles: mbarrier.wait, mbarrier.arrive, arrive.expect_tx; issue_cycles, tma_issue_cycles:
+    issue by one lane, of a TMA load; wake_cycles: from the end of a phase until a waiting warp continues;
+    remote_cycles: arrival at the other CTA's mbarrier; release_cycles: added by a release of stores; sync_cycles,
+    sync_warp_cycles: bar.sync, added by each warp; cluster_sync_cycles: barrier.cluster. strip_load_cycles: tcgen05.ld
+    of up to 64 columns; half_load_cycles: of 128 columns. cast_cycles, cast_value_cycles: conversion, and each value of
+    a thread; special_results: exp2, log2, rsqrt, tanh and similar results for a cycle; shuffle_cycles: shuffle with its
+    use; shuffle_results: results for a cycle; stage_cycles, stage_value_cycles: st.shared, and each value of a thread;
+    unstage_cycles: ld.shared; fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: TMA store until its
+    source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib. line_bytes: bytes for a
+    cycle of loads and stores by threads, at most a sector of 32; part_sector_cycles: store of a part of a sector.
+    rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: TMA load of up to 128 bytes, for a row pitch aligned to
+    this and no more, so that rows start within L2 lines; rows_few_sms: factor if at most half of the SMs work.
+    query_cycles: reading a CLC response; cancel_ns: latency of a CLC request. alloc_cycles: tcgen05.alloc;
+    alloc_again_cycles: one that had to wait. launch_ns: from a CTA's end to the next CTA's start on its SM;
+    start_cycles: until it works; ramp_ns: of a kernel. cluster_share: share of the SMs that clusters of more than two
+    CTAs fill, since each lies in one GPC.
     """
 
     clock_ghz: GpuFigure
@@ -172,13 +164,13 @@ class TimeFigures:
     cluster_share: GpuFigure
 
     def cut_row_cycles(self, pitch_bytes: int, few_sms: bool) -> float:
-        """Of a TMA load, for up to 128 bytes of rows so many bytes apart that begin within lines; 0 if none does."""
+        """Return cycles of a TMA load of up to 128 bytes at a row pitch that starts in L2 lines; 0 if aligned."""
         by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
         cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
         return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
-        """How many clusters of so many CTAs, one on an SM, run side by side."""
+        """Return the number of clusters of this size that run at once, one CTA on an SM."""
         return max(1, int(sm_count * (self.cluster_share if size > 2 else 1)) // size)
 
 
@@ -333,7 +325,7 @@ _H100 = dataclasses.replace(
 
 
 def _as_assumed(figures: TimeFigures, whose: str) -> TimeFigures:
-    """What another GPU would take."""
+    """Return the figures as assumptions for another GPU."""
     known = {name: value for name, value in vars(figures).items() if value is not None}
     assumed = {name: _a(value, f"{whose}: {value.source}") for name, value in known.items()}
     return dataclasses.replace(figures, **assumed)
@@ -370,7 +362,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
         "H100": _H100,
     }
 )
-"""By the names of `GPUS`. The B300 was compared with nothing."""
+"""Figures by the names of `GPUS`. Those of the B300 were not compared with measurements."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -378,11 +370,11 @@ MISSING: Mapping[str, str] = MappingProxyType(
         "GB10": "how fast mma.sync is there, the latencies and the rate of its L2, and the latency of its memory",
     }
 )
-"""Of a GPU without figures, what has not been published, as far as was found."""
+"""Figures that nobody has published, by GPU."""
 
 
 def figures_of(gpu: object) -> TimeFigures:
-    """Those of the GPU of this name; InputError, with the names that work, if it has none."""
+    """Return the figures of a GPU; InputError, with the names that work, if it has none."""
     name = (plain_text(gpu) or "").casefold()
     for known, figures in TIME_FIGURES.items():
         if known.casefold() == name:
@@ -395,8 +387,7 @@ def figures_of(gpu: object) -> TimeFigures:
 
 
 def timed_gpu(text: object) -> str:
-    """A GPU's name as it is, or for a target such as "sm_90a" that of the first above that has it; InputError for one
-    without figures."""
+    """Return a GPU's name as it is, or the first GPU with figures for a target such as "sm_90a"; else InputError."""
     of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
     if not of_target and (plain_text(text) or "").startswith("sm_"):
         raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

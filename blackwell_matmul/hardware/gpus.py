@@ -1,4 +1,4 @@
-"""What each GPU is and can: limits, features and its peak, every figure with its source.
+"""Limits, features and peak of each GPU, every figure with its source.
 
 Sources, by the letter used below:
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 REGISTERS_PER_SM = 65536
-"""32-bit registers of an SM, of every GPU here (G)."""
+"""32-bit registers of an SM, for every GPU here (G)."""
 
 _WARPGROUP = 128
-"""Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
+"""Threads that put one warp in each of the SM's four partitions, each with a quarter of the registers."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, as far as a kernel can tell.
+    """One GPU.
 
-    arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most that one CTA can have, static and
-    dynamic together, after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05.
-    features: names from `FEATURES`. memory_gb: device memory as the data sheet states it; None where it is unsure.
-    memory_gb_per_s: what it delivers at most, 10^9 bytes a second, as the data sheet has it; None where it is unsure.
-    dense_fp16_tflops: of fp16 or bf16 with fp32 accumulation, without sparsity; None where it is unsure.
+    arch: PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: maximum of one CTA, static and dynamic together,
+    after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05. features: names from
+    `FEATURES`. memory_gb: device memory (data sheet), None if boards differ. memory_gb_per_s: peak, 10^9 bytes a second
+    (data sheet), None if boards differ. dense_fp16_tflops: fp16 or bf16 with fp32 accumulation, without sparsity; None
+    if boards differ.
     """
 
     name: str
@@ -60,8 +60,7 @@ class Gpu:
         return f"{self.name} ({self.arch})"
 
     def registers_per_thread(self, threads: int) -> int:
-        """What each of so many threads of a CTA can have: as many as its partition of the SM has for each of its warps,
-        in steps of 8."""
+        """Return the registers of a thread in a CTA of this size: its share of an SM's partition, a multiple of 8."""
         of_partition = REGISTERS_PER_SM // (-(-threads // _WARPGROUP) * _WARPGROUP) // 8 * 8
         return min(self.max_registers_per_thread, of_partition)
 
@@ -78,11 +77,11 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "clc": "cluster launch control (P: sm_100)",
     }
 )
-"""What a GPU may be able to do, with the source of who can."""
+"""Features of GPUs, with the source for each."""
 
 _HOPPER = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "wgmma"})
 _DATA_CENTER_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "tcgen05", "clc"})
-# Blackwell in name, without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
+# Named Blackwell, but without tensor memory. PTX promises clc from sm_100 on; quack's notes deny it for sm_120.
 _GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"})
 
 _KIB = 1024
@@ -176,13 +175,13 @@ _ALL = (
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
-"""The GPUs by name. Of several with one `arch`, the first stands for it."""
+"""GPUs by name. The first GPU with an `arch` represents it."""
 
 _OF_TARGET = {arch: next(gpu for gpu in _ALL if gpu.arch == arch) for arch in dict.fromkeys(gpu.arch for gpu in _ALL)}
 
 
 def gpu_for_target(target: str) -> Gpu:
-    """The GPU that stands for a target such as "sm_100a"; InputError, with the targets that work, if there is none."""
+    """Return the GPU that represents a target such as "sm_100a"; InputError, with valid targets, if there is none."""
     found = _OF_TARGET.get(plain_text(target) or "")
     if found is None:
         raise InputError(f"target is {shown(target)}; the targets with a known GPU are {', '.join(_OF_TARGET)}.")
@@ -193,18 +192,17 @@ OTHER_TARGETS = (
     *("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_100f", "sm_103", "sm_103f"),
     *("sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_121", "sm_121f"),
 )
-"""What tilus compiles for besides."""
+"""Further targets that tilus compiles for."""
 
 
 def by_name(text: object) -> Gpu | None:
-    """The GPU of this name, such as "H200" or "h200"; None for anything else."""
+    """Return the GPU of this name, such as "H200" or "h200"; None for anything else."""
     name = (plain_text(text) or "").casefold()
     return next((gpu for gpu in _ALL if gpu.name.casefold() == name), None)
 
 
 def board(gpu: Gpu) -> Gpu | None:
-    """That of the table which it is, by its name and its SMs: an "H100 80GB HBM3" of 132 SMs is an H100; None for a
-    relative."""
+    """Return the table's GPU by name and SMs: an "H100 80GB HBM3" of 132 SMs is an H100; else None."""
     alike = (each for each in GPUS.values() if each.sm_count == gpu.sm_count)
     return next((each for each in alike if f"{gpu.name} ".startswith(f"{each.name} ")), None)
 
@@ -212,28 +210,28 @@ def board(gpu: Gpu) -> Gpu | None:
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {"GB300": "B300", "DGX Spark": "GB10", "RTX PRO 6000": "RTX 5090", "H800": "H100", "GH200": "H200"}
 )
-"""GPUs without figures of their own, each with one of the same target (S; D)."""
+"""Names of GPUs without own figures, each with a GPU of the same target (S; D)."""
 
 _TARGETS = {gpu.name.casefold(): gpu.arch for gpu in _ALL}
 _TARGETS.update((name.casefold(), GPUS[alike].arch) for name, alike in OTHER_NAMES.items())
 
 
 def target_of(name: object) -> str | None:
-    """The target of the GPU of this name; None for anything else."""
+    """Return the target of the GPU of this name; None for anything else."""
     return _TARGETS.get((plain_text(name) or "").casefold())
 
 
 def target_named(text: str) -> str:
-    """The target of the GPU of this name, or a target as it is; InputError for anything else."""
+    """Return the target of the GPU of this name, or a target as it is; InputError for anything else."""
     return text if text in OTHER_TARGETS else target_of(text) or gpu_named(text).arch
 
 
 WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
-"""What the targets begin with for which PTX has tcgen05 (P)."""
+"""Prefixes of targets for which PTX has tcgen05 (P)."""
 
 
 def gpu_named(text: str) -> Gpu:
-    """The GPU of this name, such as "H200", or the one that stands for this target; InputError for anything else."""
+    """Return the GPU of this name, such as "H200", or of this target; InputError for anything else."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets = ", ".join(GPUS), ", ".join(_OF_TARGET)
@@ -242,7 +240,7 @@ def gpu_named(text: str) -> Gpu:
 
 
 def lacking(who: object, feature: str) -> str:
-    """That a GPU or a target does not have the instructions of a feature, and which GPUs do: words of a sentence."""
+    """Return words for a sentence: a GPU or target lacks a feature's instructions, and the GPUs that have them."""
     *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
     have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return f"{who} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
@@ -252,7 +250,7 @@ _AS_WRITTEN = {"tma": "TMA"}
 
 
 def detect() -> tuple[DetectedGpu, ...]:
-    """The GPUs of this machine, as the driver reports them; none where there is none, or no driver."""
+    """Return the GPUs of this machine as the driver reports them; an empty tuple without GPU or driver."""
     from blackwell_matmul.hardware.detect import detect as detected
 
     return detected()

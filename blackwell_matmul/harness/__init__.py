@@ -1,6 +1,6 @@
-"""Is the product right? The reference, the verdict, and the one line that says what was computed, how, and where.
+"""Checks of results: inputs, reference, verdict, and a one-line report of a run.
 
-Each name is imported when it is first used: what needs neither torch nor tilus, as to refuse an option, loads neither.
+Names are imported on first use, so that e.g. rejecting an option loads neither torch nor tilus.
 
 May import: base, compiler, emulator, frontend, hardware, kernels, ops, problem, runtime, schedules, script,
 simulator, simulator.semantics, simulator.timing, simulator.trace.

@@ -1,4 +1,4 @@
-"""`check` for any kernel: a rung or a script of the user's, on inputs made up for it or on its own arguments."""
+"""`check` for any kernel, a rung or a user's script, on generated inputs or its own arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.report import Report
 
 INPUT_SEED = 0
-"""The inputs are always the same: the seed of a check gives the order alone, so that it replays."""
+"""Seed of all inputs; the seed of a check determines only the order, so that it can be replayed."""
 
 
 def check(
@@ -37,17 +37,16 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
+    """Run a kernel on CPU tensors in `orders` orders, and report faults of its ordering.
 
-    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, for which inputs
-    are made up, or m a `Problem`; or, with tensors, all the arguments of its `__call__`. dtype, schedule, target,
-    form: those of `run_matmul`.
-    orders: None is 4 where they are cheap, about a second each at most, and 1 for a larger launch and for a seed other
-    than 0, which replays. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order
-    writes the outputs in place; each later one starts from the tensors as they were, and leaves them alone. strict:
-    findings that nothing guarantees make the report not ok, as errors do. workers, progress: those of `simulate`.
+    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: size for generated inputs, or
+    m a `Problem`; or, with tensors, all arguments of its `__call__`. dtype, schedule, target, form: those of
+    `run_matmul`. orders: None is 4 for fast launches, about a second each, and 1 for larger ones or a seed other than
+    0, which replays. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes
+    the outputs in place; later ones use copies of the original tensors. strict: findings without a guarantee make the
+    report not ok, as errors do. workers, progress: those of `simulate`.
 
-    Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
+    Raises InputError, CompileError or UnsupportedError if the kernel cannot run; its faults are in the report.
     """
     call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
     options = {"orders": orders, "seed": seed, "strict": strict, "target": arch_of(target)}
@@ -59,12 +58,12 @@ def check_call(call: KernelCall, **options: Any) -> Report:
 
     with call.loaded():
         report = check(call.script, *call.arguments, schedule=call.pins or None, **options)
-    formed = call.problem is not None and call.problem.form != PLAIN  # such a kernel reads tensors as they lie
+    formed = call.problem is not None and call.problem.form != PLAIN  # such a kernel reads tensors in their layout
     return replace(report, disagreements=()) if formed else report
 
 
 def verdicts(call: KernelCall, expected: Mapping[int, Any]) -> list[Verdict | OutputVerdict]:
-    """After a check: whether the outputs are right, where anything says what right is."""
+    """Return verdicts on the outputs after a check, if the expected result is known."""
     if call.kernel.reference is not None:
         return [*call.compared(expected)]
     return [] if call.problem is None else [check_product(call.problem, call.arguments[3:])]

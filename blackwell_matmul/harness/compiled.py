@@ -1,4 +1,4 @@
-"""`compile` for any kernel: a rung or a script of the user's, for a size or its own arguments; nothing is run."""
+"""`compile` for any kernel, a rung or a user's script, for a size or its own arguments; nothing is run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def compile(
     """Compile a kernel for a call of this size, or with these arguments; no GPU is needed.
 
     kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m a `Problem`;
-    or, with tensors, which may be on any device, all the arguments of its `__call__`. Constants among them (annotated
-    int) are compiled in; `bundle.serves` says so. dtype, schedule, target and form are those of `run_matmul`. cache:
-    use the cache in memory and on disk. timeline: up to so many records of each warp, which the kernel writes into a
-    buffer that it then takes as its last argument (`timeline_buffer`), and `measured_timeline` reads.
+    or, with tensors on any device, all arguments of its `__call__`. Constants among them (annotated int) are compiled
+    in; `bundle.serves` lists them. dtype, schedule, target, form: those of `run_matmul`. cache: use the cache in memory
+    and on disk. timeline: records of each warp; the kernel then takes a buffer as last argument (`timeline_buffer`),
+    which `measured_timeline` reads.
 
-    Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
+    Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
     call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form)
     return compile_call(call, target=arch_of(target), cache=cache, timeline=timeline)
@@ -53,7 +53,7 @@ def compile_call(
 
 
 def _marks() -> dict[str, str]:
-    """What a timeline calls each instruction that has a mark; the simulator is imported for this alone."""
+    """Return the timeline's name of each marked instruction, the only use of the simulator here."""
     from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
     return {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}

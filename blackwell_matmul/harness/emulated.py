@@ -1,4 +1,4 @@
-"""Compile a kernel and execute what came out on the CPU, instruction by instruction: the emulator as the witness."""
+"""Compile a kernel and run its PTX on the CPU in the emulator, as an independent check."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from blackwell_matmul.harness.run import Progress, matmul_result, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
 
 TMA_ROWS = 8
-"""Elements of 16 bits that TMA needs of a line, where it is contiguous along m."""
+"""Minimum 16-bit elements of a line for TMA, for operands contiguous along m."""
 
 ORDERS = {"adversarial": "late", "eager": "eager", "random": "random"}
-"""What a policy of the simulator is called there."""
+"""Emulator's order for each policy of the simulator."""
 
 
 def emulate_call(
     call: KernelCall, *, target: str | None = None, policy: str = "adversarial", progress: Progress | None = None
 ) -> Result | ScriptResult:
-    """Compile what is resolved, execute its PTX, and compare as `run_call` does.
+    """Compile a resolved call, execute its PTX, and compare as `run_call` does.
 
-    Raises what `compile` raises, and EmulationError where the code cannot go on.
+    Raises the errors of `compile`, and EmulationError if the code cannot go on.
     """
     return _result(call, compile_call(call, target=target), policy, progress)
 
@@ -47,7 +47,7 @@ def _result(
 
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
-    """Execute a bundle on the arguments of a call; the seconds that it took."""
+    """Execute a bundle on the arguments of a call; return the seconds."""
     named = dict(zip(call.kernel.parameters, call.arguments))
     takes = bundle.plan.parameters if bundle.marks is None else bundle.plan.parameters[:-1]
     arguments = [named.get(each.name, each.default) for each in takes]
@@ -59,10 +59,10 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
 
 
 def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result | ScriptResult:
-    """Execute the bundle of a matmul on few rows: n and k may be compiled in, m is free, so one tile and one row more.
-    One whose file has a reference is executed on the arguments of the call.
+    """Execute a matmul's bundle on few rows, one tile and one row, as n and k may be compiled in. A file with a
+    reference is executed on the call's arguments.
 
-    Raises UnsupportedError for a kernel of which nothing says what is right.
+    Raises UnsupportedError for a kernel without a known result.
     """
     asked = call.problem
     if call.kernel.reference is not None:

@@ -1,4 +1,4 @@
-"""`Finishing`: what an `Epilogue` makes of a product, by torch, and how exact fp32 can be in it."""
+"""`Finishing`: an `Epilogue` applied to a product by torch, and its fp32 error bound."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.problem.form import Epilogue
 
 ROUNDINGS = 2.0**-22
-"""What a few operations in fp32 may cost, of the size of what they add up."""
+"""Relative error of a few fp32 operations."""
 
 STEEPEST = 2.0
-"""More than the slope of any activation, 1.13 at most, and what its approximation in fp32 costs beside it."""
+"""Bound on the slope of any activation, 1.13, with its error in fp32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finishing:
-    """An epilogue with what it reads, for one matrix. tensors: bias, residual, scale_a and scale_b; None: no such."""
+    """An epilogue with its tensors for one matrix: bias, residual, scale_a and scale_b, or None."""
 
     epilogue: Epilogue
     tensors: Sequence[Tensor | None]
@@ -32,12 +32,12 @@ class Finishing:
         return replace(self, tensors=(bias, kept, scales, scale_b))
 
     def __call__(self, z: Tensor) -> Tensor:
-        """In the type of z, a product."""
+        """Return the finished product, in the type of z."""
         given = [None if each is None else each.to(z.dtype) for each in self.tensors]
         return finished(z, given, self.epilogue.activation, self.epilogue.alpha, self.epilogue.beta)
 
     def noise(self, z: Tensor, noise: Tensor) -> Tensor:
-        """What fp32 may cost in the result, where it costs `noise` in z."""
+        """Return fp32's error bound of the result, for the error `noise` of z."""
         sizes = self._of_sizes()
         size, scaled = sizes(z.abs()), replace(sizes, tensors=(None, None, *sizes.tensors[2:]))
         before = scaled(noise) + ROUNDINGS * size
@@ -48,7 +48,7 @@ class Finishing:
         return STEEPEST * (before[..., 0::2] * size[..., 1::2] + before[..., 1::2] * size[..., 0::2])
 
     def _of_sizes(self) -> Finishing:
-        """The same without its activation, and without signs."""
+        """Return the epilogue with absolute values, without its activation."""
         how = self.epilogue
         plain = replace(how, activation="none", alpha=abs(how.alpha), beta=abs(how.beta))
         return Finishing(plain, [None if each is None else each.abs() for each in self.tensors])

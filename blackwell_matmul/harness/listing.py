@@ -1,4 +1,4 @@
-"""`schedules`: what a rung can choose from for a problem and a GPU, what it chooses, and why not the others."""
+"""`schedules`: a rung's schedules for a problem and a GPU, its choice, and reasons against others."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
     "equals the one with the largest tile, then the widest strip, then the most stages that the k-tiles can fill."
 )
-"""What `space.choose` does, in one sentence."""
+"""Rule of `space.choose`, in one sentence."""
 
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """One schedule: what it takes, and each reason why it cannot run (none: it can).
+    """One schedule with its resources, and the reasons why it cannot run (none: it can).
 
-    ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator
-    takes. predicted_cycles: as `schedules.cost_model` ranks schedules by; not measured.
+    ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: of its accumulator.
+    predicted_cycles: from `schedules.cost_model`; not measured.
     """
 
     schedule: Schedule
@@ -48,14 +48,14 @@ class ScheduleRow:
 
 
 MOST_ROWS = 10
-"""Of those that can run, as a notebook shows."""
+"""Maximum rows that a notebook shows of schedules that can run."""
 
 
 @dataclass(frozen=True, repr=False)
 class ScheduleList(OneLine):
     """All schedules of a rung for a problem on a GPU.
 
-    kernel: the name of the rung's class. chosen: the one that runs when nobody pins any; None when none can.
+    kernel: name of the rung's class. chosen: the default schedule; None if none can run.
     """
 
     kernel: str
@@ -70,7 +70,7 @@ class ScheduleList(OneLine):
 
     @cached_property
     def ranked(self) -> tuple[ScheduleRow, ...]:
-        """Those that can run, in the order of the choice: the chosen one is the first."""
+        """Return the schedules that can run, the chosen one first."""
         return tuple(sorted(self.runnable, key=self._preference))
 
     def _preference(self, row: ScheduleRow) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class ScheduleList(OneLine):
 
     @property
     def why(self) -> str:
-        """What decided here: how many tiles each SM gets, and how long they take as predicted, not measured."""
+        """Return the reason of the choice: tiles of each SM, and their predicted time."""
         if self.chosen is None:
             return "No schedule can run it."
         row = next(row for row in self.rows if row.schedule == self.chosen)
@@ -93,7 +93,7 @@ class ScheduleList(OneLine):
         return f"{have}; {row.predicted_cycles} cycles predicted, and at least as many for any other that can run."
 
     def as_dict(self) -> dict[str, object]:
-        """The list with plain values and stable keys."""
+        """Return the list with plain values and stable keys."""
         return {
             "kernel": self.kernel,
             **self.problem.as_dict(),
@@ -117,7 +117,7 @@ class ScheduleList(OneLine):
         return {**known, "can run": f"{len(self.runnable)} of {len(self.rows)}", "why": self.why}
 
     def _rows(self) -> list[Mapping[str, object]]:
-        """The best of those that can run."""
+        """Return the best schedules that can run."""
         return [
             {
                 **row.schedule.as_dict(),
@@ -153,12 +153,13 @@ def schedules(
     gpu: Target = None,
     form: FormOf = None,
 ) -> ScheduleList:
-    """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
+    """List every schedule of a rung for a problem on a GPU, and its choice.
 
     kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel with `knobs` from the space. m, n, k, dtype, form: as
-    for `run_matmul`; of tensors, only what they say of the problem counts. schedule: only those with these knobs.
-    target: a name such as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same. Raises
-    InputError for what is none of these.
+    for `run_matmul`; tensors only determine the problem. schedule: only schedules with these knobs. target: a name such
+    as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same.
+
+    Raises InputError for an unknown kernel, problem or GPU.
     """
     named = _gpu(one_of(target, gpu))
     script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype, form)
@@ -182,7 +183,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
 
 
 def _script_cls(kernel: Any) -> Any:
-    """The class of a rung; one without knobs from the space has nothing to list."""
+    """Return a rung's class; InputError for one without knobs from the space."""
     found = find(kernel)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
@@ -191,7 +192,7 @@ def _script_cls(kernel: Any) -> Any:
 
 
 def _own_pins(kernel: Any) -> dict[str, object]:
-    """Those of a kernel that was made with some."""
+    """Return the pins of a kernel that was made with some."""
     pins = attribute(kernel, "pins")
     return {name: pins[name] for name in pins if name != "form"} if isinstance(pins, Mapping) else {}
 

@@ -1,10 +1,9 @@
-"""`compare`: is an output of a kernel of any kind what its author expects?
+"""`compare`: judges an output of any kernel against its author's expectation.
 
-`check_matmul` knows what a product may be off by; nobody knows it of a kernel in general. The rule here is that of
-`torch.testing.assert_close`: an element is right when |actual - expected| <= atol + rtol * |expected|, with the
-tolerances that torch has for the output's type (integers: none), but for one thing: elements that are small because
-what was added up cancels are off by what the sums are off by, and so atol is at least `CANCELS` of the output's size.
-The author may give others.
+`check_matmul` knows the error of a product; a general kernel's is unknown. The rule is that of
+`torch.testing.assert_close`: an element is right if |actual - expected| <= atol + rtol * |expected|, with torch's
+tolerances for the type (integers: none). One exception: small elements after cancellation have the error of their sums,
+so atol is at least `CANCELS` of the output's size. The author may set other tolerances.
 """
 
 from __future__ import annotations
@@ -34,27 +33,28 @@ TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
         "float8_e5m2": (0.25, 1e-2),
     }
 )
-"""By element type: torch.testing.assert_close's own; for 8-bit floats, which it compares exactly, two units."""
+"""Tolerances by element type: torch.testing.assert_close's; two units for 8-bit floats, which it compares exactly."""
 
 
 CANCELS = 2.0**-16
-"""Of the root of the mean square of what is expected. Sums of 16384 products in fp32 are off by a third of
-it where they are added in steps of 16; one rounding to 16 bits costs thirty times as much."""
+"""Least atol, as a fraction of the expected values' root mean square: three times the error of fp32 sums of 16384
+products in steps of 16, and a thirtieth of a rounding to 16 bits.
+"""
 
 
 ROUNDING = 32.0
-"""Times what is allowed: an error of another element type, or of sums in another order, is no larger; a lost or a
-repeated part of a sum is, as a rule."""
+"""Factor on the tolerance below which an error may be rounding, of another element type or order of sums; a lost or
+repeated summand is usually larger.
+"""
 OWN_TOLERANCE = "`tolerance = (rtol, atol)` beside the class allows more"
 
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """One output against its expectation.
+    """One output compared with its expectation.
 
-    wrong: elements out of `elements` beyond the tolerance; worst: the index of the largest error, or of the first
-    element that is NaN or infinite without reason (max_abs_error is inf then). excess: the largest error as a multiple
-    of what is allowed there.
+    wrong: elements beyond the tolerance, out of `elements`. worst: index of the largest error, or of the first
+    unexpected NaN or infinity (max_abs_error is inf then). excess: largest error as a multiple of its tolerance.
     """
 
     name: str
@@ -69,7 +69,7 @@ class OutputVerdict:
 
     @property
     def message(self) -> str:
-        """A few words, without an end."""
+        """Return a few words without a final period."""
         if self.max_abs_error == 0:
             return f"{self.name} is exact"
         allowed = f"rtol {self.rtol:g}, atol {self.atol:g}"
@@ -82,7 +82,7 @@ class OutputVerdict:
 
 
 def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None = None) -> OutputVerdict:
-    """Judge one output, a torch tensor or an array; InputError when `expected` has another shape or is no tensor."""
+    """Judge one output, a torch tensor or an array; InputError if `expected` has another shape or is no tensor."""
     have, want = _as_numbers(name, actual), _as_numbers(f"the reference of {name}", expected)
     if have.dtype != want.dtype:
         have, want = have.double(), want.double()
@@ -111,7 +111,7 @@ def _tolerance(kind: str, want: torch.Tensor) -> Tolerance:
 
 
 def _errors(have: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """|have - want|; 0 where both are the same infinity or NaN, infinite where one of them is not finite."""
+    """Return |have - want|; 0 for the same infinity or NaN, infinite if only one is finite."""
     same = (have == want) | (have.isnan() & want.isnan())
     error = (have.double() - want.double()).abs().nan_to_num(math.inf, math.inf)
     if not have.is_floating_point():
@@ -124,7 +124,7 @@ def _type_name(value: Any) -> str:
 
 
 def _as_numbers(what: str, value: Any) -> torch.Tensor:
-    """A dense CPU tensor of float64, or of int64 for integers."""
+    """Return a dense CPU tensor of float64, or of int64 for integers."""
     try:
         if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or has_memory(value)):
             return _widened(value.detach().to_dense().cpu())

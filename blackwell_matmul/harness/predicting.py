@@ -1,4 +1,4 @@
-"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU; `trace`: what runs when."""
+"""`predict`: predicted time of a kernel on a named GPU, without the GPU; `trace`: predicted timeline."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def predict(
     ghz: float | None = None,
     explained: bool = True,
 ) -> Prediction:
-    """How long a call of this size, or with these arguments, would take: predicted, not measured.
+    """Predict the time of a call of this size, or with these arguments; nothing is measured.
 
-    kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
-    GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
-    in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
-    explained: with what would be gained by what, besides what holds it, which takes two to ten times as long.
+    kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, for any kernel. target: the GPU, by name or
+    compiler target (None: one that the kernel is for); gpu: the same; `gpu_figures.TIME_FIGURES` lists those with
+    figures. ghz: the SMs' clock, if known; None is the clock under load. explained: add the gain of possible changes to
+    the bottleneck, which takes two to ten times as long.
 
-    Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
+    Raises InputError for a GPU without figures or a kernel that it cannot run, and the errors of `run_matmul`.
     """
     clock, device = None if ghz is None else _plain_ghz(ghz), _device(target, gpu)
     return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device, clock, explained)
@@ -68,10 +68,10 @@ def trace(
     gpu: Target = None,
     form: FormOf = None,
 ) -> Timeline:
-    """What would run when in such a call on one SM of a GPU: predicted, not measured.
+    """Predict the timeline of one SM for a call; nothing is measured.
 
-    Arguments, and what is raised, are those of `predict`. The result shows itself in a notebook, and
-    `trace("v2", 1024, 1024, 1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
+    Arguments and errors are those of `predict`. The result displays in a notebook, and `trace("v2", 1024, 1024,
+    1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
     """
     device = _device(target, gpu)
     return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device)
@@ -85,7 +85,7 @@ def _device(target: Target, gpu: Target) -> str | None:
 
 
 def _plain_ghz(value: object) -> float:
-    """An SM's clock, as GPUs have it."""
+    """Return an SM's clock in a GPU's range; else raise InputError."""
     found = number(value)
     if found is None or not MIN_GHZ <= found <= MAX_GHZ:
         raise InputError(f"ghz is {shown(value)}; it must be a number from {MIN_GHZ} to {MAX_GHZ}, or None.")
@@ -93,7 +93,7 @@ def _plain_ghz(value: object) -> float:
 
 
 def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, explained: bool = True) -> Prediction:
-    """named: the GPU; None is the one that stands for the target that the kernel's class names."""
+    """Predict a resolved call. named: the GPU; None is the one for the class's target."""
     from blackwell_matmul.simulator.timing.explain.beside import Others
     from blackwell_matmul.simulator.timing.predict import predict_script
 
@@ -118,7 +118,7 @@ def trace_call(call: KernelCall, named: str | None) -> Timeline:
 
 
 class Chosen(NamedTuple):
-    """Of a rung, the schedule that it chooses on this GPU, which others of its architecture may not."""
+    """Schedule that a rung chooses on this GPU; other GPUs of the architecture may differ."""
 
     schedule: Schedule
     problem: Problem
@@ -139,26 +139,26 @@ def _pins(call: KernelCall, chosen: Chosen | None) -> Mapping[str, object]:
 
 
 def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]]:
-    """What pins the schedules that are worth a try instead, for each change."""
+    """Return pins of schedules to try instead, for each change."""
     return [[_pins(call, chosen._replace(schedule=each)) for each in some] for some in neighbours(*chosen)]
 
 
 def _beside_script(call: KernelCall, gpu: str) -> Iterator[Iterator[Mapping[str, object]]]:
-    """The same of a matmul that is no rung: those with which it is right for a small product."""
+    """Yield pins of schedules to try for a matmul that is no rung: those correct for a small product."""
     knobs = {name: value for name, value in _knobs(call).items() if name in space.SPACE and type(value) is int}
     for some in knobs_beside(knobs) if call.is_matmul else ():
         yield ({**call.pins, **each} for each in some if _is_right(call, each, gpu))
 
 
 def _knobs(call: KernelCall) -> Mapping[str, object]:
-    """Of `__init__`, as they are pinned or as it has them."""
+    """Return the arguments of `__init__`, pinned or default."""
     script_cls: Any = call.kernel.script_cls
     parameters = inspect.signature(script_cls.__init__).parameters.values()
     return {each.name: call.pins.get(each.name, each.default) for each in parameters}
 
 
 SMALL = 512
-"""Of m, n and k where a kernel is tried with other knobs."""
+"""Extents m, n and k of a product that tests other knobs."""
 
 
 def _is_right(call: KernelCall, pins: Mapping[str, object], gpu: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a product is compared with: the same product in float64, and torch's own product in the same types."""
+"""References of a product: in float64, and torch's own in the same types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from blackwell_matmul.problem.problem import TORCH_NAMES, Problem, c_dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, called in TORCH_NAMES.items()}
-"""The element types of `problem.DTYPES`."""
+"""torch's element types of `problem.DTYPES`."""
 
 
 def dtype_of_c(problem: Problem) -> torch.dtype:
@@ -16,24 +16,24 @@ def dtype_of_c(problem: Problem) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`fp16` for torch.float16, and so on; a type that the ladder does not serve keeps torch's name."""
+    """Return `fp16` for torch.float16, and so on; torch's name for other types."""
     names = {value: name for name, value in TORCH_DTYPES.items()}
     return names.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A @ B.T in float64, for A[m, k] and B[n, k] of any floating type.
+    """Return A @ B.T in float64, for A[m, k] and B[n, k] of any floating type.
 
-    Products of 16-bit values are exact in float64, and a sum of 2**20 of them is off by less than 2**-32 of the
-    sum of their magnitudes: nothing, next to fp32 accumulation.
+    Products of 16-bit values are exact in float64. A sum of 2**20 of them has an error below 2**-32 of the sum of their
+    magnitudes, negligible beside fp32 accumulation.
     """
     return a.double() @ b.double().T
 
 
 def torch_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A @ B.T by torch, in the types of its operands: cuBLAS on a GPU, torch's own BLAS on a CPU.
+    """Return A @ B.T by torch, in its operands' types: cuBLAS on a GPU, torch's BLAS on a CPU.
 
-    torch multiplies no 8-bit floats this way; their product is that of the same values in fp32.
+    For 8-bit floats, which torch does not multiply this way, the product is computed in fp32.
     """
     if a.element_size() == 1:
         a, b = a.float(), b.float()

@@ -1,4 +1,4 @@
-"""`Result` and `ScriptResult`: one line per kernel, for people and as JSON. It says where its time comes from."""
+"""`Result` and `ScriptResult`: one line per kernel, as text and JSON, with the source of its time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 
 How = Literal["simulated", "emulated", "measured"]
-"""The script by the simulator, the compiled code by the emulator, or the compiled code by a GPU."""
+"""Origin of a result: script in the simulator, compiled code in the emulator, or on a GPU."""
 
 
 @dataclass(frozen=True, repr=False)
 class Result(OneLine):
     """One kernel, run once and checked.
 
-    kernel: the name of its class.
-    seconds: of the host that simulated or emulated it, or the kernel's own on `device` where it was measured.
-    schedule: the knobs it ran with, chosen or pinned. findings: what the simulator saw. disagreements: those of `Run`.
+    kernel: name of its class. seconds: of the host that simulated or emulated it, or of `device` if measured. schedule:
+    its knobs, chosen or pinned. findings: of the simulator. disagreements: those of `Run`.
     """
 
     kernel: str
@@ -44,17 +43,17 @@ class Result(OneLine):
 
     @property
     def ok(self) -> bool:
-        """True when C is right and no finding is an error."""
+        """Return true if C is right and no finding is an error."""
         return self.verdict.ok and not self.errors
 
     @property
     def message(self) -> str:
-        """One sentence on C, with what a wrong one may come from."""
+        """Return one sentence on C, with possible causes if wrong."""
         return self.verdict.message if self.verdict.ok else blamed(self.verdict.message, self.disagreements)
 
     @property
     def time(self) -> str:
-        """The time and where it was spent: a simulation's time is never a GPU's."""
+        """Return the time with its place: a simulation's time is never a GPU's."""
         return f"measured {self.seconds * 1e6:.1f} us on {self.device}" if self.how == "measured" else _host_time(self)
 
     def __str__(self) -> str:
@@ -69,7 +68,7 @@ class Result(OneLine):
         return rows_of(self.findings)
 
     def as_dict(self) -> dict[str, object]:
-        """The result with plain values and stable keys; a number that is not finite becomes None."""
+        """Return the result with plain values and stable keys; non-finite numbers become None."""
         verdict = self.verdict
         return {
             "kernel": self.kernel,
@@ -99,11 +98,10 @@ class Result(OneLine):
 
 @dataclass(frozen=True, repr=False)
 class ScriptResult(OneLine):
-    """A script that is no matmul of the ladder's kind, run once, and compared with what its file expects.
+    """A script other than a plain matmul, run once, and compared with its file's expectation.
 
-    size: the (m, n, k) that its `example_args` was called with; None where it was left to its defaults.
-    outputs: one verdict for each output that `reference` names; empty when the file has no `reference`.
-    The other fields are those of `Result`.
+    size: (m, n, k) for `example_args`; None for its defaults. outputs: a verdict for each output that `reference`
+    names; empty without `reference`. The other fields are those of `Result`.
     """
 
     kernel: str
@@ -123,17 +121,17 @@ class ScriptResult(OneLine):
 
     @property
     def correct(self) -> bool | None:
-        """Whether every output is as expected; None when nothing says what to expect."""
+        """Return true if every output is as expected; None without an expectation."""
         return all(output.ok for output in self.outputs) if self.outputs else None
 
     @property
     def ok(self) -> bool:
-        """True when no output is wrong and no finding is an error."""
+        """Return true if no output is wrong and no finding is an error."""
         return self.correct is not False and not self.errors
 
     @property
     def message(self) -> str:
-        """One sentence on all outputs; the wrong ones where there are some."""
+        """Return one sentence on all outputs, or on the wrong ones."""
         if not self.outputs:
             return blamed("not checked: no reference", self.disagreements)
         if self.correct:
@@ -143,7 +141,7 @@ class ScriptResult(OneLine):
 
     @property
     def time(self) -> str:
-        """The time, and that it is no GPU's."""
+        """Return the time, with the note that it is no GPU's."""
         return _host_time(self)
 
     def __str__(self) -> str:
@@ -159,7 +157,7 @@ class ScriptResult(OneLine):
         return rows_of(self.findings)
 
     def as_dict(self) -> dict[str, object]:
-        """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
+        """Return the keys of `Result.as_dict` that apply, None for unknown ones, and `outputs`."""
         m, n, k = self.size or (None, None, None)
         return {
             "kernel": self.kernel,
@@ -183,7 +181,7 @@ class ScriptResult(OneLine):
 
 
 def blamed(message: str, disagreements: Iterable[str]) -> str:
-    """The sentence on a result that is not right, and where tensors are not what the kernel takes them as."""
+    """Return the message of a wrong result, with tensors that do not match the kernel's views."""
     return "; ".join([message.rstrip("."), *disagreements]) + "."
 
 
@@ -206,7 +204,7 @@ def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
 
 
 def _finding_as_dict(finding: Finding) -> dict[str, object]:
-    """What a run knows of a finding; `check` has all of `Finding.as_dict`."""
+    """Return a finding's facts known to a run; `check` has all of `Finding.as_dict`."""
     known = finding.as_dict()
     return {key: known[key] for key in ("code", "severity", "message", "cta", "location", "other", "count")}
 

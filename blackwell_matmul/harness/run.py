@@ -1,4 +1,4 @@
-"""Run a kernel, a rung or a script of the user's, and report: what the command line and the examples are made of."""
+"""Runs a kernel, a rung or a user's script, and reports, for the command line and the examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.findings import Run
 
 Progress = Callable[[int, int], None]
-"""Told how many CTAs are done, of how many."""
+"""Callback with the number of finished CTAs and their total."""
 
 
 def run_matmul(
@@ -43,14 +43,14 @@ def run_matmul(
     """Run a matmul kernel in the simulator, and check C against float64.
 
     kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
-    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; with the tensors a,
-    b and c behind them, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the
-    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for v7 and h8,
-    how the matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64.
-    `seed` gives the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
+    size for generated inputs of type `dtype` ("fp16", "bf16", ...), or m a `Problem`; tensors a, b and c after them are
+    used instead. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the others are chosen.
+    target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for v7 and h8, layouts and
+    epilogue; C is checked against the same epilogue in float64. seed: of the inputs and the simulator's order. policy,
+    workers, progress: those of `simulate`.
 
-    Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
-    simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
+    Raises InputError for an argument that breaks a rule. Raises UnsupportedError or CompileError if the kernel cannot
+    be simulated, and SimulationError if it cannot go on. A wrong result is no exception: see `Result.ok`.
     """
     call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=plain_seed(seed))
     _require_matmul(call)
@@ -77,16 +77,16 @@ def run_script(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result | ScriptResult:
-    """Run a script of the user's in the simulator, and check what can be checked.
+    """Run a user's script in the simulator, and check its outputs if possible.
 
-    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.user_kernel` says what its file may have beside:
-    `example_args` and `reference`; without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of
-    type `dtype` ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of
-    `example_args`. schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". `seed` gives
-    the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
+    script: "my_kernel.py:MyScript", or a tilus.Script class. Its file may define `example_args` and `reference`, see
+    `harness.user_kernel`. Without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of type `dtype`
+    ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of `example_args`.
+    schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". seed: of the inputs and the
+    simulator's order. policy, workers, progress: those of `simulate`.
 
-    A ScriptResult instead of a Result: the kernel is no matmul, or has a reference of its own. Errors are those of
-    `run_matmul`; a file that cannot be loaded is an InputError too.
+    Returns a ScriptResult, as the kernel is no matmul or has a reference of its own. Errors are those of `run_matmul`;
+    a file that cannot be loaded is an InputError too.
     """
     seed = plain_seed(seed)
     call = resolve(load(script), size, dtype, schedule, seed=seed)
@@ -101,7 +101,7 @@ def run_call(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result | ScriptResult:
-    """Run what is resolved, and compare with the file's `reference` if it has one, or as a matmul."""
+    """Run a resolved call, and compare with the file's `reference`, if any, or as a matmul."""
     from blackwell_matmul.simulator import simulate
 
     expected = call.expected()
@@ -118,7 +118,7 @@ def run_call(
 
 
 class _Options(TypedDict):
-    """The options that `simulate` shares with those who call it."""
+    """Options that `simulate` shares with its callers."""
 
     target: str | None
     seed: int
@@ -128,7 +128,7 @@ class _Options(TypedDict):
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
-    """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
+    """Check C = A @ B.T after a run, by its schedule's tiles, and return a `Result`."""
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
     return _reported(run, problem, (a, b, c), seed)
 
@@ -149,7 +149,7 @@ def matmul_result(
     seconds: float,
     how: How = "simulated",
 ) -> Result:
-    """What a run has left in A, B and C, judged in the tiles of its schedule. operands: those of `check_product`."""
+    """Check A, B and C after a run, by its schedule's tiles. operands: those of `check_product`."""
     schedule = {name: value for name, value in schedule.items() if name not in ("dtype", "form")}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
@@ -157,7 +157,7 @@ def matmul_result(
 
 
 def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:
-    """Its rows and columns; 128 where a schedule does not say."""
+    """Return rows and columns of a schedule's tile; 128 if not given."""
     rows, columns = ("block_n", "block_m") if schedule.get("swap_ab") else ("block_m", "block_n")
     return _tile(schedule.get(rows)), _tile(schedule.get(columns))
 

@@ -1,4 +1,4 @@
-"""For a test suite: `assert_clean` fails with the whole report when a kernel's ordering or its result is wrong.
+"""Test helper: `assert_clean` fails with the whole report if a kernel's ordering or result is wrong.
 
 from blackwell_matmul.harness.testing import assert_clean
 
@@ -32,13 +32,12 @@ def assert_clean(
     strict: bool = True,
     workers: int | None = None,
 ) -> Report:
-    """`check` in several orders, and of the result, too; AssertionError with the whole report if not clean.
+    """Check a kernel in several orders, and its result; AssertionError with the whole report if not clean.
 
-    kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. Called with (m, n, k, a, b, c), a kernel is
-    judged as C = A @ B.T, on made-up inputs in `dtype` (None: what its pointers say, or fp16) or on these tensors. A
-    class with `example_args` beside it is called with what that returns, and compared with its `reference` if there is
-    one; m, n and k may be left out then.
-    strict: also what works today and nothing guarantees is a failure. The rest is as for `check`.
+    kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. A kernel called with (m, n, k, a, b, c)
+    must compute C = A @ B.T, on generated inputs of `dtype` (None: as its pointers say, or fp16) or on these tensors. A
+    class with `example_args` in its module is called with their result and compared with its `reference`, if any; m, n
+    and k may then be omitted. strict: also fail for what works today without a guarantee. The rest is as for `check`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     from blackwell_matmul.harness.calls.calling import arch_of, resolve_call

@@ -1,4 +1,4 @@
-"""What a kernel that was compiled with a timeline has measured of itself: the buffer it takes, and how that is read."""
+"""Measured timelines: the buffer of a kernel compiled with a timeline, and its evaluation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EMULATED = "emulated, cycles are instructions"
 
 
 def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
-    """What a launch of such a bundle takes as its last argument: zeros, int64, a row for each warp of the grid.
+    """Return the last argument of a launch with a timeline: int64 zeros, a row for each warp of the grid.
 
-    arguments: those before it; the buffer lies where the first tensor of them does. It can be given to several
-    launches, and is read after one that found it zero.
+    arguments: the others; the buffer is on the device of their first tensor. Several launches may share it; read it
+    after one that found it zero.
     """
     import torch
 
@@ -46,13 +46,13 @@ def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
 
 
 def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm: int | None = None) -> Timeline:
-    """What the warps of one SM did in the launch that wrote this buffer: measured, in cycles of the SM.
+    """Return the measured timeline of one SM in the launch that wrote this buffer, in cycles of the SM.
 
-    gpu: a name for the title (None: of the GPU that the buffer lies on; on a CPU it was the emulator, whose cycles are
-    the instructions that all warps have executed). sm: which one, as %smid counts (None: the one with most events).
+    gpu: name for the title (None: of the buffer's GPU; on a CPU the emulator, whose cycles count instructions of all
+    warps). sm: number, as in %smid (None: the SM with most events).
 
-    Raises InputError for a bundle that was compiled without a timeline, for an empty buffer, for one that warps had
-    more to write to than their rows hold, and for an SM that ran nothing.
+    Raises InputError for a bundle without a timeline, an empty buffer, rows that were too short, or an SM that ran
+    nothing.
     """
     import numpy as np
     import torch

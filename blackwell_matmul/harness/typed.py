@@ -1,6 +1,6 @@
-"""What a type checker takes the rungs for: calling a class gives what is called on tensors, and all knobs are optional.
+"""Types of the rungs for type checkers: calling a class returns a callable on tensors, and all knobs are optional.
 
-Nothing here is imported when a program runs. A rung's own `__init__` has the knobs that are chosen for a call.
+No program imports this at run time. A rung's own `__init__` has the knobs that are chosen for a call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from blackwell_matmul.simulator.findings import Run
 
 
 class Rung(MatmulScript):
-    """What calling the class gives, a `script.Kernel`. dtype: a type of tilus or its name. knobs: those of `Schedule`
-    that the rung has."""
+    """Result of calling a rung's class, a `script.Kernel`. dtype: a tilus type or its name. knobs: of `Schedule`."""
 
     script_cls: type[Script]
     pins: Mapping[str, object]

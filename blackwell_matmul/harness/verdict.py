@@ -1,23 +1,21 @@
-"""`check_matmul`: is C the product of A and B, and if not, where is it wrong?
+"""`check_matmul`: checks C against the product of A and B, and locates errors.
 
 A fixed tolerance hides real faults: 1e-2 is twenty units in the last place of a small fp16 element and none of a
-large one. The rule here is relative to what cannot be avoided. Element C[i, j] has
+large one. So errors are relative to the unavoidable ones. Element C[i, j] has
 
-    half_ulp    half a unit in the last place of C's type at the exact value: what one rounding may cost
-    noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): what accumulating in fp32 may cost; on a GPU times
-                sqrt(K) / 16 where that is more, because tensor cores round the sum towards zero at each step of 16
-                products, and such errors add up (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA
-                tensor cores", 2021; cuBLAS has them too, unless it splits K)
+    half_ulp    half a unit in the last place of C's type at the exact value: the error of one rounding
+    noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): the error of accumulating in fp32. On a GPU
+                times max(1, sqrt(K) / 16): tensor cores round the sum towards zero at each step of 16 products
+                (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021)
 
-and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`, so 1 is a correctly rounded result at
-its worst and 2 is a whole unit in the last place. C is right when its largest error is at most twice the largest
-error of torch's own product in the same types, or of the exact product rounded once, whichever is larger. Where
-both are exact (small integers, tiny k), C must be exact as well, up to the noise. A C of fp32 that is the product of
-16-bit operands is held to torch's product in fp32 as well, but to no less than 3 units, which sums in another order
-than torch's take: products one at a time, of random operands, about that.
+and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`: at most 1 for a correctly rounded result,
+and 2 for a whole unit in the last place. The limit of C's largest error is twice a reference's largest error. The
+reference is torch's own product in the same types, or the exact product rounded once, whichever has the larger error.
+If both are exact (small integers, tiny k), C must be exact as well, up to the noise. An fp32 C of 16-bit operands is
+compared with torch's fp32 product, but the limit is at least 3 units, the error of another order of sums.
 
-With an epilogue `exact` is its result in float64, torch's own that in fp32, rounded once, and the noise what is left of
-it behind the activation (`finished_values.py`). Of batches the worst is reported.
+With an epilogue, exact and reference are its results in float64 and in fp32, and the noise passes through the
+activation (`finished_values.py`). Of batches the worst is reported.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ from blackwell_matmul.schedules.tile_config import MMA_K_BYTES
 
 ALLOWED_RATIO = 2.0
 ANY_ORDER_ERROR = 1.5
-"""Of fp32 sums in some order beside torch's; `ALLOWED_RATIO` times it is allowed."""
+"""Expected error of fp32 sums in an order other than torch's; `ALLOWED_RATIO` times this is allowed."""
 BLOCK_ELEMENTS = 2**21
-"""Elements of C that are compared at a time."""
+"""Elements of C compared at a time."""
 BLOCK_BYTES = 150
-"""About what each of them costs while they are."""
+"""Approximate bytes per compared element."""
 
 Range = tuple[int, int]
 """First and last index, both included."""
@@ -51,15 +49,14 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, repr=False)
 class Verdict(OneLine):
-    """What `check_matmul` found.
+    """Result of `check_matmul`.
 
-    max_abs_error: the largest |C - exact|; inf where C is NaN or infinite without reason.
-    reference_error: the same for torch's own product.
-    ratio: C's largest error over the reference's, in the units that the module describes; 0 when C has none.
-    wrong: elements of C beyond the limit. unwritten: those of them that are NaN or infinite.
-    bad_tiles: (row, column) of each tile of tile_m x tile_n elements with a wrong element.
-    bad_rows, bad_columns: the rows and columns of C with a wrong element, as ranges (first, last).
-    worst: the index of the element with the largest error. batch: which one all of this is about, where there are some.
+    max_abs_error: the largest |C - exact|; inf for unexpected NaN or infinity in C. reference_error: the same for
+    torch's own product. ratio: C's largest error over the reference's, in the module's units; 0 if C has none. wrong:
+    elements of C beyond the limit. unwritten: those of them that are NaN or infinite. bad_tiles: (row, column) of each
+    tile of tile_m x tile_n elements with a wrong element. bad_rows, bad_columns: rows and columns of C with a wrong
+    element, as ranges (first, last). worst: index of the element with the largest error. batch: the batch with these
+    errors, if there are several.
     """
 
     ok: bool
@@ -80,7 +77,7 @@ class Verdict(OneLine):
 
     @property
     def message(self) -> str:
-        """One sentence."""
+        """Return one sentence."""
         return f"correct: {self._size()}." if self.ok else f"wrong: {self._place()}; {self._size()}."
 
     def __str__(self) -> str:
@@ -124,11 +121,12 @@ def check_matmul(
 ) -> Verdict:
     """Compare C[m, n] with A[m, k] @ B[n, k].T by the rule of this module.
 
-    A, B and C are torch tensors of floating types on one device; tile_m and tile_n (elements) are the grid in
-    which a wrong result is reported. finishing: what becomes of the product before it is C. NaN and infinity in C are
-    wrong unless the exact product, rounded to C's type, or torch's own product has the same there. Raises InputError
-    when shapes, types or devices do not fit. The work is done in blocks of rows: beyond the operands it takes 8 bytes
-    an element of B, as much again for a moment, and about 300 MB.
+    A, B and C are torch tensors of floating types on one device; tile_m and tile_n (elements) are the grid of the
+    report. finishing: epilogue of the product. NaN and infinity in C are wrong unless the exact product, rounded to C's
+    type, or torch's own product has the same. Blocks of rows limit the memory: beyond the operands 8 bytes an element
+    of B, briefly twice that, and about 300 MB.
+
+    Raises InputError if shapes, types or devices do not fit.
     """
     _require_matching(a, b, c, 1 if finishing is None else finishing.epilogue.columns_of_c)
     tile_m, tile_n = positive("tile_m", tile_m), positive("tile_n", tile_n)
@@ -141,8 +139,7 @@ def check_matmul(
 
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
-    """The same for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the batches, as V7 is called with
-    them, or the first three of them."""
+    """Compare for any form. operands: in V7's order, a, b, c, bias, residual, scale_a, scale_b, batches, or a, b, c."""
     a, b, c, *rest = operands
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
@@ -161,13 +158,13 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
 
 
 def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """That of a batch, or the one that all share."""
+    """Return a batch's matrix, or the one that all share."""
     return tensor if tensor.dim() == 2 else tensor[batch if tensor.shape[0] > 1 else 0]
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Rows of C from first_row on: errors of C as the module defines them, and what else the verdict says."""
+    """Rows of C from first_row on: their errors in the module's units, and other figures of the verdict."""
 
     first_row: int
     error: torch.Tensor
@@ -179,7 +176,7 @@ class _Block:
 
 @dataclass
 class _Largest:
-    """The largest of every figure over the blocks seen so far."""
+    """Maximum of every figure over the blocks so far."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -209,7 +206,7 @@ class _Largest:
 
 
 def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finishing | None) -> Iterator[_Block]:
-    """The errors of C, in blocks of rows that bound the memory."""
+    """Yield the errors of C, in blocks of rows that limit the memory."""
     b_exact, b_norm = b.double(), _norms(b)
     rows = max(1, BLOCK_ELEMENTS // c.shape[1])
     for first in range(0, c.shape[0], rows):
@@ -227,7 +224,7 @@ def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finis
 
 
 def _accumulation_unit(a: torch.Tensor) -> float:
-    """The noise of an element whose row of A and of B have norm 1."""
+    """Return the noise of an element whose row of A and of B have norm 1."""
     one_sided = math.sqrt(a.shape[1]) * a.element_size() / MMA_K_BYTES if a.is_cuda else 1.0
     return 2.0**-24 * max(1.0, one_sided)
 
@@ -244,8 +241,9 @@ def _compare_rows(
     unit = _half_ulp(exact, c.dtype).add_(noise)
 
     def compare(x: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """The error of each element in units, and the largest |x - exact|. What is not finite counts nothing
-        where a reference has the same, and is infinitely wrong elsewhere."""
+        """Return each element's error in units, and the largest |x - exact|. Non-finite elements count 0 if a reference
+        has the same, else infinity.
+        """
         apart = (x.double() - exact).abs_()
         error = (apart - noise).clamp_(min=0).div_(unit)
         odd = ~apart.isfinite()
@@ -263,7 +261,7 @@ def _compare_rows(
 
 
 def _half_ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Half the distance between neighbours of `dtype` at each exact value: the most that one rounding costs."""
+    """Return half the distance between neighbours of `dtype` at each exact value: the largest rounding error."""
     info = torch.finfo(dtype)
     power_of_two = (exact.contiguous().view(torch.int64) & (0x7FF << 52)).view(torch.float64)
     return power_of_two.clamp_(min=info.smallest_normal).mul_(info.eps / 2)
@@ -288,7 +286,7 @@ def _verdict(total: _Largest, c: torch.Tensor, tile_m: int, tile_n: int) -> Verd
 
 
 def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict:
-    """The same verdict with the wrong elements counted and placed: a second look, taken only when C is wrong."""
+    """Return the verdict with wrong elements counted and located, in a second pass for a wrong C."""
     wrong = unwritten = 0
     tiles = torch.zeros(
         -(-verdict.m // verdict.tile_m), -(-verdict.n // verdict.tile_n), dtype=torch.bool, device="cpu"
@@ -314,7 +312,7 @@ def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict
 
 
 def _ranges(flags: torch.Tensor) -> tuple[Range, ...]:
-    """The runs of True in a vector."""
+    """Return the runs of True in a vector."""
     edges = torch.diff(torch.nn.functional.pad(flags.int(), (1, 1))).tolist()
     starts = [index for index, edge in enumerate(edges) if edge == 1]
     ends = [index - 1 for index, edge in enumerate(edges) if edge == -1]

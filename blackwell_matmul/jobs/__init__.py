@@ -1,4 +1,4 @@
-"""Long jobs as lists of independent trials: any executor runs them, and one file keeps what they give.
+"""Long jobs as lists of independent trials, run by any executor; one file stores their results.
 
 May import: base.
 """

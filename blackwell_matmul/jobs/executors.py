@@ -1,6 +1,6 @@
-"""Who runs trials: processes of this machine, a Dask cluster, or any executor of the kind of `concurrent.futures`.
+"""Executors of trials: processes of this machine, a Dask cluster, or any `concurrent.futures` executor.
 
-A worker runs one trial at a time in a process of its own, since the target of a compilation is one for a process.
+A worker runs one trial at a time in its own process, as a process has one compilation target.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ KINDS = "processes, processes:4, dask, dask:tcp://HOST:8786, or package.module:E
 MOST_PROCESSES = 1024
 CONNECT_LIMIT_S = 20
 ALLOWED_FAILURES = 3
-"""Deaths of a worker that Dask forgives a trial, where the cluster is started here."""
+"""Worker deaths that Dask allows a trial, in a cluster started here."""
 
 
 @dataclass(frozen=True)
 class Crew:
-    """An executor, and how many trials it runs at a time, which may change."""
+    """An executor, and its current number of parallel trials."""
 
     executor: Executor
     width: Callable[[], int]
 
 
 def crew(spec: str) -> AbstractContextManager[Crew]:
-    """The executor of this name, for the block; InputError or UnsupportedError, at once, where there is none."""
+    """Return the executor of this name as a context; InputError or UnsupportedError at once if there is none."""
     kind, colon, detail = spec.partition(":")
     if kind == PROCESSES and bool(colon) == bool(detail):
         return _processes(_count(spec, detail) if colon else os.cpu_count() or 1)
@@ -50,7 +50,7 @@ def crew(spec: str) -> AbstractContextManager[Crew]:
 
 
 def known(spec: str) -> str:
-    """The name of an executor, as it is; nothing is started."""
+    """Return an executor's valid name; nothing is started."""
     crew(spec)
     return spec
 
@@ -81,10 +81,11 @@ def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
 
 @contextmanager
 def _dask_here() -> Iterator[Crew]:
-    """A cluster of this machine's cores, which ends with the block. It listens on this machine alone, and takes only
-    who has the key, which no file has: another user could have it run anything otherwise."""
+    """Start a cluster on this machine's cores for the block. It listens locally and requires a key in memory, as others
+    could otherwise run code.
+    """
     distributed = import_module("distributed")  # first: it fills the configuration
-    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks where Ctrl-C ends it
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks after Ctrl-C
     ours = {"host": "127.0.0.1", "security": distributed.Security.temporary()}
     one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **ours, **quiet}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
@@ -96,8 +97,7 @@ def _dask_here() -> Iterator[Crew]:
 
 
 def _start_tracker() -> None:
-    """Here, as its start lets Ctrl-C through to the processes after it; and without the warning for what a process
-    leaves that ends at once, as it takes that away by itself."""
+    """Start the resource tracker here, as its start lets Ctrl-C through to later processes; suppress its warning."""
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
@@ -110,9 +110,9 @@ def _start_tracker() -> None:
 
 @contextmanager
 def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
-    """address: of a scheduler, or a cluster, whose key goes with it."""
+    """Connect to a scheduler's address, or to a cluster with its key."""
     try:
-        with held():  # its threads are of no use to Ctrl-C either
+        with held():  # its threads must not get Ctrl-C either
             client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)
     except (OSError, ValueError) as error:  # ValueError: what is no address
         raise InputError(
@@ -124,7 +124,7 @@ def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
 
 
 def _dask_width(client: Any, spec: str) -> int:
-    """Workers may come and go. One trial is there for the first to come."""
+    """Return the current number of workers, at least one, as workers may still come."""
     threads = client.nthreads()
     if any(count != 1 for count in threads.values()):
         raise InputError(
@@ -158,6 +158,6 @@ def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
 
 
 def _other_width(executor: Executor) -> int:
-    """As the standard library's pools call it, and mpi4py's."""
+    """Return the worker count by the attribute of the standard library's pools, or mpi4py's."""
     told = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)
     return told if isinstance(told, int) and told > 0 else os.cpu_count() or 1

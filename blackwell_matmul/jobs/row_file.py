@@ -1,7 +1,7 @@
-"""Rows of trials in a file of JSON lines, which several runs may add to at the same time.
+"""Rows of trials in a file of JSON lines, which several runs may extend in parallel.
 
-Whoever reads what is new or adds a row holds the lock, so that a row is there once and whole. A last line without its
-end is of a run that was killed while it wrote: it is taken out, and its trial is run again.
+Readers and writers hold a lock, so that a row is complete and unique. An incomplete last line is of a killed run: it is
+removed, and its trial runs again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from blackwell_matmul.base.validation import said
 
 Row = dict[str, Any]
 TAIL_BYTES = 256
-"""What is looked at to see whether a file is the one that was read, with rows added, or was written anew."""
+"""Bytes to compare for telling an extended file from a new one."""
 
 LOCK_S = 10.0
-"""Seconds to wait for another run, which has the lock for as long as it takes to read what is new."""
+"""Seconds to wait for another run's lock."""
 
 
 class Rows:
-    """In memory alone. fields: those that name a trial, of each row. Iterating gives the rows that were there at the
-    last look."""
+    """Rows in memory. fields: those that name a trial. Iteration gives the rows of the last read."""
 
     def __init__(self, fields: Iterable[str]) -> None:
         self.fields = tuple(fields)
@@ -46,26 +45,26 @@ class Rows:
         return self._rows.get(self.name_of(names))
 
     def count(self, names: Set[str]) -> int:
-        """How many of these are there, by `name_of`."""
+        """Return how many of these names, by `name_of`, have a row."""
         return len(self._rows.keys() & names)
 
     def name_of(self, row: Mapping[str, Any]) -> str:
         return json.dumps([row[field] for field in self.fields], sort_keys=True)
 
     def kept(self, names: Set[str]) -> str:
-        """What a run that is broken off says, of so many trials."""
+        """Return the message of an interrupted run."""
         return "nothing is kept, as no file was named"
 
     def read(self) -> None:
-        """What others have added since."""
+        """Read rows that others have added."""
 
     def add(self, row: Row) -> None:
-        """Unless another run has added the same trial's."""
+        """Add a row, unless another run has added it."""
         self._rows[self.name_of(row)] = row
 
 
 class RowFile(Rows):
-    """And in a file."""
+    """Rows that are also in a file."""
 
     def __init__(self, path: Path, fields: Iterable[str]) -> None:
         super().__init__(fields)
@@ -77,7 +76,7 @@ class RowFile(Rows):
         self.read()
 
     def count_now(self, names: Set[str]) -> int:
-        """In the file as it is, without its lock: an interrupt may have come between a row's writing and its count."""
+        """Count rows in the file without its lock, as an interrupt may come between write and count."""
         whole, _, _ = content_of(self.path).rpartition(b"\n")
         return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
 
@@ -97,13 +96,13 @@ class RowFile(Rows):
                 self._take(line)
 
     def sort(self, order: Callable[[Row], Any]) -> None:
-        """In the file, whose trials are in the order of the runs otherwise."""
+        """Sort the rows in the file."""
         with self._opened():
             write_whole(self.path, b"".join(map(_line, sorted(self, key=order))))
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """InputError for whatever the disk, or who has the lock, does not allow."""
+        """Turn errors of the disk or the lock into InputError."""
         try:
             yield
         except InputError:
@@ -117,7 +116,7 @@ class RowFile(Rows):
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """At its end, with all of it read."""
+        """Open the file at its end, after reading all of it."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
             if not self._goes_on(file):
@@ -131,7 +130,7 @@ class RowFile(Rows):
             yield file
 
     def _require_torn(self, line: bytes) -> None:
-        """InputError for what no run has begun to write: of another's file, nothing is taken out."""
+        """Raise InputError for an incomplete line that no run began, so that foreign files stay intact."""
         try:
             parsed(line)
         except ValueError:
@@ -164,7 +163,7 @@ class RowFile(Rows):
 
 
 def _line(row: Row) -> bytes:
-    """InputError for a row that JSON does not have."""
+    """Return a row as a line; InputError if it is not JSON."""
     try:
         return f"{json.dumps(row, sort_keys=True, allow_nan=False)}\n".encode()
     except (TypeError, ValueError) as error:

@@ -1,8 +1,7 @@
-"""Run the trials that a file of rows lacks, on any executor, and keep each row as it comes.
+"""Runs the missing trials of a row file on any executor, and stores each row at once.
 
-No more trials are handed out than run at a time, in an order of this run's own, and what other runs have added is read
-before: runs that share a file share the work. A worker that dies costs its trial a second try, alone, so that who dies
-with it is known; a trial whose worker dies then, too, gets a row that says so.
+Runs may share a file: each hands out only as many trials as run in parallel, in random order, after reading others'
+rows. A trial whose worker dies runs again alone. If that worker dies too, its row says so.
 """
 
 from __future__ import annotations
@@ -29,16 +28,15 @@ from blackwell_matmul.jobs.row_file import Row, RowFile, Rows
 
 T = TypeVar("T")
 DIED = "died"
-"""The field of a row whose trial took its worker with it."""
+"""Field of a row whose trial killed its worker."""
 WHY_DIED = "its worker ended, and a second one ended with this trial alone"
 LOOK_S = 2.0
-"""Between two looks whether workers have come."""
+"""Seconds between looks for new workers."""
 
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Trials that are independent of one another. name: the fields of a row that name its trial; measure: the other
-    ones, found in any process and on any machine."""
+    """Independent trials. name: fields of a row that name its trial; measure: the others, importable on any machine."""
 
     what: str
     trials: Sequence[T]
@@ -49,8 +47,9 @@ class Job(Generic[T]):
 def run(
     job: Job[T], file: Path | None, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False
 ) -> list[Row]:
-    """The rows of the job's trials, those that were there among them, in the job's order. file: None keeps none.
-    until_s: on the clock of time.monotonic; what has not begun by then is left."""
+    """Return the rows of the job's trials, with those already there, in the job's order. file: None stores nothing.
+    until_s: deadline to begin, on time.monotonic's clock.
+    """
     started = crew(executor)  # refused before there is a file
     if not job.trials:
         return []
@@ -70,7 +69,7 @@ def run(
 
 
 class _Campaign(Generic[T]):
-    """What a run has before it. suspects: trials whose worker died; alone: the one that is tried again."""
+    """Remaining work of a run. suspects: trials whose worker died; alone: true while one is tried again."""
 
     def __init__(self, job: Job[T], rows: Rows, until_s: float) -> None:
         self._job, self._rows, self._until_s = job, rows, until_s
@@ -88,7 +87,7 @@ class _Campaign(Generic[T]):
         return self._rows.count(self._names)
 
     def is_left(self) -> bool:
-        """Whether a trial has to be handed out, after a look at what others have done."""
+        """Return true if a trial is left, after reading others' rows."""
         self._rows.read()
         for trials in (self._suspects, self._pending):
             while trials and self._job.name(trials[0]) in self._rows:
@@ -96,7 +95,7 @@ class _Campaign(Generic[T]):
         return bool(self._suspects or self._pending) and time.monotonic() < self._until_s
 
     def go(self, workers: Crew) -> None:
-        """To the end, or to that of the executor."""
+        """Run until done or until the executor breaks."""
         self._broken = False
         while not self._broken and (self._hand_out(workers) or self._flying):
             done, _ = wait(self._flying, LOOK_S, FIRST_COMPLETED)
@@ -108,7 +107,7 @@ class _Campaign(Generic[T]):
         self._flying.clear()
 
     def _hand_out(self, workers: Crew) -> bool:
-        """Whether there was any."""
+        """Submit trials; return true if there was one."""
         handed = False
         while len(self._flying) < self._room(workers) and not self._broken and self.is_left():
             self._alone = bool(self._suspects)
@@ -117,7 +116,7 @@ class _Campaign(Generic[T]):
         return handed
 
     def _room(self, workers: Crew) -> int:
-        """A suspect waits until nothing else is in flight, and nothing joins it."""
+        """Return the room for trials: a suspect waits for an empty executor and runs alone."""
         return 1 if self._suspects or (self._alone and self._flying) else workers.width()
 
     def _submit(self, workers: Crew, trial: T) -> None:
@@ -136,7 +135,7 @@ class _Campaign(Generic[T]):
         except CancelledError as error:
             raise UnsupportedError(f"the executor has ended; {self.kept()}.") from error
         except Exception as error:
-            if type(error).__name__ != "KilledWorker":  # Dask's, which need not be installed
+            if type(error).__name__ != "KilledWorker":  # Dask's, which may be missing
                 name = ", ".join(map(str, self._job.name(trial).values()))
                 raise UnsupportedError(f"trial {name} fails, {spelled(error)}; {self.kept()}.") from error
             self._blame(trial)
@@ -158,5 +157,5 @@ class _Campaign(Generic[T]):
 
 
 def died(rows: Sequence[Row]) -> list[Row]:
-    """Those of trials that took their workers with them; they have a name and no result."""
+    """Return rows of trials that killed their workers; they have a name and no result."""
     return [row for row in rows if DIED in row]

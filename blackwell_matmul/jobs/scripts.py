@@ -1,4 +1,4 @@
-"""How a script of `bench/` is called: options by typer, an error as one sentence, Ctrl-C as on the command line."""
+"""Entry point of scripts in `bench/`: typer's options, errors as one sentence, Ctrl-C as on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.jobs.executors import KINDS
 
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
-"""What typer raises for a command line that it cannot read; the class itself has no public name."""
+"""typer's error for an invalid command line, which has no public name."""
 
 ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {KINDS}.")]
 RowsOption = Annotated[
@@ -25,14 +25,14 @@ RowsOption = Annotated[
 
 
 def rows_of(chosen: str, name: str) -> Path:
-    """Where a script's run goes on that was broken off."""
+    """Return the file where an interrupted run of a script continues."""
     return Path(chosen or f"build/{name}.jsonl")
 
 
 def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
-    """Run a script's main function, or its commands, with the words of this process, and leave."""
+    """Run a script's main function, or its commands, with this process's arguments, and exit."""
     app = main if isinstance(main, typer.Typer) else _app(main)
-    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it takes away what Ctrl-C leaves, and complains
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it removes what Ctrl-C leaves, and warns
     try:
         with interrupts.answered(_say_interrupted, last=True) as came:
             code = int(app(standalone_mode=False) or 0)
@@ -53,7 +53,7 @@ def _app(main: Callable[..., Any]) -> typer.Typer:
 
 
 def _told(error: Exception) -> int:
-    """Say what a user can mend, and give the exit code; a fault of the script itself keeps its traceback."""
+    """Print a user's error and return the exit code; faults of the script keep their traceback."""
     if not isinstance(error, (BlackwellMatmulError, USAGE_ERRORS)):
         raise error
     text = error.format_message() if isinstance(error, USAGE_ERRORS) else str(error)  # type: ignore[attr-defined]

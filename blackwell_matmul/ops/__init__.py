@@ -1,12 +1,10 @@
-"""Operations of torch: products of what a model multiplies, with autograd, under torch.compile and in CUDA graphs.
+"""torch operations for a model's products, with autograd, under torch.compile and in CUDA graphs.
 
-`functions.py` has what a user calls, `library.py` what torch is told, `gradients.py` the other direction, `sharding.py`
-how they are sharded; `placing.py` says what is read where it is and what is copied, `launching.py` which kernel runs,
-`direct.py` when it is called without torch's dispatch and `eager.py` how, `casting.py` what torch.autocast makes of
-operands. `following.py` says which tensors torch.func and forward mode follow, `counting.py` how much a product
-computes.
-`grouped.py` has the products of groups of rows, in both directions; `overlap.py` products whose rows travel between
-processes meanwhile, as `exchanges.py` sends them.
+`functions.py` has the public functions, `library.py` the registration with torch, `gradients.py` the backward pass,
+`sharding.py` the sharding rules. `placing.py` decides which operands are copied, `launching.py` which kernel runs.
+`direct.py` decides if a call may bypass torch's dispatch, and `eager.py` does so. `casting.py` applies torch.autocast.
+`following.py` detects torch.func and forward mode, `counting.py` counts FLOPs. `grouped.py` has grouped products,
+forward and backward. `overlap.py` has products overlapped with communication by `exchanges.py`.
 
 May import: base, frontend, hardware, kernels, problem, runtime, schedules.
 """

@@ -1,4 +1,4 @@
-"""What torch.autocast does to the operands of a product."""
+"""torch.autocast on a product's operands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from torch import Tensor
 from blackwell_matmul.ops.launching import Tensors
 
 KINDS = ("cuda", "cpu")
-"""Of devices that have kernels; torch.compile of torch 2.11 cannot ask which ones have autocast."""
+"""Device types with kernels; torch.compile of torch 2.11 cannot ask which ones have autocast."""
 
 
 def autocast(a: Tensor, b: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-    """All but float64 in the type of torch.autocast for a's device, where it is enabled, as torch's own products take
-    them; gradients have the types from before."""
+    """Return the tensors in torch.autocast's type for a's device, if enabled, except float64 ones."""
     kind = a.device.type
     if kind not in KINDS or not torch.is_autocast_enabled(kind):
         return a, b, tensors

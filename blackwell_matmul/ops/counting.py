@@ -1,4 +1,4 @@
-"""How much a product computes, for torch.utils.flop_counter."""
+"""FLOPs of products, for torch.utils.flop_counter."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from blackwell_matmul.ops.two_levels import LAUNCH
 
 
 def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    """Products and sums of a[.., m, k] @ b[.., k, n]; an epilogue has none, as torch counts."""
+    """Return the FLOPs of a[.., m, k] @ b[.., k, n]; an epilogue counts none, as in torch."""
     return 2 * math.prod(shape_of(a, b)) * a.shape[-1]
 
 
 def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
-    """Of all rows of x[m, k], or of x[k, m] in sums, as nobody reads where the groups end."""
+    """Return the FLOPs for all rows of x[m, k], or of x[k, m] in sums, as the groups' ends are not read."""
     return 2 * x.numel() * w.shape[-1]
 
 
@@ -29,12 +29,11 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     for name, formula in (("matmul", of_product), ("grouped_matmul", of_groups))
     for end in ("", LAUNCH)
 }
-"""By the operation of `torch.ops.blackwell_matmul`."""
+"""Formulas by the operation of `torch.ops.blackwell_matmul`."""
 
 
 def tell_counters() -> None:
-    """Who counts has imported torch's module, which takes Triton's time: here nobody imports it. A counter that counts
-    already has its own copy of the formulas."""
+    """Register the formulas, also in running counters, if torch's counter is imported; its import is slow."""
     counter = sys.modules.get("torch.utils.flop_counter")
     if torch.compiler.is_compiling() or counter is None or not torch._C._len_torch_dispatch_stack():
         return

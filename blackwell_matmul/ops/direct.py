@@ -1,4 +1,4 @@
-"""When a call does without torch's dispatch: where nobody but the kernel, and autograd, has to know of it."""
+"""Conditions for a call without torch's dispatch: only the kernel and autograd need to know of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ PLAIN_TYPES = (Tensor, Parameter)
 
 
 def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
-    """Plain dense tensors, and nobody who listens to torch's operations; no tensor with its sign reversed, or of zeros
-    without memory, which torch writes out for an operation; none that is a shape alone."""
+    """Return true for plain dense tensors without listeners to torch's operations. False for lazily negated or zero
+    tensors, which torch materialises, and for fake ones.
+    """
     if torch.compiler.is_compiling() or in_forward_mode() or torch._C._get_tracing_state() is not None:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
@@ -36,7 +37,7 @@ def in_forward_mode() -> bool:
 
 
 def recorded(operation: Callable[..., Tensor], *given: Any, **rest: Any) -> Tensor | None:
-    """The call as torch.fx.symbolic_trace records it, where something stands for a tensor; else None."""
+    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else None."""
     if not any(isinstance(each, torch.fx.Proxy) for each in (*given, *rest.values())):
         return None
     made: Tensor = handle_torch_function(operation, (*given, *rest.values()), *given, **rest)

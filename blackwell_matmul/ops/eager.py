@@ -1,6 +1,6 @@
-"""The way of a product to its kernel: straight, by autograd alone, or as torch's operation.
+"""Path of a product to its kernel: direct, by autograd alone, or as torch's operation.
 
-torch's way from an operation of a library to its kernel and back takes some 100 us of CPU, longer than many a kernel.
+torch's dispatch of a library's operation takes more CPU time than many kernels run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blackwell_matmul.ops.operand_checks import (
 def product(
     a: Tensor, b: Tensor, tensors: Tensors = ALONE, *, plain: bool, simulate: bool, said: Said = AS_OURS, **rest: Any
 ) -> Tensor:
-    """As `library.run`, with gradients. plain: `is_plain` of what these are views of."""
+    """Multiply as `library.run` does, with gradients. plain: `is_plain` of the original tensors."""
     check_simulate(simulate)
     if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
@@ -43,7 +43,7 @@ def product(
 
 
 def _operation(a: Tensor, b: Tensor, tensors: Tensors, said: Said, **rest: Any) -> Tensor:
-    """Torch's, of which everybody hears who listens."""
+    """Call torch's operation, which notifies all listeners."""
     check_fakes((a, b, *tensors))
     check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
     check_derivatives(said.operation, (a, b, *tensors))
@@ -63,6 +63,6 @@ def _without_gradients(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tens
 def _product_again(
     a: Tensor, b: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, **rest: Any
 ) -> Tensor:
-    """Of a gradient, which may have gradients in turn."""
+    """Multiply in a backward pass, which may have gradients in turn."""
     tensors = (bias, residual, None, None)
     return product(a, b, tensors, plain=is_plain((a, b), (bias, residual)), **rest)

@@ -1,4 +1,4 @@
-"""An epilogue by torch: of products that no kernel computes, and the way back through one."""
+"""Epilogues by torch, forward and backward, for products without a kernel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ACTIVATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "swiglu": lambda z: functional.silu(z[..., 0::2]) * z[..., 1::2],
 }
-"""By the names of `form.ACTIVATIONS`."""
+"""Functions by the names of `form.ACTIVATIONS`."""
 
 
 def finished(
     z: Tensor, tensors: Sequence[Tensor | None], activation: str = "none", alpha: float = 1.0, beta: float = 1.0
 ) -> Tensor:
-    """What `form.Epilogue` says, done to a product in fp32; tensors: bias, residual, scale_a and scale_b."""
+    """Apply `form.Epilogue` to a product in fp32; tensors: bias, residual, scale_a and scale_b."""
     bias, residual, scale_a, scale_b = tensors
     if scale_a is not None and scale_b is not None:
         z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
@@ -37,7 +37,7 @@ def finished(
 
 
 def through_activation(grad: Tensor, z: Tensor, activation: str) -> Tensor:
-    """The gradient with respect to z, what the activation was applied to."""
+    """Return the gradient with respect to z, the activation's input."""
     aten = torch.ops.aten
     if activation == "relu":
         return aten.threshold_backward(grad, z, 0)

@@ -1,6 +1,6 @@
-"""Whether torch.func or forward mode follows a tensor.
+"""Tests if torch.func or forward mode tracks a tensor.
 
-Only who uses them, or torch.compile, needs this file, which imports torch's compiler.
+Only needed with them or torch.compile, as it imports torch's compiler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from blackwell_matmul.ops.direct import in_forward_mode
 
 @torch.compiler.disable
 def followed(x: Tensor) -> bool:
-    """By torch.func's grad, vjp or jvp, also within its vmap, or by a tangent, which a compiled frame would not see."""
+    """Return true if torch.func's grad, vjp or jvp tracks x, also inside vmap, or if x has a tangent."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(x):
         if functorch.is_gradtrackingtensor(x):
@@ -24,8 +24,9 @@ def followed(x: Tensor) -> bool:
 
 
 def followed_in_a_graph(x: Tensor) -> bool:
-    """Or whether it may be: torch.compile's tracer shows no tangents, and not all wrapped tensors. Where it need not
-    have the whole graph, what is refused is called eagerly, and asked again."""
+    """Return true if x may be tracked: the tracer of torch.compile hides tangents and some wrappers. Without fullgraph,
+    a refused call runs eagerly and asks again.
+    """
     transforms = _transforms()
     derived = "Grad" in transforms and (transforms[-1] != "Grad" or x.view_as(x).requires_grad)
     return in_forward_mode() or derived
@@ -33,5 +34,5 @@ def followed_in_a_graph(x: Tensor) -> bool:
 
 @torch.compiler.assume_constant_result
 def _transforms() -> list[str]:
-    """Of torch.func, outermost first. Not traced: the tracer enters them as it goes."""
+    """Return the transforms of torch.func, outermost first. Not traced, as the tracer enters them itself."""
     return [each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()]

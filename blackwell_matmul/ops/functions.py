@@ -1,8 +1,8 @@
-"""`matmul`, `linear`, `bmm`, `baddbmm`, `scaled_mm`: named and called as torch's, and each one launch.
+"""`matmul`, `linear`, `bmm`, `baddbmm`, `scaled_mm`: named and called as torch's, with one launch each.
 
 CUDA tensors run on their GPU. CPU tensors are refused, unless `simulate` is true: then the simulator runs the kernel as
-on a B200. All work with autograd, with torch.compile and in a captured CUDA graph; no operand is copied that TMA can
-read where it is (`placing.py`).
+on a B200. All work with autograd, with torch.compile and in a captured CUDA graph. An operand that TMA can read is not
+copied (`placing.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SCALED = Said("scaled_mm", "input", "mat2")
 
 
 def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
-    """input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as
-    torch.matmul's do.
+    """Return input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as in
+    torch.matmul.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     plain = is_plain((input, other))
     if not plain:
@@ -70,14 +70,14 @@ def linear(
     beta: float = 1.0,
     simulate: bool = False,
 ) -> Tensor:
-    """activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
+    """Return activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), from one kernel.
 
     activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column
-    2j + 1), and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs
-    what it was applied to, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear
-    broadcasts, is read as a residual.
+    2j + 1), and the result has n / 2 columns. For gradients torch applies the activation, as it needs the activation's
+    input, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts, is
+    read as a residual.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     plain = is_plain((input, weight), (bias, residual))
     if activation is None:
@@ -119,7 +119,7 @@ def linear(
 def _spread(
     bias: Tensor, residual: Tensor | None, beta: float, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Tensor | None, float, Said]:
-    """Bias and residual, beta, and their names, where a bias is not [n]: one number for all columns, or a residual."""
+    """Return bias and residual, beta, and their names, for a bias of another shape than [n]."""
     try:
         if bias.shape[:-1].numel() == 1:
             return bias.reshape(-1).expand(shape[-1]), residual, beta, LINEAR
@@ -132,12 +132,12 @@ def _spread(
 
 
 def _rows(x: Tensor) -> Tensor:
-    """x[.., columns] as one matrix."""
+    """Return x[.., columns] as one matrix."""
     return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
-    """input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
+    """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
     plain = is_plain((input, mat2))
     if not plain:
         if (node := recorded(bmm, input, mat2, simulate=simulate)) is not None:
@@ -150,7 +150,7 @@ def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
 ) -> Tensor:
-    """beta * input + alpha * (batch1[batch, m, k] @ batch2[batch, k, n]), as torch.baddbmm; input is broadcast."""
+    """Return beta * input + alpha * (batch1[batch, m, k] @ batch2[batch, k, n]), as torch.baddbmm."""
     plain = is_plain((input, batch1, batch2))
     if not plain:
         rest = {"beta": beta, "alpha": alpha, "simulate": simulate}
@@ -188,13 +188,13 @@ def scaled_mm(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
+    """Return scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
 
-    input, mat2: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied
+    input, mat2: contiguous along k, as `w.T` is; others are copied, as `copies` reports. e4m3 times e5m2 is multiplied
     in 16 bits, with copies of both. scale_a, scale_b: float32, one number each, or [m, 1] and [1, n]. bias: [n], of the
-    type of the result. scale_result: there is none, as no result has 8 bits. out_dtype: bfloat16 where nobody says,
-    float16 or float32. use_fast_accum: whether sums may be as the tensor cores of Hopper have them, with some 13 bits,
-    which is faster; elsewhere they are float32's either way.
+    result's type. scale_result: not supported, as no result has 8 bits. out_dtype: bfloat16 (default), float16 or
+    float32. use_fast_accum: accumulate as Hopper's tensor cores do, faster and with fewer bits; other GPUs accumulate
+    in float32.
 
     There are no gradients.
     """

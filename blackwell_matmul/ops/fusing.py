@@ -1,8 +1,8 @@
-"""`fused_linear`: a backend of torch.compile that makes one kernel of a linear layer and its activation.
+"""`fused_linear`: a backend of torch.compile that fuses a linear layer and its activation into one kernel.
 
-    model = torch.compile(model, backend=fused_linear())
+model = torch.compile(model, backend=fused_linear())
 
-Off unless it is asked for: what torch.compile hands on is rewritten, and then given to another backend.
+It is off by default: it rewrites torch.compile's graph, then calls another backend.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MODES = (
     torch.autograd.grad_mode._enter_inference_mode,
     torch.autograd.grad_mode._exit_inference_mode,
 )
-"""What is computed by other rules behind them."""
+"""Functions that change the rules for later computations."""
 Backend = Callable[..., Any]
 
 
 def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False) -> Backend:
-    """What `torch.compile(backend=...)` takes: each activation of a linear layer of 16-bit tensors, that nobody else
-    reads before it, becomes `blackwell_matmul.linear`; then `backend` compiles the rest, with torch.compile's `mode`
-    and `options`.
+    """Return a backend for `torch.compile(backend=...)`. Each activation of a linear layer of 16-bit tensors becomes
+    `blackwell_matmul.linear`, if it is the layer's only reader. Then `backend` compiles the rest, with torch.compile's
+    `mode` and `options`.
 
     simulate: CPU tensors too, in the simulator.
     """
@@ -55,7 +55,7 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
 
 
 def _inner(backend: str | Backend, **how: Any) -> Callable[[GraphModule, list[Tensor]], Any]:
-    """how: of torch.compile's mode and options those that were given, as torch.compile hands them on."""
+    """Return the inner backend. how: given mode and options of torch.compile."""
     from torch._dynamo.backends.registry import lookup_backend
 
     if backend == "inductor" and how:  # its own entry knows neither
@@ -64,8 +64,9 @@ def _inner(backend: str | Backend, **how: Any) -> Callable[[GraphModule, list[Te
 
 
 def fuse(graph: GraphModule, simulate: bool = False) -> int:
-    """Rewrite a graph of torch's functions in place; how many layers became one kernel. Each is where the linear layer
-    was: its operands may be others by the time of the activation."""
+    """Rewrite a graph of torch's functions in place; return the number of fused layers. A fused layer takes the linear
+    layer's place, as its operands may change before the activation.
+    """
     found = list(_layers(graph, simulate))
     for layer, activated, activation in found:
         with graph.graph.inserting_before(layer):
@@ -81,7 +82,7 @@ def fuse(graph: GraphModule, simulate: bool = False) -> int:
 def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, str]]:
     if any(_derives(node) for node in graph.graph.nodes):
         return
-    modes, region = 0, {}  # of a node: how many modes were entered or left before it
+    modes, region = 0, {}  # number of mode changes before each node
     for node in graph.graph.nodes:
         modes += node.target in MODES
         region[node] = modes
@@ -93,7 +94,7 @@ def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, st
 
 
 def _derives(node: Node) -> bool:
-    """Whether it belongs to torch.func or to forward mode, which `linear` has not."""
+    """Return true if a node belongs to torch.func or forward mode, which `linear` does not support."""
     where = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', '')}"
     return node.op == "call_function" and ("functorch" in where or "_dual" in where)
 
@@ -107,7 +108,7 @@ def _operands(layer: Node) -> tuple[Any, Any, Any]:
 
 
 def _activation(node: Node) -> str:
-    """By our name; "" for what is none, or changes what it is applied to."""
+    """Return the activation's name here; "" for other nodes, or an in-place activation."""
     if node.op != "call_function" or _argument(node, 1, "inplace") or node.kwargs.get("out") is not None:
         return ""
     if node.target in GELU:
@@ -116,7 +117,7 @@ def _activation(node: Node) -> str:
 
 
 def _ours(layer: Node, simulate: bool) -> bool:
-    """Whether all its tensors are what a kernel takes, and of the usual shapes."""
+    """Return true if a kernel accepts the types and shapes of all its tensors."""
     x, w, bias = map(_example, _operands(layer))
     given = [x, w] if bias is None else [x, w, bias]
     return (

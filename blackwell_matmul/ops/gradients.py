@@ -1,4 +1,4 @@
-"""The way back through a product: two products more, in which A and B are read where they are."""
+"""Backward pass of a product: two more products that read A and B without copies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ Needs = Sequence[bool]
 
 
 class ProductOfTwo(torch.autograd.Function):
-    """multiply(a, b, bias, residual, scale_a, scale_b, **rest), of which the last may be left out. again: multiplies on
-    the way back. Bias and residual are kept where an activation follows them; scales have no gradients."""
+    """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b, **rest); last tensors may be omitted.
+
+    again: multiplies in the backward pass. Bias and residual are saved for an activation; scales have no gradients.
+    """
 
     @staticmethod
     def forward(
@@ -60,9 +62,11 @@ def gradients(
     simulate: bool = False,
     **_: Any,
 ) -> tuple[Tensor | None, ...]:
-    """Of a, b, the bias and the residual. bias, residual: what an activation was applied to, besides the product.
+    """Return the gradients of a, b, the bias and the residual. bias, residual: inputs of an activation besides the
+    product.
 
-    That is computed once more: who trains is better off without the activation in the kernel, as `linear` does."""
+    The activation's input is recomputed. Training is faster with the activation outside the kernel, as in `linear`.
+    """
     dz = grad.to(a.dtype)
     if activation != "none":
         z = matmul(a, b, bias, residual, alpha=alpha, beta=beta, simulate=simulate)
@@ -76,21 +80,20 @@ def gradients(
 
 
 def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """One product where B is one for all batches: their rows follow each other."""
+    """Return B's gradient, by one product if all batches share B, as their rows are adjacent."""
     if b.dim() == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
     return _like(_laid_as(b, a.mT, dz, multiply), b)
 
 
 def _laid_as(x: Tensor, left: Tensor, right: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """left @ right, contiguous along the dimension that x is: autograd copies what the weights of a linear layer get in
-    another order than theirs."""
+    """Return left @ right, contiguous along the same dimension as x, so that autograd copies no gradient."""
     turned = known(x.stride(-2) == 1) and known(x.stride(-1) != 1)
     return multiply(right.mT, left.mT).mT if turned else multiply(left, right)
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:
-    """Summed over the batches that shared x, also over as many as nobody knows yet."""
+    """Return the gradient summed over the batches that shared x, also for symbolic sizes."""
     if made.dim() > x.dim():
         return made.sum(0)
     shared = x.dim() == 3 and known(x.shape[0] == 1) and not known(made.shape[0] == 1)

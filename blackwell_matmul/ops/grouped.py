@@ -1,6 +1,6 @@
-"""`grouped_matmul`: the products of a mixture of experts, one launch for all groups, as torch's operation.
+"""`grouped_matmul`: products of a mixture of experts, one launch for all groups, as torch's operation.
 
-The host never reads offs, so that a call can be captured in a CUDA graph. Gradients are two grouped products more.
+The host never reads offs, so that a CUDA graph can capture a call. Gradients are two more grouped products.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
-"""Whose kernels run, by architecture."""
+"""Kernel family by architecture."""
 
 
 def grouped_matmul(
@@ -52,18 +52,17 @@ def grouped_matmul(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, one below the other, as torch's grouped_mm.
+    """Return mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, stacked by rows, as torch's grouped_mm.
 
     mat_a: [m, k], float16 or bfloat16, its rows by group. mat_b: [groups, k, n], also as a transposed view. offs:
-    int32, where the rows of each group end, the ends ascending; a group may be empty. Rows after the last end are
-    zeros.
+    int32, ascending ends of the groups' rows; a group may be empty. Rows after the last end are zeros.
 
-    With a mat_b of two dimensions the sums are grouped: mat_a[k, rows of group g] @ mat_b[rows of group g, n] is
-    [g, k, n]; that of an empty group is zeros. With a mat_a of three dimensions the columns of mat_b are grouped:
-    mat_a[g, m, k] @ mat_b[k, columns of group g] is [m, n], and copied once, as the kernels write its columns. Three
-    dimensions of both are `bmm`, without offs. bias: there is none, as in torch. out_dtype: mat_a's, if any.
+    With a mat_b of two dimensions the sums are grouped: mat_a[k, rows of group g] @ mat_b[rows of group g, n] is [g, k,
+    n], zeros for an empty group. With a mat_a of three dimensions the columns of mat_b are grouped: mat_a[g, m, k] @
+    mat_b[k, columns of group g] is [m, n], and copied once, as the kernels write its columns. Three dimensions of both
+    are `bmm`, without offs. bias: not supported, as in torch. out_dtype: mat_a's, if any.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     check_simulate(simulate)
     plain = is_plain((mat_a, mat_b), (offs,))
@@ -83,7 +82,7 @@ def grouped_matmul(
 
 
 def _refuse(bias: object, out_dtype: object, mat_a: Tensor) -> None:
-    """As torch's kernels do."""
+    """Raise UnsupportedError, as torch's kernels do."""
     if bias is not None:
         raise UnsupportedError("bias is given, and no grouped product adds one; add it to what grouped_matmul returns.")
     raise UnsupportedError(f"out_dtype is {shown(out_dtype)}; it must be mat_a's, {mat_a.dtype}.")
@@ -99,7 +98,7 @@ def _batches(mat_a: Tensor, mat_b: Tensor, simulate: bool) -> Tensor:
 
 
 def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, *, plain: bool, simulate: bool) -> Tensor:
-    """The rows of x by group, or sums."""
+    """Return the rows of x by group times w, or grouped sums."""
     if plain:
         return _plain(x, w, offs, simulate=simulate)
     check_fakes((x, w, offs))
@@ -110,7 +109,7 @@ def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, *, plain: bool, simul
 
 
 def _plain(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool) -> Tensor:
-    """Without torch's dispatch, as `eager.product` has it."""
+    """Multiply without torch's dispatch, as `eager.product` does."""
     if not wants_gradient((x, w)):
         return run(x, w, offs, simulate)
     made: Tensor = ProductOfGroups.apply(run, grouped_matmul, {"simulate": simulate}, x, w, offs)
@@ -118,7 +117,7 @@ def _plain(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool) -> Tensor:
 
 
 class ProductOfGroups(torch.autograd.Function):
-    """multiply(x, w, offs, **rest); again: multiplies on the way back."""
+    """Autograd function of multiply(x, w, offs, **rest); again: multiplies in the backward pass."""
 
     @staticmethod
     def forward(
@@ -145,25 +144,25 @@ class ProductOfGroups(torch.autograd.Function):
 
 
 def _of_x(grad: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """Of a product and of sums, a product."""
+    """Return x's gradient: a product, for products and sums."""
     return multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
 
 
 def _of_w(grad: Tensor, x: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """Of a product, sums, laid as a linear layer's weight is where w is laid so; and of sums a product."""
+    """Return w's gradient: sums for a product, in a linear layer's weight layout if w has it; a product for sums."""
     turned = w.dim() == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
     return multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
 
 
 def _check_ends(offs: Tensor, rows: int) -> None:
-    """Where they are known; on a GPU nobody waits to look at them."""
+    """Check known ends; a GPU's are not read, as that would wait."""
     ends = [0, *offs.tolist(), rows]
     if any(end < before for before, end in itertools.pairwise(ends)):
         raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
 
 
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
-    """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
+    """Multiply without gradients, with the checked plan of an equal earlier call."""
     key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
     known = _plans.get(key)
     if known is None:
@@ -177,10 +176,10 @@ def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class GroupedPlan:
-    """One grouped product, for all operands of these shapes and strides, wherever the groups end.
+    """Plan of one grouped product, for all operands of these shapes and strides and any ends of groups.
 
-    sizes: m, n, k and the groups, as the kernel takes them. shape: of C where it is written, of whose rows the first n
-    are the product's. turns: the kernel takes x transposed.
+    sizes: m, n, k and the groups, as the kernel takes them. shape: of C as written; the first n columns of its rows are
+    the product's. turns: the kernel takes x transposed.
     """
 
     launches: Launches
@@ -201,7 +200,7 @@ class GroupedPlan:
 
 KEPT_PLANS = 1024
 _plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_PLANS)
-"""For what has no products, the shape of its zeros."""
+"""Plans by call; without products, the shape of the zeros."""
 
 
 def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan | tuple[int, ...]:
@@ -220,7 +219,7 @@ def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gp
 
 
 def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
-    """Of x[k, m], w[m, n]. Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
+    """Return the plan of sums of x[k, m], w[m, n]; C's rows are padded to multiples of 16 bytes, then copied."""
     launches = Launches(_kernel(gpu, "group_sums", "GroupSums"), x.get_device())
     copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
     groups, k, n = shape
@@ -229,13 +228,13 @@ def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) 
 
 
 def _turned(x: Tensor) -> Tensor:
-    """A copy that is contiguous along its last dimension but one."""
+    """Return a copy that is contiguous along its last dimension but one."""
     return k_major(x.mT).mT
 
 
 @functools.cache
 def _kernel(gpu: Gpu, file: str, name: str) -> Any:
-    """One kernel object of each: it keeps what it compiled and packed."""
+    """Return one kernel object for each class, which keeps its compiled and packed code."""
     if gpu.arch not in FAMILIES:
         raise UnsupportedError(
             f"grouped_matmul has no kernel for {gpu} yet; it has some for {', '.join(FAMILIES)}, and matmul of the "
@@ -246,7 +245,7 @@ def _kernel(gpu: Gpu, file: str, name: str) -> Any:
     return getattr(module, family + name)()
 
 
-# --- what torch is told
+# --- registration with torch
 
 
 def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:

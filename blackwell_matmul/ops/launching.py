@@ -1,4 +1,4 @@
-"""Which kernel computes a product, and its launch."""
+"""Choice of a product's kernel, and its launch."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ Copy = Callable[[Tensor], Tensor]
 
 
 Tensors = Sequence[Tensor | None]
-"""Bias, residual, scale_a and scale_b; None: there is no such."""
+"""Bias, residual, scale_a and scale_b; None for an absent one."""
 
 ALONE: Tensors = (None,) * 4
-"""A product without any of them."""
+"""A product's tensors without bias, residual and scales."""
 
 
 KEPT_KERNELS = 512
-"""Of one alpha and beta each, which may be as many as there are steps of training."""
+"""Maximum kernels; each has one alpha and beta, which may change in each training step."""
 
 KEPT_LAUNCHES = 8192
 _launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)
-"""Of all plans."""
+"""Launches of all plans."""
 
 
 class Launches:
-    """One kernel on tensors of one kind each, of which only the addresses change, and a C that is new: the first ones
-    are checked, and what was packed for some is found again by them. device: the index of a GPU, or below 0, where the
-    kernel is simulated.
+    """Launches of one kernel on tensors of one kind, with new addresses and a new C; equal addresses reuse a packed
+    launch. device: a GPU's index; below 0 the kernel is simulated.
     """
 
     def __init__(self, kernel: Any, device: int) -> None:
@@ -55,7 +54,7 @@ class Launches:
         self._code: tuple[Loaded, tuple[int, ...]] | None = None
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        """arguments: makes those of the kernel's call, where it needs more of the tensors than their addresses."""
+        """Launch the kernel. arguments: makes the call's arguments, for a launch that is not packed yet."""
         if self._calls is None:
             self._kernel(*arguments())
             return
@@ -76,10 +75,10 @@ class Launches:
 
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
-    """One product, for all operands of these shapes and strides: what is copied, which kernel runs, and what C is.
+    """Plan of one product, for all operands of these shapes and strides: copies, kernel, and C.
 
-    sizes: m, n, k, and the batches where the kernel takes any form. shape: of C where it is written, of whose rows the
-    first `columns` are the product's.
+    sizes: m, n, k, and the batches if the kernel takes any form. shape: of C as written; the first `columns` of its
+    rows are the product's.
     """
 
     launches: Launches
@@ -91,7 +90,7 @@ class ProductPlan:
     out: torch.dtype
 
     def __call__(self, a: Tensor, b: Tensor, tensors: Tensors, into: Tensor | None = None) -> Tensor:
-        """C, in `into` where the kernel can write there."""
+        """Return C, in `into` if the kernel can write there."""
         left = a if self.copy_a is None else self.copy_a(a)
         right = b if self.copy_b is None else self.copy_b(b.mT).mT
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
@@ -102,7 +101,7 @@ class ProductPlan:
         return c if whole is c else packed(c)
 
     def _writes(self, into: Tensor) -> bool:
-        """Whether it is what C would be, were it new."""
+        """Return true if `into` has the layout of a new C."""
         return (
             into.shape == self.shape
             and into.dtype == self.out
@@ -118,13 +117,13 @@ class ProductPlan:
 
 
 def _readable(x: Tensor) -> Tensor:
-    """As an epilogue reads it, several elements at a time: a row of a larger tensor may begin anywhere."""
+    """Return a tensor aligned for vector loads of an epilogue; rows of a larger tensor may not be."""
     x = x.contiguous()
     return x.clone() if x.data_ptr() % ALIGNMENT_BYTES and x.numel() > 1 else x
 
 
 def kind_of(x: Tensor) -> tuple[Any, ...]:
-    """What a plan depends on: TMA reads from multiples of 16 bytes."""
+    """Return a plan's inputs of a tensor: TMA reads from multiples of 16 bytes."""
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
 
 
@@ -139,8 +138,7 @@ def planned(
     beta: float,
     fast_accum: bool = False,
 ) -> ProductPlan | None:
-    """How a[.., m, k] @ b[.., k, n] is computed, by `form.Epilogue`, and fast_accum as `form.Form` has it; None
-    where it has no element, or no product."""
+    """Return the plan of a[.., m, k] @ b[.., k, n] with its epilogue; None without elements or products."""
     left, right, form = a, b.mT, _form(activation, alpha, beta, fast_accum)
     batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
@@ -173,7 +171,7 @@ def _form(activation: str, alpha: float, beta: float, fast_accum: bool) -> Form:
 
 
 def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
-    """The one that runs an operation on x, or that the simulator stands for; operands: what messages name."""
+    """Return the GPU that runs an operation on x, or that is simulated; operands: names for messages."""
     if simulate and x.device.type != "cpu":
         names, are = " and ".join(operands), "are" if len(operands) > 1 else "is"
         raise InputError(f"{names} {are} on {x.device}; simulate=True takes CPU tensors, such as {operands[0]}.cpu().")
@@ -187,10 +185,10 @@ def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
 
 @functools.lru_cache(maxsize=4096)
 def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
-    """The first rung of the GPU's row in `LADDERS` that has a schedule for the shape; the last, if none has.
+    """Return the first rung of the GPU's row in `LADDERS` with a schedule for the shape, or the last rung.
 
-    A tile of a pair of CTAs has twice as many rows. Few rows take the product for few rows, or the first rung without
-    pairs, where the model of the choice of schedules says that it takes far less.
+    A CTA pair's tile has twice the rows. Few rows use the product for few rows, or the first rung without pairs, if the
+    cost model predicts far less time.
     """
     problem = Problem(m, n, k, DTYPE_OF_TORCH[str(dtype)])
     *better, last = _ladder(gpu)
@@ -203,10 +201,10 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 
 
 ROWS_OF_ONE_CTA = 128
-"""Of its tile, where those of a pair have 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
+"""Rows of one CTA's tile; a pair's has 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
 
 FAR_LESS = 0.9
-"""Of the cycles: what the closed form says surely enough (`bench/choice.py`)."""
+"""Maximum ratio of predicted cycles for taking another rung than the first (`bench/choice.py`)."""
 
 
 def _cycles(name: str, problem: Problem, gpu: Gpu) -> int:
@@ -224,13 +222,13 @@ def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
 
 @functools.cache
 def _of_forms(gpu: Gpu) -> str | None:
-    """The rung of the GPU that takes any form; None where there is none."""
+    """Return the GPU's rung that takes any form; None if there is none."""
     return next((name for name in _ladder(gpu) if "forms" in rung(name).features), None)
 
 
 @functools.lru_cache(KEPT_KERNELS)
 def _kernel(name: str, form: Form) -> Any:
-    """One kernel object for each rung and epilogue: it keeps what it compiled and packed."""
+    """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code."""
     return rung(name)() if form == PLAIN else rung(name)(form=form)
 
 

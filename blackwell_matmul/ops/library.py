@@ -1,4 +1,4 @@
-"""`torch.ops.blackwell_matmul.matmul`: one operation for all products; what torch is told of it."""
+"""`torch.ops.blackwell_matmul.matmul`: one operation for all products, and its registration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TENSORS = ("bias", "residual", "scale_a", "scale_b")
 
 
 def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
-    """Of the product, before the activation."""
+    """Return the product's shape before the activation."""
     if a.dim() == b.dim() == 2:
         return a.shape[0], b.shape[1]
     batches = broadcast(a.shape[:-2], b.shape[:-2]) or ()
@@ -35,7 +35,7 @@ def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
 
 
 def of_bytes(a: Tensor, tensors: Tensors) -> bool:
-    """Whether it is a product of 8-bit floats."""
+    """Return true for a product of 8-bit floats."""
     return tensors[2] is not None and a.element_size() == 1
 
 
@@ -47,7 +47,7 @@ def checked(
     out_dtype: torch.dtype | None = None,
     said: Said = AS_OURS,
 ) -> tuple[tuple[int, ...], torch.dtype]:
-    """The shape of the product and C's type; InputError for what is none."""
+    """Return the product's shape and C's type; InputError for operands that do not fit."""
     check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
     out = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     check_out(out)
@@ -69,8 +69,7 @@ def run(
     into: Tensor | None = None,
     said: Said = AS_OURS,
 ) -> Tensor:
-    """Without gradients. What was checked and planned for a call is found again by all that it depends on. into: where
-    C goes, if a kernel can write there; else it is in new memory."""
+    """Multiply without gradients, by an equal earlier call's plan. into: C's destination if possible."""
     how = (activation, alpha, beta, out_dtype, simulate, fast_accum)
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     plan = _plans.get(key)
@@ -86,7 +85,7 @@ def run(
 
 
 Empty = tuple[tuple[int, ...], torch.dtype]
-"""Shape and type of a product without elements, or of nothing."""
+"""Shape and type of a product without elements or summands."""
 
 KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
@@ -111,7 +110,7 @@ def _planned(
 
 
 def _without_kernel(a: Tensor, known: Empty, tensors: Tensors, activation: str, alpha: float, beta: float) -> Tensor:
-    """No products: zeros, and what the epilogue makes of them."""
+    """Return the epilogue of zeros, for a product without summands."""
     of_c, out = known
     return finished(a.new_zeros(of_c, dtype=torch.float32), tensors, activation, alpha, beta).to(out)
 

@@ -1,4 +1,4 @@
-"""What is no product: one sentence each."""
+"""Checks of operands; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from blackwell_matmul.problem.problem import INT32_MAX
 
 
 class Said(NamedTuple):
-    """What the operation is called that a user called, and its operands."""
+    """Names of the called operation and its operands, for messages."""
 
     operation: str = "matmul"
     a: str = "a"
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
 
 AS_OURS = Said()
-"""`torch.ops.blackwell_matmul.matmul`."""
+"""Names in `torch.ops.blackwell_matmul.matmul`."""
 
 GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
 
@@ -40,7 +40,7 @@ def check_tensors(**tensors: object) -> None:
 
 
 def check_optional(**tensors: object) -> None:
-    """None: there is no such."""
+    """Check optional tensors; None is absent."""
     for name, value in tensors.items():
         if value is not None:
             _check_tensor(name, value)
@@ -49,7 +49,7 @@ def check_optional(**tensors: object) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if not torch.compiler.is_compiling():  # its tracer lets nobody ask, where it traces the way back of a Function
+    if not torch.compiler.is_compiling():  # the tracer forbids the query in a Function's backward pass
         check_dense(name, value)
 
 
@@ -60,7 +60,7 @@ def check_dense(name: str, x: Tensor) -> None:
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_OURS) -> None:
-    """a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: of 8 bits, also of two types."""
+    """Check a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: 8-bit, also of two types."""
     for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
@@ -81,7 +81,7 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_O
 
 
 def check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said = AS_OURS) -> None:
-    """Of a[.., m, k] and b[.., k, n], and of what is read an element at a time: what kernels count in 32 bits."""
+    """Check the sizes of a[.., m, k], b[.., k, n] and the residual, which kernels count in 32 bits."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     for count, told in (
         (m, f"the result has {m} rows"), (n, f"the result has {n} columns"), (k, f"{said.a} has {k} columns"),
@@ -96,7 +96,7 @@ def check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said = AS_O
 
 
 def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
-    """a[.., m, k] and b[.., k, n], of any dimensions."""
+    """Check the common dimension of a[.., m, k] and b[.., k, n], of any rank."""
     if unequal(a.shape[-1], b.shape[-2]):
         raise InputError(
             f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.a} must have as many columns as "
@@ -105,7 +105,7 @@ def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
 
 
 def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
-    """Of the result of `grouped_matmul`; InputError for what is no grouped product."""
+    """Return the shape of `grouped_matmul`'s result; InputError for operands that do not fit."""
     if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
         raise InputError(
             f"{_shapes_of_groups(x, w, offs)}; they must be (m, k), (groups, k, n) and (groups,), or (k, m), (m, n) "
@@ -124,7 +124,7 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
 
 
 def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
-    """Of x[groups, m, k] and w[k, n] whose columns are in groups; the rest is checked once they are turned."""
+    """Check x[groups, m, k] and w[k, n] with grouped columns; the rest is checked after transposing."""
     if offs.dim() != 1 or unequal(x.shape[2], w.shape[0]) or known(x.shape[0] != offs.shape[0]):
         raise InputError(f"{_shapes_of_groups(x, w, offs)}; they must be (groups, m, k), (k, n) and (groups,).")
     check_grouped_types(x, w, offs)
@@ -144,7 +144,7 @@ def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
 
 
 def known(fact: bool | torch.SymBool) -> bool:
-    """Whether it is true of sizes that are known. Of those that torch.compile will know, it is asked when they are."""
+    """Return true if a fact holds for known sizes; sizes symbolic in torch.compile give false."""
     if not torch.compiler.is_compiling() and not isinstance(fact, torch.SymBool):  # to a tracer any fact is a bool
         return bool(fact)
     from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -153,7 +153,7 @@ def known(fact: bool | torch.SymBool) -> bool:
 
 
 def unequal(size: int, other: int) -> bool:
-    """Of two sizes. What torch.compile cannot know yet it takes to be the same, and checks it when it runs."""
+    """Return true if two sizes differ; torch.compile assumes unknown ones equal and checks at run time."""
     if known(size != other):
         return True
     if torch.compiler.is_compiling():
@@ -166,7 +166,7 @@ def differ(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 
 
 def broadcast(shape: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
-    """As torch's operations do; None where they do not. A size that nobody knows yet is not taken for a 1."""
+    """Return the broadcast shape as torch does, or None; an unknown size is not taken for 1."""
     made = []
     for one, two in itertools.zip_longest(reversed(shape), reversed(other), fillvalue=1):
         if not known(one == 1) and not known(two == 1) and unequal(one, two):
@@ -183,7 +183,7 @@ def check_extras(
     activation: str,
     said: Said = AS_OURS,
 ) -> None:
-    """of_c: the shape of the product, before the activation."""
+    """Check the further tensors. of_c: shape of the product, before the activation."""
     given = {name: x for name, x in tensors.items() if x is not None}
     wanted = {"bias": of_c[-1:], "residual": of_c}
     for key, x in given.items():
@@ -229,7 +229,7 @@ def check_out(dtype: object) -> None:
 
 
 def check_fakes(tensors: Iterable[Tensor | None]) -> None:
-    """Outside of any tracing, where torch has no words for a mixture."""
+    """Refuse a mixture of fake and real tensors outside of tracing, for which torch has no message."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return
     if len({type(each).__name__ == "FakeTensor" for each in tensors if each is not None}) > 1:
@@ -237,7 +237,7 @@ def check_fakes(tensors: Iterable[Tensor | None]) -> None:
 
 
 def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
-    """Of those kinds that torch would leave out without a word."""
+    """Refuse derivatives that torch would drop silently."""
     compiling = torch.compiler.is_compiling()
     if not (compiling or in_forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None):
         return

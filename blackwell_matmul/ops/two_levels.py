@@ -1,7 +1,7 @@
-"""An operation of torch in two: the one that is called, with gradients, and the one below autograd, which graphs have.
+"""torch operations in two levels: a public one with gradients, and one below autograd, for graphs.
 
-torch calls what it knows of an operation's gradients in Python, whether there is one to take or not: also for each call
-in the code of torch.compile, which has taken them long before. That takes as long as all the rest of a launch.
+torch calls an operation's Python gradient formula even without gradients, and for each call in compiled code. That
+takes as long as the rest of a launch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from blackwell_matmul.ops.direct import wants_gradient
 
 LAUNCH = "_launch"
-"""Ends the name of the lower operation."""
+"""Suffix of the lower operation's name."""
 
 
 def define(
@@ -26,11 +26,12 @@ def define(
     fake: Callable[..., Tensor],
     gradients: type[torch.autograd.Function],
 ) -> None:
-    """library's operation of that name, and the one that does its work.
+    """Define library's operation of that name, and the one that computes it.
 
-    arguments: as schemas of torch have them; the tensors come first, and all others are keywords. run: computes it,
-    without gradients. fake: shape and type of its result. gradients: takes the lower operation, the one for the way
-    back, which has gradients in turn, the keywords, and the tensors."""
+    arguments: as in torch's schemas; tensors first, then keywords. run: computes it, without gradients. fake: shape and
+    type of its result. gradients: takes the lower operation, an operation for the backward pass with gradients of its
+    own, the keywords, and the tensors.
+    """
     for each in (name, name + LAUNCH):
         library.define(f"{each}({arguments}) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
         library.impl(each, run, "CompositeExplicitAutograd")

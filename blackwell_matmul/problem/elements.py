@@ -1,7 +1,7 @@
-"""What the elements of a tensor or an array must be for a kernel that takes `~float16`.
+"""Element types that a tensor or array may have for a kernel's parameter `~float16`.
 
-Its own type; or bits of the same width where that is all there is: integers of either sign stand for each other, and
-for what torch or numpy lacks (bfloat16, 8-bit floats, and packed in bytes all that is narrower than one).
+The type itself, or bits of its width. Integers of either sign are interchangeable. Types that torch or numpy lacks
+(bfloat16, 8-bit floats) come as integers, and narrower ones packed in bytes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from blackwell_matmul.base.errors import InputError
 
 _NAMES = {"tfloat32": "float32", "float8_e4m3": "float8_e4m3fn"}
-"""The names of types that torch and numpy have under another one than tilus."""
+"""torch's and numpy's names of types, where tilus's differ."""
 
 _BITS = re.compile(r"[a-z]+(\d+)")
 _INTEGER = re.compile(r"u?int\d+")
 
 
 def require_element(kernel: str, name: str, element: str, value: Any) -> None:
-    """Raise InputError unless a tensor or an array can be what a parameter `~element` points to; "" takes any."""
+    """Raise InputError unless a parameter `~element` can point to the tensor or array; "" takes any."""
     if not element or fits(element, value.dtype):
         return
     kind, library = ("an array", "numpy") if type(value).__module__.startswith("numpy") else ("a tensor", "torch")
@@ -31,7 +31,7 @@ def require_element(kernel: str, name: str, element: str, value: Any) -> None:
 
 
 def require_taken_as(kernel: str, name: str, element: str, value: Any) -> None:
-    """Raise InputError unless a tensor or an array is what code was compiled to take a `void_p` as; "" takes any."""
+    """Raise InputError unless the tensor or array matches the `void_p` of compiled code; "" takes any."""
     if element and not fits(element, value.dtype):
         library = "numpy" if type(value).__module__.startswith("numpy") else "torch"
         expected = f"{library}.{_NAMES.get(_scalar(element), _scalar(element))}"
@@ -41,13 +41,13 @@ def require_taken_as(kernel: str, name: str, element: str, value: Any) -> None:
 
 
 def dtype_name(dtype: Any) -> str:
-    """`float16`, whether torch's or numpy's."""
+    """Return the name of torch's or numpy's type, such as `float16`."""
     return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
 
 @functools.cache
 def fits(element: str, dtype: Any) -> bool:
-    """element: tilus's name of a type. dtype: torch's or numpy's."""
+    """Return true if a dtype of torch or numpy can hold tilus's type `element`."""
     element, given, nbytes = _scalar(element), dtype_name(dtype), dtype.itemsize
     if _NAMES.get(element, element) == given:
         return True
@@ -63,7 +63,7 @@ def _is_stored_as_integers(element: str) -> bool:
 
 
 def _scalar(element: str) -> str:
-    """Of a vector type such as float16x2 its elements."""
+    """Return the element type of a vector type such as float16x2."""
     return re.sub(r"x\d+$", "", element)
 
 
@@ -73,7 +73,7 @@ def _bits(element: str) -> int:
 
 
 def _offered(name: str, element: str, library: str) -> str:
-    """What would fit."""
+    """Return the types that would fit, as words of a sentence."""
     lacking = library == "numpy" and element != "bool" and _is_stored_as_integers(element)
     if lacking or _bits(element) < 8:
         return f"one of {library}.uint{max(8, _bits(element))} that holds the bits"

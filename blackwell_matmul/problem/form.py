@@ -1,4 +1,4 @@
-"""`Form`: what a product is besides its sizes; `Epilogue`: what happens to C before it is stored."""
+"""`Form`: layouts, batches and types of a product; `Epilogue`: operations on C before it is stored."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import integer, number, plain_text, shown
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
-"""swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half of the columns."""
+"""Activation functions. swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half the columns."""
 
 SCALES = ("none", "tensor", "rowwise")
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
-"""What `Epilogue.parse` calls them."""
+"""Words of `Epilogue.parse` for the scales."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUTS = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
 MAX_FACTOR = (2 - 2**-23) * 2.0**127
-"""The largest number of fp32, in which an epilogue computes."""
+"""Largest fp32 number, as an epilogue computes in fp32."""
 LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n")}
-"""a_major and b_major by cuBLAS's letters, A's first: t is A contiguous along k, and B along n; n the other way."""
+"""a_major and b_major by cuBLAS's letters, A's first. t: A contiguous along k, B along n; n: the reverse."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Epilogue:
             object.__setattr__(self, name, _factor(name, getattr(self, name)))
 
     def __str__(self) -> str:
-        """What is not the default, such as "bias gelu"."""
+        """Return the fields that differ from the default, such as "bias gelu"."""
         said = [name for name in ("bias", "residual") if getattr(self, name)]
         said += [f"{self.scale} scales"] if self.scale != "none" else []
         said += [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if getattr(self, name) != 1]
@@ -57,7 +57,7 @@ class Epilogue:
 
     @classmethod
     def parse(cls, text: str, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
-        """Read "bias,gelu"; raise InputError that names the word which does not fit."""
+        """Read "bias,gelu"; raise InputError that names a word which does not fit."""
         words = plain_text(text)
         if words is None:
             raise InputError(f"epilogue is {shown(text)}; it must be text such as 'bias,gelu'.")
@@ -74,19 +74,19 @@ class Epilogue:
 
     @property
     def columns_of_c(self) -> int:
-        """How many columns of the product make one of C."""
+        """Return the number of product columns for each column of C."""
         return 2 if self.activation == "swiglu" else 1
 
 
 @dataclass(frozen=True, repr=False)
 class Form:
-    """How the matrices of a product lie in memory, and what becomes of its sums.
+    """Layout of a product's matrices in memory, and its epilogue.
 
-    a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
-    that dimension to the next, in elements; 0: lines follow each other. a_batched, b_batched: whether each batch has a
-    matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. c_stride: from a
-    row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says. fast_accum: whether
-    the sums of 8-bit products may be as the tensor cores have them; only those of Hopper have less than fp32.
+    a_major, b_major: dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: leading dimension in
+    elements; 0: packed. a_batched, b_batched: true if each batch has its own matrix; a_batch_stride, b_batch_stride:
+    elements from one to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type; "": as
+    `problem.c_dtype` says. fast_accum: true if 8-bit products may accumulate as the tensor cores do, on Hopper with
+    less precision than fp32.
     """
 
     a_major: str = "k"
@@ -117,7 +117,7 @@ class Form:
 
     @property
     def swapped(self) -> Form:
-        """The same with A and B in each other's place."""
+        """Return the form with A and B exchanged."""
         return replace(
             self,
             a_major={"n": "m"}.get(self.b_major, "k"),
@@ -132,14 +132,14 @@ class Form:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Form:
-        """The form that `dataclasses.asdict` wrote."""
+        """Return the form that `dataclasses.asdict` wrote."""
         return cls(**{**record, "epilogue": Epilogue(**record.get("epilogue", {}))})
 
     def __repr__(self) -> str:
         return f"Form({self})"
 
     def __str__(self) -> str:
-        """What is not the default, such as "b_major=n, bias gelu"."""
+        """Return the fields that differ from the default, such as "b_major=n, bias gelu"."""
         fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
         said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
         return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
@@ -169,4 +169,4 @@ def _one_of(name: str, value: object, offered: tuple[str, ...]) -> str:
 
 
 PLAIN = Form()
-"""K-major operands, one matrix behind the other, and C as it is."""
+"""Default form: packed K-major operands, C without epilogue."""

@@ -1,4 +1,4 @@
-"""What is computed and how: `Problem` and `Schedule`, printable frozen dataclasses, and what a schedule's knobs are."""
+"""`Problem` and `Schedule`: printable frozen dataclasses, and the knobs of a schedule."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from blackwell_matmul.base.validation import integer, plain_text, same, shown
 from blackwell_matmul.problem.form import PLAIN, Form
 
 DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
-"""Element types of A and B that the ladder serves, with their size in bytes."""
+"""Element types of A and B that the ladder supports, with their bytes."""
 
 C_BYTES = 2
-"""Of an element of C, whatever A and B are."""
+"""Bytes of an element of C, for any type of A and B."""
 
 SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
-"""Those of `DTYPES` that every rung takes, and that torch multiplies by `@`, too."""
+"""Types in `DTYPES` that every rung takes, and that torch multiplies by `@`."""
 
 
 EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
 
 
 def c_dtype(dtype: str) -> str:
-    """The type of C where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
+    """Return C's type for A and B of `dtype`: the same, or bf16 for 8 bits."""
     return dtype if dtype in SIXTEEN_BITS else "bf16"
 
 
 TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
-"""What torch calls the types of `DTYPES`."""
+"""torch's name of each type in `DTYPES`."""
 
 DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
-"""The types of `DTYPES` by what torch prints of its own."""
+"""Types in `DTYPES` by torch's printed name."""
 
 MMAS = ("tcgen05", "wgmma", "mma.sync")
-"""The instructions that multiply: into tensor memory on data-center Blackwell; into registers on Hopper; from registers
-into registers everywhere."""
+"""MMA instructions. tcgen05: into tensor memory, on data-center Blackwell. wgmma: into registers, on Hopper. mma.sync:
+from registers into registers, everywhere.
+"""
 
 INT32_MAX = 2**31 - 1
 
 
 def positive(name: str, value: object, least: int = 1) -> int:
-    """`value` as an int that a kernel's int32 holds; InputError if it is none. least: 0 where nothing may be meant."""
+    """Return `value` as an int in int32's range, at least `least`; else InputError."""
     found = integer(value, least, INT32_MAX)
     if found is None:
         raise InputError(f"{name} is {shown(value)}; it must be an integer from {least} to {INT32_MAX}.")
@@ -54,7 +55,7 @@ def positive(name: str, value: object, least: int = 1) -> int:
 
 
 def plain_seed(value: object) -> int:
-    """`value` as an int that may be a seed; InputError if it is none."""
+    """Return `value` as an int for a seed; else InputError."""
     found = integer(value, 0, 2**63 - 1)
     if found is None:
         raise InputError(f"seed is {shown(value)}; it must be an integer from 0 to 2**63 - 1.")
@@ -62,11 +63,11 @@ def plain_seed(value: object) -> int:
 
 
 POLICIES = ("adversarial", "eager", "random")
-"""When the simulator completes asynchronous operations."""
+"""Policies for when the simulator completes asynchronous operations."""
 
 
 def plain_policy(value: object) -> str:
-    """`value` as the name of a policy; InputError if it is none."""
+    """Return `value` as the name of a policy; else InputError."""
     found = plain_text(value)
     if found is None or found not in POLICIES:
         raise InputError(f"policy is {shown(value)}; it must be one of {', '.join(POLICIES)}.")
@@ -74,7 +75,7 @@ def plain_policy(value: object) -> str:
 
 
 def plain_dtype(value: object) -> str:
-    """`value` as a key of `DTYPES`; InputError if it is none."""
+    """Return `value` as a key of `DTYPES`; else InputError."""
     found = plain_text(value)
     if found is None or found not in DTYPES:
         raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(DTYPES)}.")
@@ -82,18 +83,18 @@ def plain_dtype(value: object) -> str:
 
 
 MAX_WORKERS = 1024
-"""Processes that simulate, at most."""
+"""Maximum number of simulating processes."""
 
 MAX_ORDERS = 10_000
-"""Of warps and completions that one check runs, at most."""
+"""Maximum number of orders of warps and completions for one check."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
-    m, n, k are element counts; `dtype` is a key of `DTYPES`. form: how A and B lie in memory, and what C gets besides.
-    batches: how many such products there are.
+    m, n, k: element counts. dtype: a key of `DTYPES`. form: layouts of A and B, and the epilogue. batches: number of
+    such products.
     """
 
     m: int
@@ -113,13 +114,13 @@ class Problem:
             object.__setattr__(self, "form", dataclasses.replace(self.form, out=""))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it; of a plain problem without `form` and `batches`."""
+        """Return the problem for JSON, without `form` and `batches` if it is plain."""
         plain = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
         return plain if self.is_plain else {**plain, "form": dataclasses.asdict(self.form), "batches": self.batches}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Problem:
-        """The problem that `as_dict` wrote."""
+        """Return the problem that `as_dict` wrote."""
         return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
 
     @property
@@ -128,44 +129,44 @@ class Problem:
 
     @cached_property
     def swapped(self) -> Problem:
-        """C.T = B @ A.T."""
+        """Return the problem of C.T = B @ A.T."""
         return dataclasses.replace(self, m=self.n, n=self.m, form=self.form.swapped)
 
     @property
     def c_bytes(self) -> int:
-        """Of an element of C."""
+        """Return the bytes of an element of C."""
         return 4 if self.form.out == "fp32" else C_BYTES
 
     @property
     def is_plain(self) -> bool:
-        """Whether every rung computes it: one product of K-major matrices."""
+        """Return true for one product of K-major matrices, which every rung computes."""
         return self.form == PLAIN and self.batches == 1
 
     @property
     def a_line(self) -> int:
-        """Elements from a line of A, along k or along m, to the next in memory."""
+        """Return the elements from a line of A, along k or along m, to the next."""
         return self.form.a_stride or (self.k if self.form.a_major == "k" else self.m)
 
     @property
     def b_line(self) -> int:
-        """The same of B."""
+        """Return the elements from a line of B to the next."""
         return self.form.b_stride or (self.k if self.form.b_major == "k" else self.n)
 
     @property
     def columns(self) -> int:
-        """Of C."""
+        """Return the columns of C."""
         return self.n // self.form.epilogue.columns_of_c
 
     @property
     def bytes(self) -> int:
-        """Of A, B and C."""
+        """Return the bytes of A, B and C."""
         a = self.m * (self.batches if self.form.a_batched else 1)
         b = self.n * (self.batches if self.form.b_batched else 1)
         return self.element_bytes * self.k * (a + b) + self.c_bytes * self.batches * self.m * self.columns
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the product: one multiply and one add for each m, n, k."""
+        """Return the floating-point operations: one multiply and one add for each m, n, k."""
         return 2 * self.batches * self.m * self.n * self.k
 
     def __str__(self) -> str:
@@ -193,14 +194,14 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
-"""What a kernel can be made of, in any combination, besides the instruction that multiplies."""
+"""Features of a kernel, in any combination, besides its MMA instruction."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What a field of `Schedule` is. values: those of the space. feature: what it tunes; "" is every kernel's tile.
-    mma: the only instruction whose kernels have it. after: a schedule that names no features has this knob only with
-    that one, as the rungs of the ladder do.
+    """Metadata of a field of `Schedule`. values: of the search space. feature: that it tunes; "" for every kernel's
+    tile. mma: the only instruction whose kernels have it. after: knob that must be set first, in a schedule that names
+    no features, as in the ladder.
     """
 
     values: tuple[int, ...]
@@ -210,25 +211,21 @@ class Knob:
 
 
 def knob(*values: int, **what: str) -> Any:
-    """The default of a field of `Schedule`, None, with what the field is."""
+    """Return a field of `Schedule` with default None and this metadata."""
     return dataclasses.field(default=None, metadata={"knob": Knob(values, **what)})
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tuning knobs of a rung; a knob that the rung does not have is None.
+    """Tuning knobs of a rung; None for a knob that the rung does not have.
 
-    block_m, block_n, block_k: the tile of C that one CTA, or a pair of them, computes and its step along k, in
-    elements.
-    e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
-    consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
-    along m that read their tile of B once for all of them. cluster_n: CTAs along n that read their tile of A once.
-    split_k: CTAs that compute a tile together. neighbours: CTAs
-    of a cluster at least, whatever they share; 1 leaves to the hardware where they lie, which deals them out in order.
-    swap_ab: 1 computes C transposed, B @ A.T; block_m then is of N and block_n of M, and likewise what is said of m and
-    n here, and A and B.
-    mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it. features: keys of `FEATURES`, the
-    rung's, too; None stands for those that the knobs tune.
+    block_m, block_n, block_k: tile of C that one CTA or CTA pair computes, and its step along k, in elements.
+    e_block_n: width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B. consumers:
+    warpgroups that share a tile. group_m: tiles along m before the next along n. cluster_m: CTAs along m that share a
+    tile of B by multicast. cluster_n: CTAs along n that share a tile of A by multicast. split_k: CTAs that compute a
+    tile together. neighbours: minimum cluster size, even if CTAs share nothing; 1 leaves their placement to the
+    hardware. swap_ab: 1 computes C transposed, B @ A.T; then exchange m and n, and A and B, in this description. mma: a
+    key of `MMAS`, set by the rung. features: keys of `FEATURES`, set by the rung; None: those that the knobs tune.
     """
 
     block_m: int | None = knob(16, 32, 64, 128, 192, 256)
@@ -260,17 +257,17 @@ class Schedule:
 
     @property
     def gap(self) -> tuple[str, str] | None:
-        """The first knob that stands without the one that it comes after in the ladder, and that one."""
+        """Return the first knob set without the knob that must precede it, and that knob."""
         steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
         return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
 
     @cached_property
     def kernel_features(self) -> frozenset[str]:
-        """What the kernel is made of, named or told by the knobs."""
+        """Return the kernel's features, named or implied by the knobs."""
         return frozenset(features_of(name for name, _ in self) if self.features is None else self.features)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        """The knobs that are set, as (name, value), in declaration order."""
+        """Yield the set knobs as (name, value), in declaration order."""
         for name in self.knob_names():
             value = getattr(self, name)
             if value is not None:
@@ -284,11 +281,11 @@ class Schedule:
         return dict(self)
 
     def matches(self, pins: Mapping[str, object]) -> bool:
-        """True when every pinned knob has the pinned value here."""
+        """Return true if every pinned knob has the pinned value."""
         return all(same(getattr(self, name, None), value) for name, value in pins.items())
 
     def with_known(self, values: Mapping[str, int]) -> Schedule:
-        """This schedule with other values of its knobs, which nobody checks: they come from the space."""
+        """Return this schedule with other knob values, unchecked, as they come from the search space."""
         made = object.__new__(Schedule)
         made.__dict__.update(self.__dict__, kernel_features=self.kernel_features, **values)
         return made
@@ -298,9 +295,9 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, knobs: Sequence[str] | None = None) -> Schedule:
-        """Read `block_m=128,stages=3`; raise InputError that names the word which does not fit.
+        """Read `block_m=128,stages=3`; raise InputError that names a word which does not fit.
 
-        knobs: those that may be named, as a rung has them; None is every one.
+        knobs: allowed names, as a rung has them; None: all.
         """
         words = plain_text(text)
         if words is None:
@@ -326,13 +323,13 @@ KNOBS: Mapping[str, Knob] = MappingProxyType(
 
 
 def features_of(knobs: Iterable[str]) -> tuple[str, ...]:
-    """The features that these knobs tune, in the order of `FEATURES`."""
+    """Return the features that these knobs tune, in the order of `FEATURES`."""
     tuned = {KNOBS[name].feature for name in KNOBS.keys() & set(knobs)}
     return tuple(name for name in FEATURES if name in tuned)
 
 
 def plain_features(value: object) -> tuple[str, ...]:
-    """`value` as keys of `FEATURES`, in their order; InputError if it is none."""
+    """Return `value` as keys of `FEATURES`, in their order; else InputError."""
     names = list(value) if isinstance(value, (tuple, list)) else [value]
     for name in names:
         if plain_text(name) not in FEATURES:
@@ -341,7 +338,7 @@ def plain_features(value: object) -> tuple[str, ...]:
 
 
 def as_pins(schedule: object) -> dict[str, object]:
-    """What a schedule pins, by name: a `Schedule`, a mapping, or None for nothing."""
+    """Return a schedule's pinned knobs by name; it is a `Schedule`, a mapping, or None for none."""
     if schedule is None:
         return {}
     if not isinstance(schedule, (Schedule, Mapping)):

@@ -1,4 +1,4 @@
-"""From a compiled bundle to a launch on a GPU. Importing it touches no GPU and needs neither tilus nor a driver.
+"""Launches a compiled bundle on a GPU. Its import touches no GPU and needs neither tilus nor a driver.
 
 May import: base, compiler, frontend, hardware, problem.
 """

@@ -1,7 +1,7 @@
-"""`Calls`: what was checked and packed for a call is found again by its arguments, and repeating it costs little.
+"""`Calls`: a cache of checked and packed launches by their arguments, so that a repeated call is cheap.
 
-The key of a call is all that its launch depends on: the numbers; the address, shape, strides, type and device of each
-tensor, and whether it requires grad; the stream. Whatever differs is a new call, with all its checks.
+A key holds all inputs of a launch: the numbers; each tensor's address, shape, strides, type, device and requires_grad;
+the stream. Any difference makes a new call, with all its checks.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.recent import Recent
 
 KEPT_CALLS = 1024
-"""Packed launches kept for one kernel."""
+"""Maximum packed launches for one kernel."""
 
 
 PLAIN_TENSORS: set[type] = {Tensor, Parameter}
-"""Types whose address and strides mean what they say; of a subclass, that is for its author to know."""
+"""Tensor types with ordinary address and strides; a subclass may differ."""
 
 
 class Calls:
-    """The calls of one kernel. prepare(arguments, device, stream) checks and packs a new one."""
+    """Launch cache of one kernel. prepare(arguments, device, stream) checks and packs a new call."""
 
     def __init__(self, prepare: Callable[[Sequence[object], int, int], Prepared]) -> None:
         self._prepare = prepare
         self._known: Recent[Hashable, Prepared] = Recent(KEPT_CALLS)
 
     def attempt(self, arguments: Sequence[object]) -> bool:
-        """Launch on the current stream; False, and nothing done, for arguments that have no key."""
+        """Launch on the current stream; False, without effect, for arguments without a key."""
         key = call_key(arguments)
         if key is None:
             return False
@@ -55,7 +55,7 @@ class Calls:
 
 
 def call_key(arguments: Sequence[object]) -> Hashable | None:
-    """Equal for calls that are the same launch; None with arguments other than integers and plain CUDA tensors."""
+    """Return a key that is equal for equal launches; None for arguments other than integers and plain CUDA tensors."""
     key: list[Any] = []
     device = -1
     for argument in arguments:
@@ -85,7 +85,7 @@ def tensor_key(tensor: Any) -> tuple[object, ...]:
 
 
 def device_of(arguments: Sequence[object]) -> int:
-    """The index of the GPU that all tensors are on; InputError where there is none, or more than one."""
+    """Return the index of the GPU that holds all tensors; InputError for none or several."""
     places = {f"argument {i}": str(each.device) for i, each in enumerate(arguments) if isinstance(each, Tensor)}
     if len(set(places.values())) == 1 and all(place.startswith("cuda:") for place in places.values()):
         return next(each.get_device() for each in arguments if isinstance(each, Tensor))
@@ -94,7 +94,7 @@ def device_of(arguments: Sequence[object]) -> int:
 
 
 def address(tensor: Any) -> int:
-    """Where a tensor's elements are; InputError for one without memory, such as a fake tensor of a trace."""
+    """Return a tensor's address; InputError for one without memory, such as a fake tensor of a trace."""
     if not has_memory(tensor):
         raise InputError(
             f"A {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that a kernel could read; "

@@ -1,4 +1,4 @@
-"""Which GPU a device index is, as a `Gpu`: from the table of known ones, with what this device itself reports."""
+"""Maps a device index to a `Gpu`, from the table of known GPUs and the device's own attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blackwell_matmul.hardware.gpus import GPUS, Gpu
 
 @functools.cache
 def gpu_at(device: int) -> Gpu:
-    """The GPU with this index; UnsupportedError, with those that work, for an architecture that has no target."""
+    """Return the GPU with this index; UnsupportedError, with those that work, for an architecture without target."""
     capability = (
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MAJOR"),
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MINOR"),
@@ -34,7 +34,7 @@ def gpu_at(device: int) -> Gpu:
 
 
 def _closest(name: str, family: Sequence[Gpu]) -> Gpu:
-    """The longest name that this device's name holds, or the first of the family."""
+    """Return the GPU with the longest name that the device's name contains, or the first of the family."""
     named = [gpu for gpu in family if gpu.name in name]
     return max(named, key=lambda gpu: len(gpu.name), default=family[0])
 

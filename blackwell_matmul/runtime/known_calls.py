@@ -1,7 +1,7 @@
-"""Which compiled kernel serves a call, on disk, for kernels of this package: who meets a call of a kind that was met
-before finds its code without choosing a schedule and building the script.
+"""Stored keys of compiled kernels by call, for kernels of this package. A known kind of call needs neither a schedule's
+choice nor a built script.
 
-An entry whose kernel the cache has lost counts as none.
+An entry without its kernel in the cache counts as missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = "calls"
 
 
 def place(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
-    """The entry of a call; None where nothing is kept."""
+    """Return a call's entry; None if nothing is stored."""
     from blackwell_matmul.compiler.compiling import versions
 
     return entries.place(FOLDER, script_cls, dict(pins), list(map(_plain, arguments)), gpu, dict(versions()))
@@ -32,7 +32,7 @@ def _plain(argument: object) -> object:
 
 
 def read(file: Path | None) -> str | None:
-    """The key of the bundle."""
+    """Return the bundle's key."""
     return entries.read_key(file)
 
 
@@ -41,5 +41,5 @@ def keep(file: Path | None, key: str) -> None:
 
 
 def bundle(key: str) -> Bundle | None:
-    """Of the cache, if it still has it."""
+    """Return the cache's bundle, if it still has it."""
     return cache.read(key)

@@ -1,4 +1,4 @@
-"""`Prepared`: one launch, packed as the driver reads it, to be repeated as often as the same call comes."""
+"""`Prepared`: one launch, packed for the driver, to be repeated for equal calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_THREAD_STREAM = 2
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute (CUDA driver API), whose value here is one integer of a union of 64 bytes."""
+    """CUlaunchAttribute (CUDA driver API), with one integer as value in a union of 64 bytes."""
 
     _fields_ = (
         ("id", ctypes.c_int),
@@ -28,11 +28,11 @@ class LaunchAttribute(ctypes.Structure):
 
 
 EARLY_START = LaunchAttribute(6, b"", 1, b"")
-"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the grid need not wait for the one before it to end."""
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the grid may start before the preceding one has ended."""
 
 
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig (CUDA driver API). The cluster's shape is no attribute: it is compiled into the kernel."""
+    """CUlaunchConfig (CUDA driver API). The cluster's shape is compiled into the kernel."""
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")),
@@ -45,10 +45,10 @@ class LaunchConfig(ctypes.Structure):
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A launch of one function with fixed arguments on one stream. It never changes, so threads may share it.
+    """A launch of one function with fixed arguments on one stream; immutable, so threads may share it.
 
-    Workspaces are the exception to "fixed": each launch takes new ones from torch's allocator, on the same stream, and
-    gives them back at once; the allocator hands them to later work of that stream only.
+    Workspaces are not fixed: each launch takes new ones from torch's allocator, on the same stream, and frees them at
+    once. The allocator gives them only to later work of that stream.
     """
 
     name: str
@@ -58,8 +58,7 @@ class Prepared:
     config: LaunchConfig
     packed: Packed
     switches: bool
-    """Whether the GPU has to be made the current one: a stream of its own brings its context; the three streams without
-    an object run in the current one."""
+    """True if the GPU must be made current: for the three streams without an object, which use the current context."""
 
     @classmethod
     def of(cls, name: str, function: int, launch: Launch, device: int, stream: int) -> Prepared:
@@ -69,15 +68,14 @@ class Prepared:
         return cls(name, function, launch, device, config, Packed.of(launch, device), switches)
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
-        """The launch of a call with these arguments, of which only addresses are others; None where the driver refuses
-        one of them. `launch` keeps those of this call."""
+        """Return the launch with other addresses; None if the driver refuses one. `launch` keeps those of this call."""
         packed = self.packed.at(moves, values)
         if packed is None:
             return None
         return Prepared(self.name, self.function, self.launch, self.device, self.config, packed, self.switches)
 
     def __call__(self) -> None:
-        """Queue the launch on its stream; DriverError where the driver refuses it."""
+        """Queue the launch on its stream; DriverError if the driver refuses it."""
         if self.switches and not torch_cuda.is_current(self.device):
             with torch_cuda.current(self.device):
                 self._queue()
@@ -100,7 +98,7 @@ class Prepared:
             raise self._refused(code)
 
     def _launch_with_workspaces(self) -> None:
-        """The addresses of new workspaces in a copy of the arguments: `self` stays as it is."""
+        """Launch with new workspaces in a copy of the arguments; `self` stays unchanged."""
         stream = self.config.stream or 0
         tensors = [torch_cuda.empty(each, self.device, stream) for each in self.launch.workspaces]
         addresses = (ctypes.c_uint64 * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -1,7 +1,7 @@
-"""`load`: from a compiled bundle to something that can be called with CUDA tensors. tilus is not needed.
+"""`load`: makes a callable on CUDA tensors of a compiled bundle, without tilus.
 
-The cubin goes into a `CUlibrary`, not into a `CUmodule` for each context: a CUkernel belongs to no context, so that one
-handle serves every GPU of the process, and a launch takes the context from its stream.
+The cubin is loaded as a `CUlibrary`, not as a `CUmodule` for each context. One CUkernel handle serves every GPU of the
+process, and a launch takes the context from its stream.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle
 
 KEPT_KINDS = 256
-"""Calls of one kernel that differ in more than addresses."""
+"""Maximum kinds of calls of one kernel; kinds differ in more than addresses."""
 
 
 def load(bundle: Bundle | str | Path) -> Loaded:
-    """The kernel of a bundle, or of the folder that one was saved in; nothing reaches a GPU before the first call."""
+    """Return the kernel of a bundle or its folder; no GPU is used before the first call."""
     if isinstance(bundle, (str, Path)):
         from blackwell_matmul.compiler.bundle import Bundle
 
@@ -42,11 +42,11 @@ def load(bundle: Bundle | str | Path) -> Loaded:
 
 
 class Loaded:
-    """A compiled kernel. `loaded(*arguments)` launches it: the arguments of `bundle.plan.parameters`, in order;
-    those at the end that have defaults may be left out.
+    """A compiled kernel. `loaded(*arguments)` launches it with the arguments of `bundle.plan.parameters`, in order;
+    trailing ones with defaults may be omitted.
 
-    A tensor stands for its address. The constants of the compilation (`bundle.consts`) are fixed, and shapes are not
-    checked against them: that is for the caller who knows what the kernel computes, as `Script` does.
+    A tensor stands for its address. Compile-time constants (`bundle.consts`) are fixed, and shapes are not checked
+    against them: the caller does, as `Script` does.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -63,15 +63,15 @@ class Loaded:
         return f"<{self.bundle.name} for {self.bundle.target}; {self.bundle.serves}>"
 
     def __call__(self, *arguments: object, stream: object = None) -> None:
-        """Launch on the tensors' GPU, on torch's current stream or on `stream`. It returns at once; outputs follow.
+        """Launch on the tensors' GPU, on torch's current stream or on `stream`; asynchronous.
 
-        Raises InputError for arguments that do not fit, UnsupportedError for another GPU than the bundle's, and
-        DriverError where the driver refuses.
+        Raises InputError for arguments that do not fit, UnsupportedError for a GPU other than the bundle's, and
+        DriverError if the driver refuses.
         """
         self._calls.launch(arguments, None if stream is None else torch_cuda.stream_handle(stream))
 
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
-        """The launch for these arguments on a GPU and a stream, checked and packed, or moved from one that was."""
+        """Return the launch for these arguments on a GPU and a stream: packed anew, or moved to new addresses."""
         values: list[Any] = [address(each) if isinstance(each, Tensor) else each for each in arguments]
         key = self._key(arguments, values, device, stream)
         known = None if key is None else self._prepared.get(key)
@@ -83,8 +83,7 @@ class Loaded:
         return moved
 
     def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
-        """What a launch depends on beside the addresses that move; None where a call cannot be known by it: 0.0 equals
-        -0.0, and what is no number may be anything."""
+        """Return a launch's inputs except addresses; None if not comparable: 0.0 equals -0.0, and non-integers vary."""
         key: list[Any] = [device, stream, len(arguments)]
         for parameter, each, value in zip(self.bundle.plan.parameters, arguments, values):
             if type(value) is not int:
@@ -104,7 +103,7 @@ class Loaded:
         return Prepared.of(self.bundle.name, function, launch, device, stream)
 
     def _function(self, device: int, dynamic_shared_bytes: int) -> int:
-        """The handle to launch on a GPU, loaded there, with as much shared memory as the launch asks for."""
+        """Return the kernel's handle on a GPU, loaded there, with enough shared memory allowed."""
         if self._ready.get(device, -1) < dynamic_shared_bytes:
             with self._lock, driver.active(device), driver.capture_relaxed():
                 self._load_for(device, dynamic_shared_bytes)
@@ -117,14 +116,14 @@ class Loaded:
             self._kernel = driver.call(
                 "cuLibraryGetKernel", f"find {kernel} in the cubin of {name}", self._library, kernel.encode()
             )
-        # Before the first launch, not in it: a capture in torch's default mode would fail on it there.
+        # Before the first launch, as a capture in torch's default mode would fail on it.
         driver.call("cuKernelGetFunction", f"load {name} on GPU {device}", self._kernel)
         _allow_shared_memory(self._kernel, device, dynamic_shared_bytes, name)
         self._ready[device] = dynamic_shared_bytes
 
 
 def _library(bundle: Bundle, device: int) -> Any:
-    """The cubin in the driver's hands."""
+    """Load the cubin into the driver."""
     gpu = gpu_at(device)
     if gpu.arch != bundle.target:
         raise UnsupportedError(
@@ -136,7 +135,7 @@ def _library(bundle: Bundle, device: int) -> Any:
 
 
 def _allow_shared_memory(kernel: Any, device: int, nbytes: int, name: str) -> None:
-    """More than 48 KiB of dynamic shared memory are an opt-in (CUDA Programming Guide, "Shared Memory")."""
+    """Allow more than 48 KiB of dynamic shared memory, which is an opt-in (CUDA Programming Guide, "Shared Memory")."""
     gpu = gpu_at(device)
     have = gpu.shared_memory_per_block_bytes
     if nbytes > have:

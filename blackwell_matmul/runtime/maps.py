@@ -1,7 +1,7 @@
-"""Tensor maps: encoded by the driver into memory of the alignment it asks for, and kept for the next call.
+"""Tensor maps, encoded by the driver into aligned memory, and cached.
 
-A map depends on an address, a shape, strides and a box, so that one serves every launch that reads the same tensor in
-the same way: weights keep theirs.
+A map depends on an address, a shape, strides and a box. So one map serves every launch that reads a tensor in the same
+way, such as weights.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from blackwell_matmul.runtime.recent import Recent
 
 MAP_BYTES = 128
 ALIGNMENT_BYTES = 128
-"""cuda.h of CUDA 13 aligns CUtensorMap to 128 bytes, that of CUDA 12 to 64."""
+"""Alignment of CUtensorMap in bytes: 128 in cuda.h of CUDA 13, 64 in that of CUDA 12."""
 
 KEPT_MAPS = 4096
-"""Maps kept in the process, 0.4 kB each."""
+"""Maximum maps in the process, 0.4 kB each."""
 
 MAX_RANK = 5
 
@@ -34,8 +34,9 @@ _PREFIXES = {
 
 
 class EncodedMap:
-    """128 bytes that a kernel gets by value. pointer: where their tensor begins. address: where they are, a multiple of
-    128; valid while the map lives."""
+    """128 bytes that a kernel gets by value. pointer: start of their tensor. address: of the bytes, a multiple of 128;
+    valid while the map lives.
+    """
 
     __slots__ = ("_memory", "address", "pointer")
 
@@ -45,7 +46,7 @@ class EncodedMap:
         self.address = -(-ctypes.addressof(self._memory) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     def at(self, pointer: int) -> EncodedMap | None:
-        """The same of a tensor that begins elsewhere; None where the driver refuses that."""
+        """Return the map of a tensor at another address; None if the driver refuses it."""
         if pointer == self.pointer:
             return self
         made = EncodedMap(pointer)
@@ -61,7 +62,7 @@ _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
 
 
 def encoded(described: TensorMap, device: int) -> EncodedMap:
-    """The map for a description whose expressions are numbers; DriverError where the driver refuses it."""
+    """Return the map of an evaluated description; DriverError if the driver refuses it."""
     found = _maps.get(described)
     if found is None:
         found = _encode(described, device)
@@ -97,7 +98,7 @@ def _array(element: Any, values: Any) -> Any:
 
 @functools.cache
 def _enum(field: str, name: str) -> int:
-    """The number of one of the driver's names, such as "FLOAT16"."""
+    """Return the number of one of the driver's names, such as "FLOAT16"."""
     kind, prefix = _PREFIXES[field]
     members = getattr(driver.bindings(), kind).__members__
     if prefix + name not in members:
@@ -106,7 +107,7 @@ def _enum(field: str, name: str) -> int:
 
 
 def _refused(described: TensorMap, code: int) -> DriverError:
-    """The driver's code says only that a value is invalid; the numbers, and what it asks of them, say which."""
+    """Return an error with the numbers and the driver's rules, as its code says only that a value is invalid."""
     return driver.refused(
         "cuTensorMapEncodeTiled",
         f"describe a tensor of {described.dtype} with dimensions {_list(described.dims)} (innermost first), "

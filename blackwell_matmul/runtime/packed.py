@@ -1,7 +1,6 @@
-"""`Packed`: the arguments of a kernel as the driver reads them; `Moves`: how to make those of a call that differs in
-addresses alone.
+"""`Packed`: arguments of a kernel in the driver's form; `Moves`: changes for a call with other addresses.
 
-To evaluate a plan and to encode its tensor maps takes several times as long as to move what they made.
+Changing the addresses is several times cheaper than evaluating a plan and encoding its tensor maps.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from blackwell_matmul.runtime.maps import EncodedMap, encoded
 
 SLOT_BYTES = 8
 LAST_BITS = 15
-"""Of an address, which say whether TMA takes it: a call is moved to addresses that have the same."""
+"""Mask of an address's alignment bits for TMA, which a moved call must share."""
 
 _FORMATS = {
     "pointer": "Q", "bool": "?", "float16": "e", "float32": "f", "float64": "d",
     "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
 }  # fmt: skip
-"""How `struct` writes each type of a kernel's argument."""
+"""`struct` format of each argument type."""
 
 
 class Moves(NamedTuple):
-    """Where the addresses of a call are, and of which of a plan's parameters.
+    """Places of a call's addresses, with the plan's parameters.
 
-    slots: a place among the kernel's arguments, and a parameter's index. maps: those of a map and of a parameter.
+    slots: pairs of kernel argument and parameter. maps: pairs of map and parameter.
     """
 
     slots: tuple[tuple[int, int], ...]
@@ -38,7 +37,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
-        """None where more than that depends on an address, but for its last four bits."""
+        """Return the moves; None if more depends on an address than its last four bits."""
         index = {each.name: i for i, each in enumerate(plan.parameters) if each.type == "pointer"}
         slots = {i: each.value for i, each in enumerate(plan.arguments) if each.kind == "value"}
         maps = {i: each.pointer for i, each in enumerate(plan.tensor_maps)}
@@ -49,7 +48,7 @@ class Moves(NamedTuple):
 
 
 def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
-    """All expressions of a plan but arguments, addresses of maps, and what it asks of an address's last bits."""
+    """Yield a plan's expressions except arguments, maps' addresses, and checks of an address's last bits."""
     yield from (*plan.grid, *plan.block, *plan.cluster, plan.dynamic_shared_bytes, plan.early_start)
     yield from (each.nbytes for each in plan.workspaces)
     for each in plan.tensor_maps:
@@ -58,7 +57,7 @@ def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
 
 
 def _is_of_last_bits(condition: Expr) -> bool:
-    """Such as ("==", ("&", "a_ptr", 15), 0)."""
+    """Return true for checks such as ("==", ("&", "a_ptr", 15), 0)."""
     match condition:
         case ("==", ("&", str(), int(mask)), int()):
             return 0 <= mask <= LAST_BITS
@@ -66,9 +65,9 @@ def _is_of_last_bits(condition: Expr) -> bool:
 
 
 class Packed:
-    """`address` is that of an array of pointers: to 8 bytes for each value, and to the tensor maps.
+    """Packed arguments. address: of an array of pointers to 8 bytes for each value, and to the tensor maps.
 
-    places: for each of the kernel's arguments the index of its map, or -1.
+    places: index of the map for each kernel argument, or -1.
     """
 
     __slots__ = ("_maps", "_places", "_values", "address", "pointers")
@@ -88,7 +87,7 @@ class Packed:
         return cls(held, [encoded(each, device) for each in launch.tensor_maps], places)
 
     def at(self, moves: Moves, values: Sequence[int]) -> Packed | None:
-        """The same with the addresses among the arguments of a call; None where the driver refuses one."""
+        """Return a copy with a call's addresses; None if the driver refuses one."""
         held, maps = type(self._values).from_buffer_copy(self._values), list(self._maps)
         for place, parameter in moves.slots:
             if parameter < len(values):  # else it has its default
@@ -102,13 +101,13 @@ class Packed:
 
 
 def index_of(argument: Argument) -> int:
-    """Of a tensor map or a workspace."""
+    """Return the index of a tensor map or a workspace."""
     assert isinstance(argument.value, int)
     return argument.value
 
 
 def _slots(arguments: Sequence[Argument]) -> Iterator[bytes]:
-    """Eight bytes for each argument; those of maps and workspaces stay empty."""
+    """Yield eight bytes for each argument; zero for maps and workspaces."""
     for argument in arguments:
         packed = _packed(argument) if argument.kind == "value" else b""
         yield packed.ljust(SLOT_BYTES, b"\0")

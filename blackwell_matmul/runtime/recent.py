@@ -1,4 +1,4 @@
-"""`Recent`: a dictionary of bounded size that forgets what was not used lately."""
+"""`Recent`: a dictionary of bounded size that evicts entries not read lately."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """At most `limit` entries. When it is full, the entries that were not read since the last time go.
+    """A dictionary of at most `limit` entries. When full, entries not read since the last eviction go.
 
-    `get` costs two lookups and no reordering, unlike an ordered dictionary, which has to hash a long key again. Threads
-    may share it: each step is one operation of a dictionary.
+    `get` costs two lookups and no reordering; an ordered dictionary would hash a long key again. Threads may share it:
+    each step is one dictionary operation.
     """
 
     __slots__ = ("_entries", "_limit", "_used")
@@ -38,7 +38,7 @@ class Recent(Generic[K, V]):
         self._used[id(value)] = None
 
     def _forget(self) -> None:
-        """Keep what was read since the last time; where that is nearly all, the later half of it."""
+        """Keep the entries read since the last eviction; if that is nearly all, the later half."""
         kept = [(key, value) for key, value in list(self._entries.items()) if id(value) in self._used]
         if len(kept) > self._limit * 3 // 4:
             kept = kept[len(kept) // 2 :]

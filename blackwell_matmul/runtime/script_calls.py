@@ -1,8 +1,7 @@
-"""Scripts on CUDA tensors: compiled for the tensors' GPU when it is first needed, launched from then on.
+"""Scripts on CUDA tensors: compiled for their GPU on first use, then launched.
 
-Compiled code is kept in the process under all that it depends on: class, arguments of `__init__`, constants of the call
-(n and k of most rungs, not m; of V7, H7 and H8 no size), divisibility, GPU. The schedule is chosen as on the CPU, for
-the GPU at hand.
+The process caches compiled code by class, arguments of `__init__`, constants of the call (n and k of most rungs, not m;
+of V7, H7 and H8 no size), divisibility and GPU. The schedule is chosen as on the CPU, for the present GPU.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _loaded: Recent[Hashable, Loaded] = Recent(KEPT_KERNELS)
 
 
 class HasScript(Protocol):
-    """What is compiled: a script class with pinned knobs."""
+    """Protocol of a script class with pinned knobs."""
 
     script_cls: Any
     pins: Mapping[str, object]
 
 
 class ScriptCalls:
-    """The calls of one kernel object on GPUs, checked as the class of its script says."""
+    """Calls of one kernel object on GPUs, checked by its script's class."""
 
     def __init__(self, kernel: HasScript) -> None:
         self._kernel = kernel
@@ -53,24 +52,24 @@ class ScriptCalls:
         self.launch = self._calls.launch
 
     def attempt(self, arguments: Sequence[object]) -> bool:
-        """Launch a call that has all its arguments, in order, integers and plain CUDA tensors; False for any other."""
+        """Launch a call with all arguments in order, integers and plain CUDA tensors; False for any other."""
         if not self._is_same():
             self._forget()
         return len(arguments) == self._count and self._calls.attempt(arguments)
 
     def _forget(self) -> None:
-        """Nothing that was made of what the script meant before is launched again."""
+        """Forget launches made before the script's meaning changed."""
         self._is_same = _check_of(self._kernel)
         self._calls, self._chosen = Calls(self.prepare), Recent(KEPT_KERNELS)
         self.launch = self._calls.launch
 
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
-        """The launch for all arguments of a call, in order, checked and packed."""
+        """Return the launch for all arguments of a call, in order, checked and packed."""
         loaded, places = self.code(arguments, device)
         return loaded.prepare([arguments[place] for place in places], device, stream)
 
     def code(self, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-        """The compiled kernel for all arguments of a call, which are checked, and which of them it takes."""
+        """Check all arguments of a call; return the compiled kernel and the indices of those it takes."""
         if self._check is not None:
             self._check(*arguments)
         key = _kind(arguments, device)
@@ -83,8 +82,7 @@ class ScriptCalls:
 
 
 def _check_of(kernel: HasScript) -> Callable[[], bool]:
-    """Whether a script still means what it does now, which is asked at each launch: all of a user's, in 5 to 30 us; of
-    a kernel of this package, its classes, in 2."""
+    """Return a check that a script still means the same; for this package's kernels, only its classes."""
     means = _meaning_of(kernel)
     ours = kernel.script_cls.__module__.startswith("blackwell_matmul.")
     return means.same_classes if ours else means.same
@@ -97,7 +95,7 @@ def _meaning_of(kernel: HasScript) -> Any:
 
 
 def _kind(arguments: Sequence[object], device: int) -> Hashable | None:
-    """What a choice of code depends on: all of a call but the addresses; None for what cannot be compared."""
+    """Return the inputs of a code's choice: a call without addresses; None if not comparable."""
     key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each, str(each)) for each in arguments)
     try:
         hash(key)
@@ -111,7 +109,7 @@ def _kind_of(tensor: Tensor) -> Hashable:
 
 
 def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-    """With the schedule of a winner; without where it leads nowhere, as one that was tuned for a neighbour of m."""
+    """Return code with the tuned schedule, or without it if it fails, as one tuned for a similar m may."""
     gpu = gpu_at(device)
     tuned = _tuned(kernel, arguments, gpu)
     if tuned:
@@ -132,7 +130,7 @@ def _found(
 
 
 def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
-    """One handle for each kernel, whoever calls it; None where there is none for this script and this GPU."""
+    """Return one handle for each kernel; None if this script has none on this GPU."""
     if key is None:
         return None
     found = _loaded.get(key)
@@ -144,13 +142,13 @@ def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
 
 
 def _places(bundle: Bundle, kernel: HasScript) -> tuple[int, ...]:
-    """Which arguments of a call the code takes."""
+    """Return the indices of a call's arguments that the code takes."""
     names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
     return tuple(names.index(each.name) for each in bundle.plan.parameters)
 
 
 def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int) -> Loaded:
-    """From a schedule to the code, unless this process has that."""
+    """Return the code for a schedule, from this process if it has it."""
     try:
         bound = _bound(kernel, tuned, arguments, gpu)
         key = _key(kernel, bound, gpu.arch)
@@ -168,7 +166,7 @@ def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[ob
 
 
 def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Bound:
-    """The first way to build the kernel for these arguments on this GPU."""
+    """Return the first way to build the kernel for these arguments on this GPU."""
     from blackwell_matmul.frontend import bind_all
 
     try:
@@ -181,12 +179,12 @@ def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[o
 
 
 def _completed(kernel: HasScript) -> Any:
-    """What is built with a schedule: of a class that completes one for a GPU, pins and all, the class."""
+    """Return the class if it completes a schedule, pins included; else the kernel."""
     return kernel.script_cls if _chooses(kernel) else kernel
 
 
 def _chooses(kernel: HasScript) -> bool:
-    """Whether the class has a rule of its own for a GPU."""
+    """Return true if the class has its own rule for a GPU."""
     complete = getattr(kernel.script_cls, "complete", None)
     return complete is not None and "gpu" in inspect.signature(complete).parameters
 
@@ -194,7 +192,7 @@ def _chooses(kernel: HasScript) -> bool:
 def _schedule(
     kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu
 ) -> Mapping[str, object] | None:
-    """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
+    """Return the schedule tuned for this GPU, or chosen by the class's own rule; None for others."""
     if not _chooses(kernel):
         return tuned or None
     chosen: Mapping[str, object] = kernel.script_cls.complete({**tuned, **kernel.pins}, arguments, gpu.arch, gpu=gpu)
@@ -202,13 +200,13 @@ def _schedule(
 
 
 def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
-    """Those of a winner, where the user has none of a schedule."""
+    """Return a tuned schedule, if the user pins none."""
     pinned = kernel.pins.keys() - {"form"}
     return {} if pinned else pins_for_call(kernel.script_cls, kernel.pins, arguments, gpu)
 
 
 def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:
-    """Whether it is this GPU that stands in the way, and not the arguments."""
+    """Return true if the GPU is the obstacle, not the arguments."""
     from blackwell_matmul.frontend import target_for
 
     home = target_for(kernel)
@@ -222,7 +220,7 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
 
 
 def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
-    """What works in its place; a class that chooses its schedule has said by itself what runs on this GPU."""
+    """Return words for an alternative; a class that chooses its schedule has named it already."""
     simulated = "CPU tensors are simulated."
     if hasattr(kernel.script_cls, "complete"):
         return simulated
@@ -231,7 +229,7 @@ def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
 
 
 def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
-    """All that the code depends on; None if it cannot be compared, and then the code is not kept."""
+    """Return all inputs of the code; None if not comparable, and then the code is not cached."""
     from blackwell_matmul.frontend.build import named_values
 
     key = bound.script_cls, target, _meaning_of(kernel).name, named_values(bound)
@@ -239,7 +237,7 @@ def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
 
 
 def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Loaded:
-    """Compiling is work of the CPU alone, so that it may happen while a stream is captured."""
+    """Compile on the CPU alone, so that it may happen during a stream capture."""
     from blackwell_matmul.compiler import compile
 
     chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None

@@ -1,4 +1,4 @@
-"""What the runtime asks of torch: the current stream of a GPU, the current GPU, and memory from torch's allocator."""
+"""torch's part of the runtime: current stream, current GPU, and memory from its allocator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blackwell_matmul.compiler.plan import Workspace
 
 @functools.cache
 def _raw_stream() -> Callable[[int], int]:
-    """The handle of a GPU's current stream, without the object around it (1 µs less than torch.cuda.current_stream)."""
+    """Return a function for a GPU's current stream handle, faster than torch.cuda.current_stream."""
     found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if found is None:
         raise UnsupportedError(
@@ -27,12 +27,12 @@ def _raw_stream() -> Callable[[int], int]:
 
 
 def current_stream(device: int) -> int:
-    """The handle of torch's current stream on a GPU; 0 is the default stream."""
+    """Return the handle of torch's current stream on a GPU; 0 is the default stream."""
     return _raw_stream()(device)
 
 
 def stream_handle(stream: Any) -> int:
-    """The handle of a torch.cuda.Stream, or of a stream that is given as an integer."""
+    """Return the handle of a torch.cuda.Stream, or of an integer."""
     handle = getattr(stream, "cuda_stream", stream)
     if not isinstance(handle, int) or isinstance(handle, bool) or handle < 0:
         raise InputError(
@@ -51,12 +51,12 @@ def is_current(device: int) -> bool:
 
 
 def current(device: int) -> AbstractContextManager[Any]:
-    """Make a GPU the current one inside of a block, for torch and for the driver."""
+    """Make a GPU current inside a block, for torch and for the driver."""
     return torch.cuda.device(device)
 
 
 def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
-    """Memory for the work of one stream, zeroed there if need be. It may be dropped as soon as the work is queued."""
+    """Return memory for one stream's work, zeroed if needed; it may be dropped once the work is queued."""
     make = torch.zeros if workspace.clear else torch.empty
     nbytes, place = cast("int", workspace.nbytes), torch.device("cuda", device)
     if stream == current_stream(device):

@@ -1,8 +1,7 @@
-"""Schedules that were found fastest, on disk, each under all that it depends on; a call on a GPU takes one from here
-when nobody pins a schedule. Who finds them is no concern of this room.
+"""Tuned schedules on disk, each by all its inputs; a call on a GPU uses one if no schedule is pinned.
 
-A file is read once in a process. One that is damaged, or is not what its name says, counts as none and is written anew
-by the next one that is kept. What was tuned on another GPU or driver, or before an update, is not found.
+The tuner writes them. A file is read once in a process. A damaged or mismatched file counts as missing and is replaced.
+Records of another GPU, driver or version are not found.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ FOLDER = "tuned"
 
 
 def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
-    """The schedule that is kept for a kernel, by knob; None where there is none."""
+    """Return the stored schedule of a kernel, by knob; None if there is none."""
     record = _read(place(script_cls, problem, gpu))
     return None if record is None else dict(record["schedule"])
 
 
 def pins_for_call(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
-    """What a call with these arguments shall pin, of a kernel with these pins, none of a schedule; nothing for any
-    other call, whatever it is."""
+    """Return a tuned schedule for a call with these arguments, whose pins set none; empty for any other call."""
     try:
         return winner(script_cls, _problem(script_cls, pins, arguments), gpu) or {}
     except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
@@ -40,7 +38,7 @@ def pins_for_call(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[
 
 
 def _problem(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any]) -> Problem:
-    """What a call computes, as its class says; any other script is called as the rungs are."""
+    """Return a call's problem, from its class; other scripts are called as the rungs are."""
     if hasattr(script_cls, "problem_of"):
         problem: Problem = script_cls.problem_of(dict(pins), *arguments)[0]
         return problem
@@ -49,8 +47,7 @@ def _problem(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any])
 
 
 def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
-    """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache,
-    or none that can be written to."""
+    """Write a winner whole: "schedule" by knob, and further facts. Return None if the cache is off or read-only."""
     file = place(script_cls, problem, gpu)
     if file is None or not is_as_imported():
         return None
@@ -61,12 +58,12 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
 
 
 def band(m: int) -> int:
-    """What m counts as: the power of two that holds it. n and k are those of a layer, which stay."""
+    """Return the power of two that holds m; n and k are a layer's, and stay."""
     return 1 << (m - 1).bit_length()
 
 
 def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
-    """The file of a winner; None where the cache is switched off."""
+    """Return a winner's file; None if the cache is off."""
     from blackwell_matmul.compiler import cache
 
     root = cache.folder()
@@ -101,8 +98,7 @@ def _driver() -> str:
 
 
 def _source(script_cls: Any) -> str | None:
-    """Of a rung, all kernels of this package, which share code; of any other script, what it means. None where that
-    is not what its name says."""
+    """Return a digest: of all kernels for a rung, else of the script's meaning; None if changed since import."""
     from blackwell_matmul.frontend.fingerprint import meaning
 
     if kernels_digest() is EDITED:
@@ -113,7 +109,7 @@ def _source(script_cls: Any) -> str | None:
 
 @functools.cache
 def _read(file: Path | None) -> Mapping[str, Any] | None:
-    """The record of a file, if it has a schedule."""
+    """Return a file's record, if it has a schedule."""
     record = entries.read(file)
     schedule = record.get("schedule")
     plain = isinstance(schedule, dict) and all(

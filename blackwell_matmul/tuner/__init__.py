@@ -1,7 +1,7 @@
-"""Which schedule is fastest on this GPU: candidates from the space, measured, and the winners kept.
+"""Tuner: finds the fastest schedule on this GPU by measurement, and stores it.
 
-`candidates` lists and orders, `ranking` predicts the first of them, `tuning` measures the best through the harness and
-keeps the winner where calls find it, `store` tells it.
+`candidates` lists and orders schedules. `ranking` predicts the first of them. `tuning` measures the best through the
+harness and stores the winner, which `store` returns.
 
 May import: base, frontend, hardware, harness, jobs, kernels, problem, runtime, schedules.
 """

@@ -1,12 +1,12 @@
-"""What there is to try, in the order in which it is tried.
+"""Candidate schedules in the order of trial.
 
-A rung's schedules come in the order of their predicted cycles (`schedules.cost_model`), where each further schedule of
-a tile counts as a little slower than the one before: many of them differ by what the prediction does not see, and a
-short budget had better see several tiles.
+A rung's schedules are ordered by predicted cycles (`schedules.cost_model`). Each further schedule of a tile gets a
+penalty, as schedules of a tile often differ by effects that the prediction omits; a short budget should see several
+tiles.
 
-For a script of the user's the order is a rule of thumb: the busiest SM computes `waves` tiles, and a step along k of
-each costs its products, block_m * block_n, and its loads, 64 * (block_m + block_n). An SM of a Hopper adds 2048
-products of 16-bit numbers in the cycle in which it loads 64 bytes from the L2.
+The order for a user's script is a heuristic. The busiest SM computes `waves` tiles. A step along k costs its products,
+block_m * block_n, and its loads, 64 * (block_m + block_n). A Hopper SM adds 2048 products of 16-bit numbers in the
+cycle in which it loads 64 bytes from the L2.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from blackwell_matmul.schedules.rules import why_not
 RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
 REPEATED = 0.1
-"""By how much each further schedule of a tile counts as slower than the one before."""
+"""Penalty, as a fraction of the cost, for each further schedule of a tile."""
 
 MATMUL = ("m", "n", "k", "a", "b", "c")
-"""What a matmul is called with, under any names."""
+"""Parameters of a matmul, under any names."""
 
 Pins = Mapping[str, Any]
 T = TypeVar("T")
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Candidates:
-    """ordered: the schedules to try, best guess first. refused: how many more there are that cannot run, by reason."""
+    """Schedules to try. ordered: best guess first. refused: number of others that cannot run, by reason."""
 
     ordered: tuple[Pins, ...]
     refused: Mapping[str, int]
@@ -53,7 +53,7 @@ class Candidates:
 
 
 def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
-    """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
+    """Return the space's schedules for a rung, tilus's autotune space for other scripts; InputError if none runs."""
     require_form(kernel, problem.form, problem.batches)
     if kernel.is_of_the_space:
         return _of_the_space(kernel.script_cls, problem, gpu)
@@ -73,7 +73,7 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
         else:
             able.append(schedule)
     if not able:
-        space.choose(script_cls, problem, gpu)  # says why
+        space.choose(script_cls, problem, gpu)  # raises with the reason
     tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
     cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
     able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))
@@ -85,7 +85,7 @@ TILE = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighbours",
 
 
 def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
-    """Best first, where each further schedule of a tile counts as a little slower than the one before."""
+    """Return items best first, with a penalty for each further schedule of a tile."""
     seen, last, costs = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], float](), []
     for row in ranked:
         tile = tuple(pins(row).get(name) for name in TILE)
@@ -104,12 +104,12 @@ def _rows(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
 
 
 def _plain(row: Pins) -> dict[str, Any]:
-    """What a schedule says in words; a type, for one, is the problem's business."""
+    """Return the pins of a schedule as text; types belong to the problem."""
     return {name: value for name, value in row.items() if isinstance(value, (bool, int, str))}
 
 
 def cost(pins: Pins, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
-    """Less is better; for the same cost fewer, larger tiles, then deeper steps and more stages."""
+    """Return a cost, less is better; ties prefer fewer, larger tiles, then deeper steps and more stages."""
     m, n = (_tile(pins, f"block_{axis}") for axis in "mn")
     tiles = -(-problem.m // m) * -(-problem.n // n)
     waves = -(-tiles // gpu.sm_count)
@@ -123,7 +123,7 @@ def _tile(pins: Pins, name: str) -> int:
 
 
 def spelled(pins: Pins) -> str:
-    """As `--schedule` reads it."""
+    """Return the text that `--schedule` reads."""
     if any("," in str(value) for value in pins.values()):
         raise InputError(f"{dict(pins)} cannot be written as a schedule: a value has a comma.")
     return spelled_out(pins)

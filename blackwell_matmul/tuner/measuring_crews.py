@@ -1,4 +1,4 @@
-"""The processes that measure on a GPU: several check, one times; they import from when the crew is made."""
+"""Measuring processes of GPUs: several check, one times; they start their imports at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blackwell_matmul.harness.bench.workers import Workers
 
 @dataclass(frozen=True)
 class MeasuringCrew:
-    """timer: its process is kept from one session to the next. checkers: as many check at once."""
+    """Processes of one GPU. timer: kept between sessions. checkers: check in parallel."""
 
     gpu: MeasuringGpu
     timer: Workers
@@ -30,7 +30,7 @@ class MeasuringCrew:
 
 @contextmanager
 def measuring_crews(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float) -> Generator[list[MeasuringCrew]]:
-    """One for each GPU, with so many checkers, or as many as all of them have cores for."""
+    """Yield processes for each GPU, with this many checkers, or as many as the cores allow."""
     with ExitStack() as stack:
         most = (os.cpu_count() or 1) // len(gpus) - 1
         yield [stack.enter_context(_crew(gpu, max(1, min(checkers, most)), limit_s)) for gpu in gpus]

@@ -1,6 +1,6 @@
-"""The candidates of `rank` as trials, which any executor predicts, also on other machines; a file keeps what they give.
+"""Candidates of `rank` as trials that any executor predicts, also on other machines; a file stores the results.
 
-A kernel in a file of the user's is at the same path on each machine.
+A user's kernel file has the same path on each machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blackwell_matmul.tuner.candidates import Pins, spelled
 
 @dataclass(frozen=True)
 class Predictors:
-    """Who predicts: a child process a core, or this executor. rows: the file that keeps what it gives; None is none."""
+    """Executor of predictions; "": a child process for each core. rows: file for results, or None."""
 
     executor: str = ""
     rows: Path | None = None
@@ -36,7 +36,7 @@ class Predictors:
 
 @dataclass(frozen=True)
 class PredictionTrial:
-    """A candidate. code: what its prediction belongs to."""
+    """A candidate. code: digest of the code that the prediction belongs to."""
 
     source: str
     gpu: str
@@ -63,7 +63,7 @@ def predicted_by(
     tell: Callable[[str], None],
     by: Predictors,
 ) -> dict[int, Ended]:
-    """How each ended, by its number; what has not begun by then is missing."""
+    """Return each candidate's result by its number; those not begun by until_s are missing."""
     code = code_of(kernel)
     trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
     job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)
@@ -74,7 +74,7 @@ def predicted_by(
 
 
 def code_of(kernel: UserKernel) -> str:
-    """This package, and the user's file where the kernel is in one."""
+    """Return the digest of this package and of the kernel's file, if any."""
     path = Path(kernel.source.rpartition(":")[0])
     return package_digest() + (digest(path.read_bytes())[:8] if path.is_file() else "")
 

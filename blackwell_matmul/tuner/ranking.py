@@ -1,8 +1,7 @@
-"""`rank`: the candidates of a kernel by predicted time, without the GPU; nothing is compiled or measured.
+"""`rank`: orders a kernel's candidates by predicted time; nothing is compiled or measured.
 
-The first of them, in the order of `candidates`, are predicted one by one with the model of time, on all cores, each in
-a child process; that order is cheap, and this one is the better of the two. Those that cannot be predicted, or not in
-time, follow in the order in which they came.
+The first candidates are predicted with the time model, in a child process for each core. The time model is more
+accurate than the order of `candidates`. Candidates without a prediction follow in their former order.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixe
 from blackwell_matmul.tuner.predicting_trials import Predictors, predicted_by
 
 MOST = 40
-"""Candidates that are predicted; each takes a core one to ten seconds."""
+"""Default number of candidates to predict; each takes a core several seconds."""
 
 LIMIT_S = 120.0
-"""The longest that one may take."""
+"""Time limit of one prediction in seconds."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A candidate. predicted_us: None where it was not predicted; reason: why it does not come first."""
+    """A candidate. predicted_us: None without prediction. reason: why it does not come first."""
 
     schedule: Pins
     predicted_us: float | None = None
@@ -45,8 +44,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What `rank` found. rows: best first, those that were not predicted last. refused: how many schedules cannot run,
-    by reason."""
+    """Result of `rank`. rows: best first, unpredicted last. refused: number of schedules that cannot run, by reason."""
 
     kernel: str
     problem: Problem
@@ -74,11 +72,12 @@ def rank(
     executor: str = "",
     rows: Path | None = None,
 ) -> Ranking:
-    """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a GPU, by name, which need not be
-    here. most: how many are predicted. executor: who predicts, as `jobs.executors.crew` reads it; left out, a child
-    process a core. rows: the file that keeps what is predicted and that runs may share.
+    """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a named GPU, which may be absent.
 
-    Raises InputError for a GPU without figures, and for what is no kernel or cannot run.
+    most: number of predictions. executor: as for `jobs.executors.crew`; "": a child process for each core. rows: file
+    of predictions, which runs may share.
+
+    Raises InputError for a GPU without figures, and for a kernel that is unknown or cannot run.
     """
     figures_of(gpu)
     kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
@@ -98,8 +97,7 @@ def ordered(
     tell: Tell,
     by: Predictors,
 ) -> tuple[Ranked, ...]:
-    """All candidates; as they came where the GPU has no figures. until_s: on the clock of time.monotonic; what has not
-    begun by then is left."""
+    """Return all candidates in order, unpredicted for a GPU without figures. until_s: deadline, by time.monotonic."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
     about = kernel, problem, gpu, asked, until_s, tell
     told = predicted_by(*about, by) if by.chosen else _predicted(*about)
@@ -109,8 +107,7 @@ def ordered(
 
 
 def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
-    """The best, several tiles among them, as a prediction sees little of what the other knobs do; and what a call would
-    choose."""
+    """Return the best rows of several tiles, as predictions hardly see the other knobs, and the chosen one."""
     best = mixed(rows, lambda row: row.schedule, _cost)
     best.sort(key=lambda row: row.schedule != chosen)
     return [row for row in rows if row in best[:count]]
@@ -123,7 +120,7 @@ def _cost(row: Ranked) -> float:
 def _predicted(
     kernel: UserKernel, problem: Problem, gpu: Gpu, asked: Sequence[Pins], until_s: float, tell: Tell
 ) -> dict[int, Ended]:
-    """How each ended, by its number."""
+    """Return each candidate's result by its number."""
     told: dict[int, Ended] = {}
     about = {"do": f"{__name__}:predicted_us", "source": kernel.source, "gpu": gpu.name, "problem": problem.as_dict()}
 
@@ -139,8 +136,8 @@ def _predicted(
 
 def predicted_us(
     step: Tell, source: str, gpu: str, problem: Mapping[str, Any], schedule: str
-) -> dict[str, float]:  # a task of a child
-    """Of one candidate."""
+) -> dict[str, float]:  # a task of a child process
+    """Predict one candidate in a child process."""
     step(schedule)
     found = predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu, explained=False)
     return {"us": found.time_us}
@@ -155,7 +152,7 @@ def _ranked(pins: Pins, ended: Ended | None) -> Ranked:
 
 
 def _beside(row: Ranked, first: Ranked) -> Ranked:
-    """With what it lacks to the first one."""
+    """Return the row with its percentage behind the first."""
     if row is first or row.predicted_us is None or first.predicted_us is None:
         return row
     slower = row.predicted_us / first.predicted_us - 1

@@ -1,10 +1,9 @@
-"""Candidates on several GPUs of one kind, side by side.
+"""Tuning on several GPUs of one kind in parallel.
 
-Each GPU checks and times a share of them, as one GPU does all of them, in processes that see this GPU alone. GPUs of
-one kind differ by percents, so times are compared within a share only; the first of each share are timed again, all on
-one GPU, in the process that has timed a share there, and that decides. A GPU is lost where cuBLAS fails on it as well,
-after something else has failed; the others take its share over, and check it one by one, to know at whose turn another
-one is lost.
+Each GPU checks and times a share of the candidates, in processes that see only this GPU. GPUs of one kind differ by
+percents, so times compare only within a share. The best of each share are timed again on one GPU, which decides. A GPU
+is lost if cuBLAS fails on it after another failure. Other GPUs take over its share and check it one by one, to know
+which candidate lost a second GPU.
 """
 
 from __future__ import annotations
@@ -27,26 +26,27 @@ from blackwell_matmul.harness.bench.session import Plan, Tell
 from blackwell_matmul.tuner.measuring_crews import MeasuringCrew
 
 LEAST_SHARE = 8
-"""With fewer candidates each, several GPUs win nothing: every one has its cuBLAS, and the first are timed twice."""
+"""Minimum candidates per GPU; each GPU runs cuBLAS, and finalists are timed twice."""
 
 FINALISTS = 3
-"""Of each share. Which of two is faster can differ between GPUs of one kind where they are within a percent or two."""
+"""Finalists of each share, as GPUs of one kind may reverse close times."""
 
 HEAT = 0.5
-"""Of the rounds, to find the first of a share; their order is found with all."""
+"""Fraction of the rounds for a share's order; finalists get all rounds."""
 
 NO_GPU_LEFT = "no GPU was left for it."
 
 
 def worth_it(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
-    """As many as have a share that is worth it, or one."""
+    """Return as many GPUs as have a sufficient share, at least one."""
     return gpus[: max(1, candidates // LEAST_SHARE)]
 
 
 @dataclass
 class Measured:
-    """rows: by contender. gpu_of: which GPU has timed whom; last: who was timed in the last session, all on one GPU.
-    lost: why, by GPU."""
+    """Result of the measurement. rows: by contender. gpu_of: GPU that timed each; last: contenders of the final
+    session, on one GPU. lost: reasons, by GPU.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
     gpu_of: dict[str, int] = field(default_factory=dict)
@@ -60,8 +60,9 @@ class Measured:
 
 
 class Share:
-    """What one GPU checks and times, on the one problem of a plan. lost: why the GPU no longer serves; at: who failed
-    then, and under_way: whose turn it may have been besides."""
+    """One GPU's part of a plan with one problem. lost: reason if the GPU failed. at: contender that failed then.
+    under_way: others that may have caused it.
+    """
 
     def __init__(self, crew: MeasuringCrew, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
         self.crew, self.plan, self.book, self._index = crew, plan, book, index
@@ -69,7 +70,7 @@ class Share:
         self.lost, self.at, self.under_way = "", "", frozenset[str]()
 
     def run(self, until_s: float) -> None:
-        """Check until then, on the clock of time.monotonic, and time those that are right."""
+        """Check until this time, on time.monotonic's clock, and time the correct ones."""
         crew = self.crew.checkers
         session.check_side_by_side(self.plan, self.book, self._index, crew, self._tell, until_s, self._goes_on)
         if not self.lost:
@@ -83,14 +84,14 @@ class Share:
                 return
 
     def _goes_on(self, row: Row) -> bool:
-        """The timer looks after a GPU while the others check on it."""
+        """Return true to go on; the timer tests the GPU while others use it."""
         if row.status != "failed" or self._serves(row.contender):
             return True
         self.under_way = self._unfinished()
         return False
 
     def _unfinished(self) -> frozenset[str]:
-        """What each checker is at."""
+        """Return the contender that each checker works on."""
         shares = session.dealt(self.plan.contenders, len(self.crew.checkers))
         left = (next((each.name for each in share if self._row(each) is None), None) for share in shares)
         return frozenset(filter(None, left))
@@ -105,7 +106,7 @@ class Share:
         return {row.contender for row in self.book if row.untimed}
 
     def _serves(self, at: str) -> bool:
-        """Whether cuBLAS runs here after something has failed, which may have been the GPU."""
+        """Test with cuBLAS if the GPU still works after a failure."""
         again = replace(cublas(), name=f"{CUBLAS} after {at}")
         alone = replace(self.plan, contenders=(again,))
         session.check_missing(alone, self.book, self._index, self.crew.timer, self._tell)
@@ -116,8 +117,7 @@ class Share:
 
 
 class SeveralGpus:
-    """They measure a plan of one problem, each with a crew. like: a book of this machine; folder: for what is kept
-    meanwhile."""
+    """Several GPUs that measure a plan of one problem. like: a book of this machine. folder: for intermediate files."""
 
     def __init__(
         self, crews: Iterable[MeasuringCrew], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell
@@ -128,7 +128,7 @@ class SeveralGpus:
         self.found = Measured()
 
     def measure(self, until_s: float) -> Measured:
-        """until_s: when nothing more is checked."""
+        """Measure the plan. until_s: deadline of the checks."""
         left, finalists = [each for each in self._plan.contenders if each.kind != CUBLAS], list[Row]()
         while left and self._serving:
             shares = self._dealt(left)
@@ -143,7 +143,7 @@ class SeveralGpus:
         return self.found
 
     def _dealt(self, left: Sequence[Contender]) -> list[Share]:
-        """By turns: each gets some of those that are predicted to be fast."""
+        """Deal contenders in turn, so that each GPU gets some that are predicted fast."""
         serving, settings = self._serving[: len(left)], self._plan.settings
         heat = replace(settings, rounds=math.ceil(HEAT * settings.rounds))
         return [self._share(*each, heat) for each in zip(serving, session.dealt(left, len(serving)))]
@@ -154,7 +154,7 @@ class SeveralGpus:
         return Share(crew.one_by_one() if self.found.lost else crew, plan, book, self._index, self._tell)
 
     def _to_take_over(self, share: Share) -> list[Contender]:
-        """What a lost GPU has left. At whose turn a second GPU is lost gets no third one."""
+        """Return a lost GPU's remaining contenders, except one that has lost two GPUs."""
         self._lose(share)
         mine = list(share.plan.contenders[1:])
         guilty = [each for each in mine if each.name == share.at and each.name in self._blamed]
@@ -180,7 +180,7 @@ class SeveralGpus:
             self.found.rows[each.name] = Row(each.name, case.problem, case.band, status="failed", reason=reason)
 
     def _compare(self, finalists: Sequence[Row]) -> None:
-        """Time the finalists on one GPU; on the next one, where that is lost."""
+        """Time the finalists on one GPU; if it is lost, on the next."""
         names = {row.contender for row in finalists}
         able = [each for each in self._plan.contenders if each.name in names]
         while able and self._serving:

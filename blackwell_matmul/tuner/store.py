@@ -1,4 +1,4 @@
-"""What has been tuned, by the name of a rung or by its class."""
+"""Tuned schedules, by a rung's name or class."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from blackwell_matmul.runtime.winners import winner
 
 
 def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[str, Any] | None:
-    """The schedule that `tune` found for a rung (its name, or a script class), by knob; None where there is none.
+    """Return the schedule that `tune` found for a rung (its name, or a script class), by knob; None if there is none.
 
-    gpu: the first of this machine, unless another is given.
+    gpu: default the first of this machine.
     """
     script_cls = rung_class(rung) if isinstance(rung, str) else rung
     return winner(script_cls, problem, gpu_at(0) if gpu is None else gpu)

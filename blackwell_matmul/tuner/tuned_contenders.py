@@ -1,4 +1,4 @@
-"""Contenders for `bench --tuned`: each rung with the schedule that was found for a problem."""
+"""Contenders of `bench --tuned`: each rung with its tuned schedule for a problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blackwell_matmul.tuner.candidates import spelled
 
 
 def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:
-    """Of those problems for which there is one."""
+    """Yield a contender for each problem that has a tuned schedule."""
     for rung in rungs:
         if rung in BASELINE_FILES:
             continue

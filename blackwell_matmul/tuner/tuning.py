@@ -1,7 +1,7 @@
-"""`tune`: rank the candidates, compile the first, check each in a child process of its own, time those that are right,
-all in turn; on several GPUs each does so with a share, and the first of each share meet again on one (`several_gpus`).
+"""`tune`: ranks candidates, compiles the first, checks each in a child process, and times the correct ones in turns.
+With several GPUs, see `several_gpus`.
 
-What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner is kept where calls find it.
+A candidate that hangs, crashes or is wrong is reported with its reason. The winner is stored for later calls.
 """
 
 from __future__ import annotations
@@ -39,32 +39,30 @@ from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, worth_it
 
 BUDGET_S = 120.0
 TOP, TOP_UNPREDICTED = 8, 16
-"""How many candidates are measured, where the order of the others is known and where it is a rule of thumb. Of tiles
-on an H200 the fastest was always among the first five (docs/time.md); a rung has knobs besides."""
+"""Default number of measured candidates, with and without predictions (data in docs/time.md)."""
 
 FITTED_ARCH = "sm_90a"
-"""There the order of a rung's candidates was fitted to times of an H200, and is better than what the model of time
-makes of it (`bench/choice.py`), which costs half a minute."""
+"""Architecture whose fitted order of `candidates` is better than the time model's (`bench/choice.py`)."""
 
 LIMIT_S = 30.0
 SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
 PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
-"""Of the budget: when nothing more is predicted, compiled, and checked; the rest is for timing."""
+"""Fractions of the budget after which predictions, compilations and checks end; timing gets the rest."""
 
 CHECKERS, MOST_AT_ONCE_BYTES = 4, 1 << 30
-"""How many candidates a GPU checks at once, each with matrices of float64; one, where these are larger."""
+"""Parallel checks on a GPU, each with float64 matrices; only one above these bytes."""
 
 LEAST_CHECK_S = 10.0
-"""For checks, however long compiling took: a short budget finds something, too."""
+"""Minimum seconds for checks, however long compiling took, so that a short budget finds something."""
 
 Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
 class CandidateTrial:
-    """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not.
-    predicted_us: before that; None where it was not. gpu: which one has timed it, where several did; compared: in one
-    session with the winner, as all are on one GPU."""
+    """One candidate. median_us, spread_percent, percent_of_cublas: None unless timed. reason: why not. predicted_us:
+    None without prediction. gpu: that timed it, if several did. compared: timed in the winner's session.
+    """
 
     schedule: Pins
     status: Status
@@ -78,17 +76,17 @@ class CandidateTrial:
 
     @property
     def order(self) -> tuple[bool, bool, float]:
-        """Times of two sessions are not compared: behind those of the last one it is by percentages of cuBLAS."""
+        """Return a sort key: the last session's times first, others by percentage of cuBLAS."""
         by = self.median_us if self.compared else -(self.percent_of_cublas or 0.0)
         return self.median_us is None, not self.compared, by or 0.0
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found. trials: best first, then those that were not timed. refused: how many schedules cannot run, by
-    reason. left_out: how many could and were not among the first `top`; predicted: those of them whose time was
-    predicted. gpus: which of this machine measured, the one that the winner was found on first; lost: which did not to
-    the end, and why. stored_in: the file; None where none is."""
+    """Result of `tune`. trials: best first, then untimed ones. refused: number of schedules that cannot run, by reason.
+    left_out: number of others beyond the first `top`; predicted: those with a prediction. gpus: that measured, the
+    winner's first. lost: GPUs that failed, with reasons. stored_in: the file, or None.
+    """
 
     kernel: str
     problem: Problem
@@ -125,16 +123,16 @@ def tune(
     rows: Path | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Tuning:
-    """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
+    """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and store
+    it.
 
-    predict: how many candidates are predicted first, where the GPU has figures; those of the shortest predicted time
-    are measured. None is MOST; for a rung on a Hopper none, since the order is as good there. top: how many these are
-    at most; None is TOP, or TOP_UNPREDICTED where that order is a rule of thumb.
-    budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
-    candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. gpus: who measures, by
-    index; None is all of the first one's kind. Where these would have fewer than LEAST_SHARE candidates each, fewer of
-    them measure. Raises InputError for what is no kernel or cannot run and for GPUs that there are not,
-    UnsupportedError where there is no GPU; warns of a GPU that is lost.
+    predict: number of candidates to predict, if the GPU has figures; None is MOST, or 0 for a rung on Hopper. top:
+    maximum number to measure; None is TOP, or TOP_UNPREDICTED without predictions. budget_s: approximate total time.
+    limit_s: maximum silence of a candidate. executor, rows: as for `rank`. gpus: indices of measuring GPUs; None is all
+    of the first one's kind, and fewer if each would have fewer than LEAST_SHARE candidates.
+
+    Raises InputError for an unknown kernel, one that cannot run, or unknown GPUs. Raises UnsupportedError without a
+    GPU. Warns of a lost GPU.
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
@@ -179,7 +177,7 @@ def _measure(
     compilers: Sequence[Workers],
     tell: Callable[[str], None],
 ) -> Measured:
-    """The candidates and cuBLAS through the same steps as in `bench`. seconds: the start, the budget and the limit."""
+    """Measure the candidates and cuBLAS as `bench` does. seconds: start, budget and limit."""
     start, budget_s, limit_s = seconds
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
@@ -207,7 +205,7 @@ def _by_name(book: Book) -> dict[str, Row]:
 
 
 def _on(measuring: Sequence[MeasuringGpu], measured: Measured, made: Tuning) -> Tuning:
-    """The same, with the GPUs that measured: the one of the last session first."""
+    """Add the GPUs that measured, the last session's first."""
     indices = [gpu.index for gpu in measuring if gpu.index not in measured.lost]
     where = measured.gpu_of.get(cublas().name)
     return replace(made, gpus=tuple(sorted(indices, key=lambda index: index != where)), lost=measured.lost)
@@ -217,7 +215,7 @@ DEVICE = "cuda"
 
 
 def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
-    """Without those that the budget left no time for."""
+    """Remove candidates that were not compiled in time."""
     able = (each for each in plan.contenders if each.kind != "kernel" or index.find(each, problem))
     return Plan(tuple(able), plan.cases, plan.settings, plan.device, plan.limit_s)
 
@@ -256,7 +254,7 @@ def _trial(each: Ranked, name: str, measured: Measured) -> CandidateTrial:
 
 
 def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
-    """The same, with the winner kept."""
+    """Store the winner."""
     if made.winner is None:
         return made
     record = {

@@ -1,4 +1,4 @@
-"""What a person sees of the study "bandwidth": a table, and what torch's copy reached beside it."""
+"""View of the study "bandwidth": a table, and the rate of torch's copy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cells(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def baseline(results: Sequence[Mapping[str, Any]]) -> str:
-    """What torch's copy_ reached in the processes of the others, each of which is compared with its own."""
+    """Return the rate of torch's copy_, measured in each process that is compared with it."""
     low, high = (f"{pick(found['copy_gb_per_s'] for found in results):.0f}" for pick in (min, max))
     reached = low if low == high else f"{low} to {high}"
     sizes = {found["set_bytes"] for found in results}

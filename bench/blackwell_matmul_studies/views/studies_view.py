@@ -1,4 +1,4 @@
-"""What a person sees of a study: its tables, drawn by a view of its own, and on what it was measured."""
+"""View of a study: its tables, drawn by its own view, and the machine measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VIEWS: Mapping[str, str] = MappingProxyType(
         "bandwidth": "blackwell_matmul_studies.views.bandwidth_view",
     }
 )
-"""For each study the module whose `lines(results)` draws it."""
+"""Module whose `lines(results)` draws each study."""
 
 
 def study_lines(results: StudyResults) -> Iterator[RenderableType]:

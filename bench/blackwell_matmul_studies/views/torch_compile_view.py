@@ -1,4 +1,4 @@
-"""What a person sees of the study of torch.compile: a table a workload, the means, and what to switch on."""
+"""View of the torch.compile study: a table for each workload, the means, and recommended settings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _left_out_lines(results: StudyResults) -> Iterator[RenderableType]:
 
 
 def _order(found: Sequence[Figure]) -> Any:
-    """As first seen: rows of one workload together."""
+    """Return a sort key in order of first appearance, so that rows of a workload stay together."""
     names = list(dict.fromkeys(each.workload for each in found))
     return lambda each: names.index(each.workload)
 
@@ -83,7 +83,7 @@ def _rows(done: Sequence[Figure]) -> Iterator[TableRow]:
 
 
 def _eager_cells(done: Sequence[Figure]) -> tuple[str, ...]:
-    """Of all processes together."""
+    """Return the cells of eager mode, over all processes."""
     times = [time for each in done if (time := each.time_us("eager", "kernels")) is not None]
     assert done[0].result is not None
     return *_time_cells(statistics.median(times) if times else None, done[0].result["flops"]), "1.00", "1.00", "", "1.0"
@@ -132,7 +132,7 @@ def _mean_row(each: ConfigurationMean) -> TableRow:
 
 
 def _recommendation_lines(found: Sequence[ConfigurationMean]) -> Iterator[RenderableType]:
-    """One for the GPU's time, and another for calls if that is a different one."""
+    """Yield the best for GPU time, and the best for calls if different."""
     from rich.text import Text
 
     kernels, calls = recommended(found, "kernels"), recommended(found, "calls")

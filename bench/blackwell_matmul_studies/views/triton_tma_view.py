@@ -1,4 +1,4 @@
-"""What a person sees of the study "triton-tma": a table for each kernel and size, and what large blocks are worth."""
+"""View of the study "triton-tma": a table for each kernel and size, and the gain of large blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from blackwell_matmul_studies.study_results import StudyResults, TrialRow
 
 PUBLISHED: Mapping[str, float] = MappingProxyType({"gemm 2048": 1.52, "gemm 4096": 1.84, "gemm 8192": 1.92})
-"""Aggressive over conservative on a B200, with Triton 3.5: github.com/cfregly/ai-performance-engineering, chapter 14,
-October 2025."""
+"""Published speedups of aggressive over conservative on a B200, Triton 3.5:
+github.com/cfregly/ai-performance-engineering, chapter 14, October 2025.
+"""
 COLUMNS = ("time", "spread", "of torch", "first call", "registers", "spills", "shared")
 
 
@@ -29,7 +30,7 @@ def lines(results: StudyResults) -> Iterator[RenderableType]:
 
 
 def _title(row: TrialRow) -> str:
-    """Kernel and size, which a trial's name begins with."""
+    """Return kernel and size, the prefix of a trial's name."""
     return " ".join(row.trial.split(" ", 2)[:2])
 
 
@@ -65,7 +66,7 @@ def _rows(done: Sequence[TrialRow]) -> Iterator[TableRow]:
 
 
 def _sets(rows: Sequence[TrialRow]) -> Mapping[str, Sequence[TrialRow]]:
-    """The conservative ones first; a set without rows is left out."""
+    """Return the sets with rows, conservative first."""
     small = [row for row in rows if _configuration(row).conservative]
     large = [row for row in rows if not _configuration(row).conservative]
     return {kind: members for kind, members in (("conservative", small), ("aggressive", large)) if members}
@@ -97,7 +98,7 @@ def _known(figure: int | None) -> str:
 
 
 def gain(title: str, done: Sequence[TrialRow]) -> str:
-    """The best aggressive over the best conservative, each by its own ratio to torch in its own process."""
+    """Return the best aggressive over the best conservative ratio, each to torch in its own process."""
     best = {kind: _best([row for row in done if _configuration(row).conservative == kind]) for kind in (True, False)}
     small, large = best[True], best[False]
     if small is None or large is None:

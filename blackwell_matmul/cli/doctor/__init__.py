@@ -1,5 +1,5 @@
-"""What this machine can do with the kernels of this package, and what stands in the way.
+"""Diagnosis of this machine: features for this package's kernels, and problems.
 
-`facts` asks the machine once; `diagnosis_lines` turns the facts into a diagnosis, one function a line. `verify` does
-not ask but tries: each layer compiles, runs and compares in a process of its own.
+`facts` queries the machine once. `diagnosis_lines` makes the diagnosis of the facts, one function a line. `verify`
+compiles, runs and compares each layer in a process of its own.
 """

@@ -1,6 +1,6 @@
-"""What a layer of `verify` runs, in a process of its own: `python -m blackwell_matmul.cli.doctor.checks LAYER`.
+"""Layers of `verify`, each in its own process: `python -m blackwell_matmul.cli.doctor.checks LAYER`.
 
-Inputs are small integers, so that every sum is exact in every order and a result is right or wrong, without tolerance.
+Inputs are small integers. Sums are exact in any order, so a result is right or wrong without tolerance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blackwell_matmul.schedules.mma import MMA_SPECS
 TARGETS = ("sm_90a", "sm_100a")
 
 Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
-"""What is run: its name, the kernel, the arguments, and whether the result is right."""
+"""A check: name, kernel, arguments, and a test of the result."""
 
 
 def tell(what: str, where: str, status: str, detail: str = "", seconds: float | None = None) -> None:
@@ -33,7 +33,7 @@ def tell(what: str, where: str, status: str, detail: str = "", seconds: float | 
 
 
 def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = False) -> None:
-    """Run, and tell how it ended. may_refuse: it is no failure when this machine cannot run it."""
+    """Run a check and report its outcome. may_refuse: an unsupported machine is no failure."""
     start = time.perf_counter()
     try:
         status, detail = ("correct", "") if run() else ("wrong", "the result differs from torch's")
@@ -50,7 +50,7 @@ def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = Fal
 
 
 def simulator() -> None:
-    """The primitives on the CPU for each target with TMA, and the rungs of the ladder."""
+    """Simulate primitives for each target with TMA, and the rungs of the ladder."""
     for target in TARGETS:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
@@ -67,11 +67,11 @@ def _simulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool], ta
 
 
 EMULATED_SIZE = 512
-"""Of m, n and k: a second or two a rung."""
+"""Extents m, n and k of the emulated problem: a second or two for each rung."""
 
 
 def emulator() -> None:
-    """The compiled code of a rung of each ladder, executed on the CPU."""
+    """Execute the compiled code of one rung of each ladder on the CPU."""
     for name in EMULATED:
         what, kernel, args, right = _product(name, rung(name)(), "cpu", *[EMULATED_SIZE] * 3)
         target = kernel.script_cls.target
@@ -91,7 +91,7 @@ def _emulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool]) -> 
 
 
 def gpu() -> None:
-    """The same on every GPU."""
+    """Run the primitives and the rungs on every GPU."""
     gpus = detect()
     if not gpus:
         return tell("our kernels", "", "not run", "there is no GPU, and the simulator ran them")
@@ -118,7 +118,7 @@ def _on_gpu(found: DetectedGpu) -> None:
 
 
 def _lacks(name: str, found: DetectedGpu) -> str:
-    """What a rung takes and a GPU is known not to have; nothing where it may run."""
+    """Return a feature that a rung needs and a GPU lacks; "" if it may run."""
     need = MMA_SPECS[rung(name).mma].gpu_feature
     return need if found.features[need] is False else ""
 
@@ -164,7 +164,7 @@ def integers(*shape: int, device: str = "cpu") -> Any:
 
 
 def triton() -> None:
-    """A copy through tensor descriptors of both kinds, on the GPU, or in Triton's interpreter."""
+    """Copy through both kinds of tensor descriptors, on the GPU or in Triton's interpreter."""
     import importlib.util
 
     import torch
@@ -197,7 +197,7 @@ def _triton_copies(kind: str, device: str) -> bool:
 
 
 def torch_compile() -> None:
-    """A product and what follows it, by inductor: Triton code on a GPU, C++ on a CPU."""
+    """Run a product and an epilogue by inductor: Triton code on a GPU, C++ on a CPU."""
     import torch
 
     on_gpu = torch.cuda.is_available()

@@ -1,11 +1,11 @@
-"""The diagnosis: a function for each line, from the facts alone.
+"""The diagnosis: one function for each line, from the facts alone.
 
-ok: a fact that stands in nobody's way, a missing GPU included. problem: something that does not work, with the command
-that mends it. unknown: what could not be found out.
+ok: a fact without a fault, a missing GPU included. problem: a fault, with the command that fixes it. unknown: a fact
+that could not be determined.
 
-Sources: CUDA Toolkit release notes, "CUDA Driver" (which release serves which major version); CUDA Compatibility
-(minor versions of one major are interchangeable for compiled code, not for PTX); CUDA Programming Guide,
-"Binary Compatibility" (code for x.y runs on x.z, z >= y, and "a" targets on their own architecture alone).
+Sources: CUDA Toolkit release notes, "CUDA Driver" (driver release for each major version). CUDA Compatibility (minor
+versions of one major are interchangeable for compiled code, not for PTX). CUDA Programming Guide, "Binary
+Compatibility" (code for x.y runs on x.z, z >= y; "a" targets only on their own architecture).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Status = Literal["ok", "problem", "unknown"]
 GIB = 1 << 30
 LEAST_FREE_BYTES = GIB
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""The first driver release that serves a major version of CUDA."""
+"""First driver release for each major version of CUDA."""
 
 NONE_VISIBLE = ("", "-1", "NoDevFiles")
-"""What CUDA_VISIBLE_DEVICES is set to when no GPU is wanted."""
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
 
 _TEGRA = {(8, 7)}
-"""Binary compatibility does not reach from desktop GPUs to these (CUDA Programming Guide)."""
+"""Compute capabilities without binary compatibility to desktop GPUs (CUDA Programming Guide)."""
 
 NAMES = {"tma": "TMA", "tcgen05": "tensor memory", "clusters": "clusters", "clc": "CLC", "wgmma": "wgmma"}
-"""What the features of a GPU are called on the screen, in their order."""
+"""Printed names of GPU features, in order."""
 
 NO_GPU = "none; kernels run in the simulator"
 _AGAIN = "pip install --force-reinstall"
@@ -47,12 +47,12 @@ _REFUSALS = {
     "CUDA_ERROR_STUB_LIBRARY": "unset LD_LIBRARY_PATH",
     "CUDA_ERROR_UNKNOWN": "sudo modprobe nvidia_uvm",
 }
-"""What mends a driver that does not start, by the name of cuInit's code."""
+"""Fix for a driver that does not start, by the name of cuInit's code."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the diagnosis. fix: the command that mends a problem; empty otherwise."""
+    """One line of the diagnosis. fix: command that fixes a problem, else empty."""
 
     name: str
     status: Status
@@ -123,7 +123,7 @@ def torch(facts: Facts) -> Line:
 
 
 def _torch_install(facts: Facts) -> str:
-    """The same version again: on Linux the package without a local label is a CUDA build."""
+    """Return the command that installs the same version; on Linux, without local label, it is a CUDA build."""
     if facts.torch.version is None:
         return "pip install torch"
     return f"{_AGAIN} torch=={facts.torch.version.partition('+')[0]}"
@@ -153,7 +153,7 @@ def triton(facts: Facts) -> Line:
     return ok("Triton", found.version or "not installed; nothing here needs it without a GPU")
 
 
-# --- what they say about TMA
+# --- TMA in torch and Triton
 
 
 def torch_tma(facts: Facts) -> Line:
@@ -227,7 +227,7 @@ def _driver(facts: Facts) -> str:
 
 
 def driver_and_toolkits(facts: Facts) -> Line | None:
-    """Whether the driver is new enough for what torch and NVRTC compile for."""
+    """Compare the driver's CUDA version with those of torch and NVRTC."""
     if facts.driver.cuda is None:
         return None
     name = "driver, for CUDA of"
@@ -262,7 +262,7 @@ def nvrtc(facts: Facts) -> Line:
 
 
 def _pin(facts: Facts, name: str) -> str:
-    """The versions that this package asks for."""
+    """Return this package's version requirement."""
     return next((need.specifier for need in facts.needs if need.name == name), "")
 
 
@@ -271,7 +271,7 @@ def git(facts: Facts) -> Line:
 
 
 def compiler(facts: Facts) -> Line:
-    """Triton compiles its launcher with the C compiler, torch.compile its CPU code with the C++ compiler."""
+    """Report the compilers: C for Triton's launcher, C++ for torch.compile on the CPU."""
     name, told = "host compilers", f"C {facts.c_compiler or 'none'}, C++ {facts.cxx_compiler or 'none'}"
     if facts.c_compiler is None and facts.gpus and facts.triton.usable:
         return problem(name, f"{told}; Triton builds its launcher with the C compiler", "sudo apt-get install gcc g++")
@@ -307,7 +307,7 @@ def disk(facts: Facts) -> Line | None:
 
 
 def gpu_count(facts: Facts) -> Line:
-    """How many there are; no GPU is a mode, not a fault."""
+    """Report the number of GPUs; none is a mode, not a fault."""
     if facts.gpus_error and facts.driver.ready:
         return problem("GPUs", facts.gpus_error, _LOOK)
     if facts.gpus_error or not facts.driver.bindings:
@@ -318,7 +318,7 @@ def gpu_count(facts: Facts) -> Line:
 
 
 def mixed(facts: Facts) -> Line | None:
-    """CUDA counts GPUs from the fastest on and nvidia-smi along the bus: with different GPUs the numbers differ."""
+    """Report different GPUs: CUDA numbers them from the fastest, nvidia-smi along the bus."""
     kinds: dict[str, list[str]] = {}
     for gpu in facts.gpus:
         kinds.setdefault(gpu.arch, []).append(str(gpu.index))
@@ -343,7 +343,7 @@ def gpu_features(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def gpu_rungs(facts: Facts, gpu: DetectedGpu) -> Line:
-    """The ladder that is there for this architecture; tcgen05 is what separates data-center Blackwell from sm_12x."""
+    """Report the ladder for this architecture; tcgen05 separates data-center Blackwell from sm_12x."""
     name, rungs = f"GPU {gpu.index} runs", LADDERS.get(gpu.arch, ())
     if rungs:
         return ok(name, ", ".join(sorted(rungs)))
@@ -372,7 +372,7 @@ def gpu_nvrtc(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
-    """torch warns of GPUs above the newest that it was built for; with code of the same major version it still runs."""
+    """Report torch's code for a GPU. torch warns of newer GPUs, but code of the same major version still runs."""
     name = f"GPU {gpu.index}, torch"
     if not facts.torch.usable or not facts.torch.targets:
         return unknown(name, "torch names no architecture that it has code for")
@@ -388,7 +388,7 @@ def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def _serving(targets: Sequence[str], gpu: DetectedGpu) -> str | None:
-    """The newest target whose code this GPU runs: of the same major version, or PTX; never of a later one."""
+    """Return the newest target whose code this GPU runs: same major version, or older PTX."""
     return next((t for t in sorted(targets, key=_capability, reverse=True) if _serves(t, gpu.compute_capability)), None)
 
 
@@ -400,12 +400,12 @@ def _serves(target: str, here: tuple[int, int]) -> bool:
 
 
 def _capability(target: str) -> tuple[int, int]:
-    """(9, 0) of sm_90, sm_90a or compute_90."""
+    """Return (9, 0) for sm_90, sm_90a or compute_90."""
     found = re.search(r"_(\d+)(\d)[af]?$", target)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-# --- the whole
+# --- all lines
 
 
 LINES: tuple[Callable[[Facts], Line | None], ...] = (
@@ -416,7 +416,7 @@ GPU_LINES: tuple[Callable[[Facts, DetectedGpu], Line], ...] = (gpu, gpu_features
 
 
 def diagnose(facts: Facts) -> tuple[Line, ...]:
-    """All lines, in the order in which they are read."""
+    """Return all lines in reading order."""
     return tuple(_lines(facts))
 
 
@@ -429,7 +429,7 @@ def _lines(facts: Facts) -> Iterator[Line]:
         yield from (line(facts, each) for line in GPU_LINES)
 
 
-# --- words
+# --- text
 
 
 def _yes(value: bool | None) -> str:
@@ -441,7 +441,7 @@ def _gpus(count: int) -> str:
 
 
 def _pair(version: str | None) -> tuple[int, int] | None:
-    """(13, 0) of "13.0" or "13.0.88"."""
+    """Return (13, 0) for "13.0" or "13.0.88"."""
     found = re.match(r"(\d+)\.(\d+)", version or "")
     return (int(found[1]), int(found[2])) if found else None
 

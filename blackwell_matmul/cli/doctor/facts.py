@@ -1,6 +1,6 @@
-"""Everything that the diagnosis is made of, asked once. Nothing here judges, and nothing raises.
+"""Facts for the diagnosis, queried once, without judgement or exceptions.
 
-A fact that could not be had is None, or comes with the error that stood in its way.
+A missing fact is None or has its error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_INTERPRET")
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement of this package on this platform. installed: the version; None where there is none."""
+    """A requirement of this package on this platform. installed: version, None if missing."""
 
     name: str
     specifier: str
@@ -39,7 +39,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Library:
-    """A library as its import finds it. version: of the installed package; error: what the import raised."""
+    """An imported library. version: of the installed package; error: of the import."""
 
     version: str | None = None
     error: str = ""
@@ -51,7 +51,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """Whether TMA descriptors made by the host and by the device can be used; None where nothing says so."""
+    """TMA descriptors made by host and device: True if usable, None if unknown."""
 
     host: bool | None = None
     device: bool | None = None
@@ -59,7 +59,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class Torch(Library):
-    """cuda: the CUDA it was built for; None for a CPU build. targets: those it has code for, such as "sm_90"."""
+    """torch. cuda: CUDA version of its build, None for a CPU build. targets: of its code, such as "sm_90"."""
 
     cuda: str | None = None
     targets: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Torch(Library):
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """The CUDA compiler as a library, or why it cannot be had."""
+    """The CUDA compiler as a library, or the reason why it is missing."""
 
     version: str = ""
     targets: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Nvrtc:
 
 @dataclass(frozen=True)
 class Cache:
-    """Where compiled kernels are kept; folder None: switched off. error: why nothing can be written there."""
+    """The cache of compiled kernels. folder: None if switched off. error: reason why it is not writable."""
 
     folder: str | None = None
     error: str = ""
@@ -88,7 +88,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Facts:
-    """One machine. pci_gpus: NVIDIA display devices on the PCI bus, whether or not a driver serves them."""
+    """Facts of one machine. pci_gpus: NVIDIA display devices on the PCI bus, with or without a driver."""
 
     package: str | None = None
     python: str = ""
@@ -113,7 +113,7 @@ class Facts:
 
 
 def gather() -> Facts:
-    """Ask this machine."""
+    """Query this machine."""
     driver, (gpus, gpus_error) = find_driver(), _gpus()
     needs, needs_error = _needs()
     tilus, triton = _library("tilus", _import_tilus), _library("triton", _import_triton)
@@ -147,12 +147,12 @@ def gather() -> Facts:
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
-    except Exception:  # not installed, or what is installed is damaged
+    except Exception:  # not installed, or damaged
         return None
 
 
 def _needs() -> tuple[tuple[Need, ...], str]:
-    """The requirements that this package declares, without those of its extras."""
+    """Return this package's declared requirements, without extras."""
     try:
         from packaging.requirements import Requirement
 
@@ -177,7 +177,7 @@ def _library(name: str, load: Callable[[], object]) -> Library:
     except ModuleNotFoundError as error:
         missing = error.name == name
         return Library(None if missing else _version(name), "" if missing else spelled(error))
-    except Exception as error:  # another's code
+    except Exception as error:  # foreign code
         return Library(_version(name), spelled(error))
     return Library(_version(name) or str(getattr(sys.modules.get(name), "__version__", "of unknown version")))
 
@@ -236,7 +236,7 @@ def _torch() -> Torch:
 
 
 def _started(torch: Any) -> tuple[int, str]:
-    """How many GPUs torch sees, after it has started CUDA, which is when it warns; and why it could not."""
+    """Start CUDA in torch, which may warn; return the number of its GPUs, or the error."""
     try:
         if not torch.cuda.is_available():
             return 0, ""
@@ -247,7 +247,7 @@ def _started(torch: Any) -> tuple[int, str]:
 
 
 def _torch_tma() -> Descriptors:
-    """What inductor asks before it chooses a TMA template."""
+    """Return inductor's conditions for a TMA template."""
     try:
         asked = importlib.import_module("torch.utils._triton")
         return Descriptors(bool(asked.has_triton_tensor_descriptor_host_tma()), bool(asked.has_triton_tma_device()))
@@ -268,7 +268,7 @@ def _gpus() -> tuple[tuple[DetectedGpu, ...], str]:
 
 
 def _driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
-    """The release of the kernel module, such as 580.159.04; only Linux has this file."""
+    """Return the kernel module's release, such as 580.159.04; only Linux has this file."""
     try:
         found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", Path(file).read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -277,7 +277,7 @@ def _driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
 
 
 def _pci_gpus(folder: str = "/sys/bus/pci/devices") -> int | None:
-    """Devices of NVIDIA (0x10de) that are display controllers (class 0x03); None where there is no such list."""
+    """Count NVIDIA's (0x10de) display controllers (class 0x03); None without the list."""
     try:
         return sum(_is_nvidia_display(device) for device in Path(folder).iterdir())
     except OSError:
@@ -305,7 +305,7 @@ def _nvrtc() -> Nvrtc:
 
 
 def _compiler(variable: str, *names: str) -> str | None:
-    """The compiler that is found first: the one the variable names, else one of the usual names."""
+    """Return the first compiler found: the variable's, else one of the usual names."""
     wanted = os.environ.get(variable, "").split()[:1] or list(names)
     return next(filter(None, map(shutil.which, wanted)), None)
 
@@ -323,7 +323,7 @@ def _cache() -> Cache:
 
 
 def _tried(folder: Path) -> Cache:
-    """Write a file in the folder, or in the nearest one that exists above it, and take it away again."""
+    """Write a file in the folder, or its nearest existing parent, and remove it."""
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -1,4 +1,4 @@
-"""A copy through Triton's tensor descriptors, made by the host or by the kernel. Importing it needs Triton."""
+"""A copy through Triton's tensor descriptors, made by host or kernel. Its import needs Triton."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# By name: Triton is no dependency of this package, it comes with torch's CUDA builds or not at all.
+# By name: Triton is no dependency of this package and comes only with torch's CUDA builds.
 triton: Any = importlib.import_module("triton")
 tl: Any = importlib.import_module("triton.language")
 
@@ -30,7 +30,7 @@ def copy_device(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):  # type: ignore[no-unt
 
 
 def copy(x: torch.Tensor, y: torch.Tensor, kind: str) -> None:
-    """y = x, matrices of one shape. Descriptors of the device live in memory that the program lends Triton."""
+    """Copy x to y, matrices of one shape. Device descriptors lie in memory that the program gives Triton."""
     m, n = x.shape
     grid = (triton.cdiv(m, BLOCK), triton.cdiv(n, BLOCK))
     if kind == "host":

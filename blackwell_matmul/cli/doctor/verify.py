@@ -1,7 +1,6 @@
-"""Layer by layer: compile, run, compare, on the GPU where there is one, and otherwise on the CPU.
+"""`verify`: compile, run and compare layer by layer, on the GPU if there is one, else on the CPU.
 
-Each layer runs in a process of its own: a crash, a hang or a library that does not import is an outcome, not the end.
-`checks` is what runs there.
+Each layer runs in its own process (`checks`), so that crashes, hangs and failed imports are outcomes.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
 MAX_TIMEOUT_SECONDS = 86_400
 MARK = "outcome: "
-"""What a line of a layer's output begins with that is an outcome as JSON; the rest is what libraries print."""
+"""Prefix of a line with an outcome as JSON in a layer's output; other lines come from libraries."""
 
 Status = Literal["correct", "wrong", "failed", "not run"]
 
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """One check. where: the machine that ran it. detail: the reason for anything but "correct"."""
+    """Outcome of one check. where: machine that ran it. detail: reason, unless "correct"."""
 
     layer: str
     what: str
@@ -39,7 +38,7 @@ class LayerOutcome:
     seconds: float | None = None
 
     def __str__(self) -> str:
-        """`TmaCopy 37x24, in the simulator for sm_100a, 0.3 s` and, where there is one, the reason."""
+        """Return `TmaCopy 37x24, in the simulator for sm_100a, 0.3 s` and the reason, if any."""
         took = None if self.seconds is None else f"{self.seconds:.1f} s"
         told = ", ".join(filter(None, (self.what, self.where, took)))
         return f"{told}: {self.detail}" if self.detail else told
@@ -49,13 +48,13 @@ class LayerOutcome:
 
 
 def passed(outcomes: Sequence[LayerOutcome]) -> bool:
-    """Nothing that ran was wrong or failed, and something ran."""
+    """Return true if something ran, and nothing was wrong or failed."""
     states = {each.status for each in outcomes}
     return "correct" in states and not states & {"wrong", "failed"}
 
 
 def known_layers(names: Sequence[str]) -> tuple[str, ...]:
-    """The layers by their names; InputError for any other name."""
+    """Return the layers of these names; InputError for any other name."""
     for name in names:
         if name not in LAYERS:
             raise InputError(f"layer is {shown(name)}; the layers are {', '.join(LAYERS)}.")
@@ -65,7 +64,7 @@ def known_layers(names: Sequence[str]) -> tuple[str, ...]:
 def verify(
     layers: Sequence[str] = LAYERS, progress: Callable[[str], None] | None = None, timeout_s: float = TIMEOUT_SECONDS
 ) -> tuple[LayerOutcome, ...]:
-    """Run the layers one after the other. progress: is told the name of each layer before it starts."""
+    """Run the layers in order, each with a time limit. progress: called with each layer's name before it starts."""
     if not 1 <= timeout_s <= MAX_TIMEOUT_SECONDS:
         raise InputError(f"timeout is {shown(timeout_s)} s; it must be from 1 to {MAX_TIMEOUT_SECONDS} s.")
     return tuple(outcome for layer in layers for outcome in _layer(layer, progress, timeout_s))
@@ -83,7 +82,7 @@ def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float)
 
 @dataclass(frozen=True)
 class ProcessEnd:
-    """How a process ended. code: None where its time was up."""
+    """End of a process. code: None after a timeout."""
 
     code: int | None
     stdout: str
@@ -91,7 +90,7 @@ class ProcessEnd:
 
 
 def run_within(command: Sequence[str], timeout_s: float) -> ProcessEnd:
-    """Run a command; when its time is up, or the caller is interrupted, it ends with all that it has started."""
+    """Run a command; on timeout or interrupt, kill it with its children."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, errors="replace", start_new_session=True,
@@ -115,7 +114,7 @@ def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
 
 
 def _why(ended: ProcessEnd, timeout_s: float) -> str:
-    """Why a process did not end well: its time, the signal, or the last line that it wrote to stderr."""
+    """Return why a process failed: timeout, signal, or the last line of its stderr."""
     if ended.code is None:
         return f"its time is up: no end after {timeout_s:.0f} s"
     if ended.code < 0:

@@ -1,1 +1,1 @@
-"""What a person sees of each command: lines of `rich` made from a result. Nothing here runs or decides anything."""
+"""Views of each command: lines of `rich` made from a result; they run and decide nothing."""

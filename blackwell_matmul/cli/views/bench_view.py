@@ -1,4 +1,4 @@
-"""What a person sees of `blackwell-matmul bench`: a table for each problem, the means, and how it was measured."""
+"""View of `blackwell-matmul bench`: a table for each problem, the means, and the method."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterato
 
 
 def _told(row: Row) -> str:
-    """What there is to say of a row beside its figures."""
+    """Return remarks on a row besides its figures."""
     if row.status != "correct":
         return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
     if row.untimed:
@@ -89,7 +89,7 @@ def _percent(value: float | None) -> str:
 
 
 def measured_on(book: Book) -> str:
-    """One paragraph: on what, with which versions, how, on which data, at which clocks."""
+    """Return one paragraph: machine, versions, method, data, clocks."""
     peak = f"; dense peak {book.machine.peak_tflops:g} TFLOPS" if book.machine.peak_tflops else ""
     return " ".join([on_what(book.machine, peak), *_how(list(book.sessions.values()))])
 

@@ -1,4 +1,4 @@
-"""What a person sees of `blackwell-matmul check`: the paragraphs of a report, coloured and wrapped."""
+"""View of `blackwell-matmul check`: a report's paragraphs, coloured and wrapped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {
     "place": "cyan", "code": "dim", "marked": "bold", "edge": "bold magenta", "here": "bold red", "label": "dim",
     "dim": "dim",
 }  # fmt: skip
-"""How a terminal shows each role of a paragraph; the others are plain."""
+"""Style for each role of a paragraph on a terminal; others are plain."""
 
 
 def replay(
@@ -28,7 +28,7 @@ def replay(
     target: str | None,
     form: Sequence[str] = (),
 ) -> Replay:
-    """The command that shows the order of one seed again."""
+    """Return the command that replays one seed's order."""
     words = ["blackwell-matmul", "check", kernel, *(("--size", *size) if size else ())]
     words += ["--dtype", dtype] if dtype else []
     words += ["--schedule", schedule] if schedule else []
@@ -42,7 +42,7 @@ def report_lines(report: Report, replay: Replay) -> Iterator[RenderableType]:
 
 
 def _wrapped(paragraph: Paragraph) -> RenderableType:
-    """On a terminal a long line goes on below, further in; source that is only context ends at the edge."""
+    """Wrap a long line with a hanging indent on a terminal; crop source context at the edge."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

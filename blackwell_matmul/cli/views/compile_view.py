@@ -1,4 +1,4 @@
-"""A bundle as a person reads it, and as JSON: what it serves, what it takes of an SM, which instructions it has."""
+"""View of a bundle as text and JSON: supported sizes, resources, important instructions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 SASS_COLUMNS = (Column("instruction"), *numbers("count"), Column("is", long="wraps"), Column("lines", long="wraps"))
 PLACES_SHOWN = 3
-"""Lines of the kernel named for one instruction."""
+"""Maximum kernel lines shown for one instruction."""
 
 
 def bundle_record(
     bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | ScriptResult | None
 ) -> dict[str, Any]:
-    """Everything but the code itself."""
+    """Return everything but the code itself."""
     resources = bundle.resources
     return {
         "kernel": bundle.name,
@@ -105,7 +105,7 @@ def _instruction_record(instruction: sass.SassInstruction) -> dict[str, Any]:
 
 
 def _places(instruction: sass.SassInstruction) -> str:
-    """`v2.py:62, 63, 85`, of one file after the other."""
+    """Return `v2.py:62, 63, 85`, file by file."""
     texts, file = [], ""
     for path, line in instruction.places[:PLACES_SHOWN]:
         name = Path(path).name

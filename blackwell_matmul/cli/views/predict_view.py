@@ -1,4 +1,4 @@
-"""What a person sees of `blackwell-matmul predict`: a row for each kernel, and what holds it."""
+"""View of `blackwell-matmul predict`: a row for each kernel, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
 
     gpus = list(dict.fromkeys(each.gpu for _, each in predictions))
     yield Text(f"predicted for {', '.join(gpus)}, not measured", "bold")
-    if len(gpus) > 1:  # each the one that its kernel is for
+    if len(gpus) > 1:  # kernels have different GPUs
         predictions = [(f"{name} ({each.gpu})", each) for name, each in predictions]
     yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
     counts = " or ".join(str(GPUS[gpu].sm_count) for gpu in gpus)

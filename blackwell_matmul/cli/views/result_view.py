@@ -1,4 +1,4 @@
-"""What a person sees of `blackwell-matmul run`: the result's line, then each finding."""
+"""View of `blackwell-matmul run`: the result's line, then each finding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def result_lines(result: Result | ScriptResult) -> Iterator[RenderableType]:
-    """The result's one line, then each finding."""
+    """Yield the result's line, then each finding."""
     from rich.text import Text
 
     line = Text(broken(printable(str(result))))
@@ -31,7 +31,7 @@ def result_lines(result: Result | ScriptResult) -> Iterator[RenderableType]:
 
 
 def _finding_lines(finding: Finding) -> Iterator[RenderableType]:
-    """What it is and where it was seen, what happened, and the lines of the kernel that took part."""
+    """Yield a finding's title and place, its message, and the kernel lines involved."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -50,7 +50,7 @@ def _sightings(finding: Finding) -> str:
 
 
 def _source(location: Location) -> Text:
-    """`my_kernel.py:21 | self.sync()`."""
+    """Return `my_kernel.py:21 | self.sync()`."""
     import linecache
 
     from rich.text import Text

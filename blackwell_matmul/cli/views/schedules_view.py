@@ -1,4 +1,4 @@
-"""What a person sees of `blackwell-matmul schedules`: who can run, who is chosen and why, and why not the others."""
+"""View of `blackwell-matmul schedules`: valid schedules, the choice and its reason, rejected ones with reasons."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness import ScheduleList, ScheduleRow
 
 BEST = 24
-"""Of the schedules that can run, so many are shown unless all are asked for."""
+"""Number of valid schedules shown by default."""
 
 
 def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableType]:
-    """The schedules that can run, best first, those that cannot by reason, and which one is chosen and why.
+    """Yield valid schedules, best first, rejected ones by reason, and the choice with its reason.
 
-    every: a row for each schedule; otherwise the best of those that can run, and rejected ones with the same reasons
-    share rows.
+    every: a row for each schedule; else only the best valid ones, and rejected ones with equal reasons share rows.
     """
     from rich.padding import Padding
     from rich.text import Text
@@ -53,7 +52,7 @@ def _why(listing: ScheduleList) -> Iterator[RenderableType]:
 
 
 def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[ScheduleRow]]]:
-    """Rejected schedules with the same reasons, numbers aside; a number that differs becomes a range."""
+    """Yield rejected schedules with equal reasons; numbers that differ become ranges."""
     groups: dict[tuple[str, ...], list[ScheduleRow]] = {}
     for row in rows:
         groups.setdefault(tuple(_NUMBER.sub("#", reason) for reason in row.reasons), []).append(row)
@@ -62,7 +61,7 @@ def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[Sc
 
 
 def alike(reasons: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Reasons that differ in numbers alone as one, with the numbers as ranges, and how many schedules have it."""
+    """Yield reasons that differ only in numbers as one, with ranges, and their count."""
     groups: dict[str, list[str]] = {}
     for reason in reasons:
         groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
@@ -80,13 +79,13 @@ def _spanning(texts: Sequence[str]) -> str:
 
 
 def _span(values: Iterable[int]) -> str:
-    """`64` or `64..256`."""
+    """Return `64` or `64..256`."""
     found = sorted(set(values))
     return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
 
 
 def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
-    """Rows that differ in one knob become one group, knob by knob: each group is every combination of its values."""
+    """Merge rows that differ in one knob, knob by knob, into groups of all combinations of values."""
     groups = [[row] for row in rows]
     for knob in [name for name, _ in rows[0].schedule][::-1]:
         together: dict[tuple[object, ...], list[ScheduleRow]] = {}
@@ -99,7 +98,7 @@ def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
 
 
 def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
-    """The values of each knob in a group, in order."""
+    """Return each knob's values in a group, in order."""
     found: dict[str, set[int]] = {}
     for row in group:
         for name, value in row.schedule:
@@ -109,8 +108,9 @@ def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
 
 LIMITED = (("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"))
 FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
-"""Headings, and what of a row stands under them: how many CTAs, bytes of shared memory and columns of tensor memory of
-one, and the predicted cycles of all. LIMITED: what a schedule that cannot run may have too much of."""
+"""Headings and fields of a row: number of CTAs, shared bytes and tensor memory columns of one, predicted cycles of all.
+LIMITED: resources that a rejected schedule may exceed.
+"""
 
 
 def _table(
@@ -127,7 +127,7 @@ def _table(
 
 
 MANY_VALUES = 3
-"""Of a knob; more are told by the first and the last."""
+"""Maximum values listed for a knob; more are shown as first and last."""
 
 
 def _row(group: Sequence[ScheduleRow], figures: Sequence[tuple[str, str]], marked: bool) -> TableRow:
@@ -144,7 +144,7 @@ def _listed(values: Sequence[int], most: int) -> str:
 
 
 MANY_KNOBS = 8
-"""With more, a table that fits 80 columns has room for one number in a cell."""
+"""Knobs above which cells of a table with 80 columns hold one number."""
 
 
 BROKEN = {
@@ -156,11 +156,11 @@ BROKEN = {
     "neighbours": "nei-\nghb-\nours",
     "swap": "sw-\nap",
 }
-"""Words of headings, in lines."""
+"""Line breaks within headings."""
 
 
 def _heading(knob: str, many: bool) -> str:
-    """No wider than the values under it: a table with every knob fits 80 columns."""
+    """Return a heading no wider than its values, so that every knob fits 80 columns."""
     for word, parts in [*BROKEN.items(), *([("block", "blo-\nck")] if many else [])]:
         knob = knob.replace(word, parts)
     return knob.replace("_", "\n")

@@ -1,4 +1,4 @@
-"""The one way in which tables are drawn: no lines, dim headings; a column keeps its texts whole unless it may wrap."""
+"""Tables of all views: no lines, dim headings; a column keeps its texts whole unless it may wrap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """long: what becomes of a text that is wider than there is room: it stays whole, wraps at spaces, or anywhere."""
+    """A column. long: treatment of wide text: whole, wrapped at spaces, or anywhere."""
 
     heading: str = ""
     justify: Literal["left", "right"] = "left"
@@ -18,7 +18,7 @@ class Column(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """The cells of a row, and a style for all of them."""
+    """Cells of a row, and their common style."""
 
     cells: Sequence[RenderableType]
     style: str = ""

@@ -1,6 +1,6 @@
 """The terminal: errors, warnings, progress, and lines of `rich` as text.
 
-A terminal gets colours and its width; a file or a pipe gets plain lines, one for each sentence however long.
+A terminal gets colours and its width; a file or pipe gets plain lines, one for each sentence.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 PROGRESS_AFTER_SECONDS = 2.0
 PIPE_COLUMNS = 100_000
-"""The width where there is no terminal: no line is broken."""
+"""Width without a terminal, so that no line breaks."""
 
 Tell = Callable[[int, int], None]
-"""Takes how much is done, and of how much."""
+"""Callback with the done and total counts."""
 
 
 def console(stderr: bool = False) -> Console:
-    """Where everything that a command shows goes through, so that no name of a file reaches a terminal as it is."""
+    """Return the console for all output, so that names of files are escaped on a terminal."""
     made = _console_class()(stderr=stderr, highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else _console_class()(
         stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
@@ -54,13 +54,13 @@ def _printable_lines(text: str) -> str:
 
 
 def complain(sentence: str) -> None:
-    """An error, on stderr: one line however long, so that it can be copied and searched for."""
+    """Print an error on stderr, on one line for copying and searching."""
     _on_stderr("error: ", "bold red", printable(sentence))
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings go to stderr as errors do, without the line of code that gives them."""
+    """Print warnings on stderr as errors, without the line of code."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         _on_stderr("warning: ", "bold yellow", printable(" ".join(str(message).split())))
@@ -75,14 +75,14 @@ def plain_warnings() -> Iterator[None]:
 def _on_stderr(label: str, style: str, sentence: str) -> None:
     try:
         from rich.text import Text
-    except ImportError:  # which is what the sentence says, then
+    except ImportError:  # the sentence reports this
         print(f"{label}{sentence}", file=sys.stderr)
         return
     console(stderr=True).print(Text.assemble((label, style), sentence), soft_wrap=True)
 
 
 def rendered(lines: Iterable[RenderableType]) -> str:
-    """The text for stdout, without the spaces that fill a terminal's lines."""
+    """Return the text for stdout, without trailing spaces."""
     out = console()
     with out.capture() as captured:
         for line in lines:
@@ -97,7 +97,7 @@ def line(text: str, style: str = "") -> RenderableType:
 
 
 def broken(line: str) -> str:
-    """Lines of a terminal's width that end at a space or after a comma, as in `block_m=128,block_n=64`."""
+    """Return lines of the terminal's width, broken at a space or after a comma, as in `block_m=128,block_n=64`."""
     return "\n".join(_AtCommas(width=console().width, replace_whitespace=False).wrap(line))
 
 
@@ -110,9 +110,9 @@ class _AtCommas(textwrap.TextWrapper):
 
 @contextmanager
 def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
-    """On stderr, from the third second on: what is done, how many CTAs of how many, and the time elapsed.
+    """Show progress on stderr from the third second on: stage, CTAs done of all, elapsed time.
 
-    Gives the function that takes the counts; None when nobody is watching.
+    Yields the function that takes the counts; None if nobody watches.
     """
     watched = console(stderr=True)
     if quiet or not watched.is_terminal:
@@ -142,7 +142,7 @@ def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
 
 @contextmanager
 def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """On stderr, what is being done: one line that changes on a terminal, a line each elsewhere."""
+    """Show the current step on stderr: one changing line on a terminal, a line each elsewhere."""
     watched = console(stderr=True)
     if quiet:
         yield lambda what: None

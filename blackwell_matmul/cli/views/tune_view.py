@@ -1,5 +1,4 @@
-"""What a person sees of `blackwell-matmul tune`: the ranking, what fell out and why, and where the winner is kept; or,
-for a GPU that is not here, the order that is predicted."""
+"""View of `blackwell-matmul tune`: ranking, failures and winner; for an absent GPU, the predicted order."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("schedul
 PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
 GPU = Column("GPU")
 SHOWN, LEFT_OUT = 16, 6
-"""Of those that are predicted: without a GPU, and of those that were not measured."""
+"""Maximum predictions shown: without a GPU, and of those not measured."""
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -50,7 +49,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
 
 
 def _by_whom(tuning: Tuning) -> str:
-    """Nothing where there is one GPU only."""
+    """Return the GPUs' names; "" for a single one."""
     if len(tuning.gpus) + len(tuning.lost) == 1:
         return ""
     which = ", ".join(map(str, sorted(tuning.gpus)))
@@ -82,7 +81,7 @@ def _was_predicted(tuning: Tuning) -> bool:
 
 
 def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
-    """The first of those whose prediction kept them out, and how the others end."""
+    """Yield the best candidates that their prediction excluded, and the outcomes of others."""
     from rich.text import Text
 
     for row in rows[:LEFT_OUT]:

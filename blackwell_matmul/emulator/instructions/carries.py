@@ -14,7 +14,7 @@ from blackwell_matmul.emulator.parser import SIZES, Statement
 
 @instruction("addc", "subc", "madc")
 def with_carry(build: Builder, each: Statement) -> Act:
-    """`addc{.cc} d, a, b`, `madc.lo{.cc} d, a, b, c` and their like: .cc leaves the carry, those with a c take it."""
+    """Add, subtract or multiply-add with carry: `addc{.cc}`, `madc.lo{.cc}` and similar. .cc writes the carry."""
     type = last_type(each)
     bits, name = 8 * SIZES[type], each.opcode.split(".")[0]
     takes, gives = name.endswith("c"), "cc" in each.modifiers
@@ -37,7 +37,7 @@ def with_carry(build: Builder, each: Statement) -> Act:
 
 
 def _total(name: str, high: bool, bits: int) -> Callable[[list[int], int], int]:
-    """What comes out with its carry, or borrow, in the bit above."""
+    """Return a function for the result, with its carry or borrow in the bit above."""
     if name == "add":
         return lambda values, carry: values[0] + values[1] + carry
     if name == "sub":

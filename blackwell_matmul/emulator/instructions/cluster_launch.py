@@ -12,12 +12,12 @@ from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
 
 RESPONSE_BYTES = 16
-"""Opaque to programs; here the index of the first CTA and whether there is one, 32 bits each."""
+"""Bytes of a response, opaque to programs. Here: the first CTA's index and a flag, 32 bits each."""
 
 
 @instruction("clusterlaunchcontrol.try_cancel")
 def try_cancel(build: Builder, each: Statement) -> Act:
-    """`try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`: 16 bytes, counted by complete_tx."""
+    """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`, 16 bytes."""
     response, barrier = (shared_addresses(build, operand) for operand in each.operands)
     to_all = "multicast::cluster::all" in each.modifiers
 
@@ -56,7 +56,7 @@ def is_canceled(build: Builder, each: Statement) -> Act:
 
 @instruction("clusterlaunchcontrol.query_cancel.get_first_ctaid")
 def first_cta(build: Builder, each: Statement) -> Act:
-    """`.v4.b32.b128 {x, y, z, _}, response`, or `::x` and its like for one of them."""
+    """Return the first CTA: `.v4.b32.b128 {x, y, z, _}, response`, or `::x` and similar for one coordinate."""
     targets, response = build.targets(each.operands[0]), build.source(each.operands[1], "b128")
     axis = next(("xyz".index(word[-1]) for word in each.modifiers if word.startswith("get_first_ctaid::")), None)
 

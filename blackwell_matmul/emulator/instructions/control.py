@@ -1,7 +1,6 @@
 """Branches, barriers of threads, exchange between lanes, fences (PTX ISA, "Control Flow", "Parallel Synchronization").
 
-Fences do nothing here: memory is one, and each access is seen by all at once. A missing fence is the simulator's to
-find.
+Fences do nothing: the emulator has one memory, and every access is visible at once. The simulator finds missing fences.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def branch(build: Builder, each: Statement) -> Act:
 
 @instruction("brx.idx")
 def branch_by_index(build: Builder, each: Statement) -> Act:
-    """To the label of a table that an index names, all lanes to the same ("brx.idx")."""
+    """Jump to the label of a table at an index; all lanes take the same one ("brx.idx")."""
     index, table = build.reader(each.operands[0], "u32"), each.operands[1]
     if not isinstance(table, Symbol):
         raise Unknown(f"{each.text} is not emulated")
@@ -61,7 +60,7 @@ def trap(build: Builder, each: Statement) -> Act:
     "fence", "membar", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "tcgen05.fence", "wgmma.fence",
 )  # fmt: skip
 def nothing(build: Builder, each: Statement) -> Act:
-    """What orders accesses, or only costs time; of griddepcontrol: one grid runs here."""
+    """Do nothing: hints, fences, and griddepcontrol, as one grid runs."""
     return lambda warp, mask: None
 
 
@@ -76,8 +75,7 @@ _BARRIER_WORDS = {
 
 @instruction("bar", "barrier")
 def barrier(build: Builder, each: Statement) -> Act:
-    """`bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`: by threads, whole warps ("bar",
-    "barrier")."""
+    """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`, by whole warps ("bar")."""
     words = each.modifiers
     if not {*words} <= _BARRIER_WORDS:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -106,7 +104,7 @@ def barrier(build: Builder, each: Statement) -> Act:
 
 
 def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives_only: bool, number: int) -> Any:
-    """A warp counts as all of its lanes, those that left as well; without a count, all warps that are alive."""
+    """Count a warp's arrival as all of its lanes, exited ones included; without a count, expect all live warps."""
     cta = warp.cta
     rounds = named.rounds
     named.arrived += LANES
@@ -126,7 +124,7 @@ def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives
 
 
 def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBarrier], None]:
-    """`.red`: how many of the threads have a true predicate (.popc), whether all have (.and), whether one has (.or)."""
+    """Return `.red`'s vote: threads with a true predicate (.popc), all of them (.and), at least one (.or)."""
     target, asked = build.target(each.operands[0]), build.predicate(each.operands[-1])
     (mode,) = {"popc", "and", "or"} & {*each.modifiers}
 
@@ -162,7 +160,7 @@ def _warp_barrier(build: Builder, each: Statement) -> Act:
 
 
 def _cluster_barrier(build: Builder, each: Statement) -> Act:
-    """barrier.cluster.arrive and .wait: by the threads of the cluster that have not left."""
+    """Arrive at or wait for barrier.cluster, over the cluster's threads that have not exited."""
     if "arrive" in each.modifiers:
 
         def arrive(warp: WarpState, mask: int) -> None:
@@ -197,7 +195,7 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
 
 @instruction("elect.sync")
 def elect(build: Builder, each: Statement) -> Act:
-    """`elect.sync d|p, members`: one lane, here the lowest; which one is left open ("elect.sync")."""
+    """Elect one lane, here the lowest; PTX leaves the choice open: `elect.sync d|p, members` ("elect.sync")."""
     lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
     members = build.scalar(each.operands[1])
 
@@ -216,7 +214,7 @@ def elect(build: Builder, each: Statement) -> Act:
 
 @instruction("shfl.sync")
 def shuffle(build: Builder, each: Statement) -> Act:
-    """`shfl.sync.mode.b32 d|p, a, b, c, members`: c holds the segment's mask and the clamp ("shfl.sync")."""
+    """Shuffle: `shfl.sync.mode.b32 d|p, a, b, c, members`; c holds the segment's mask and the clamp ("shfl.sync")."""
     mode = each.modifiers[1]
     to, inside_to = build.pair(each.operands[0])
     targets = build.target(to), build.target(inside_to)
@@ -247,7 +245,7 @@ def shuffle(build: Builder, each: Statement) -> Act:
 
 @instruction("vote.sync")
 def vote(build: Builder, each: Statement) -> Act:
-    """all, any, uni to a predicate; ballot to a mask ("vote.sync")."""
+    """Vote: all, any, uni to a predicate, ballot to a mask ("vote.sync")."""
     mode, target = each.modifiers[1], build.target(each.operands[0])
     asked, members = build.predicate(each.operands[1]), build.scalar(each.operands[2])
 
@@ -270,7 +268,7 @@ def vote(build: Builder, each: Statement) -> Act:
 
 @instruction("match")
 def match(build: Builder, each: Statement) -> Act:
-    """match.any: the lanes with the same value; match.all: all of them, if all are alike ("match.sync")."""
+    """Match: match.any gives the lanes with an equal value, match.all all lanes if all are equal ("match.sync")."""
     mode, type = each.modifiers[0], last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
@@ -300,7 +298,7 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 
 @instruction("redux.sync")
 def reduce(build: Builder, each: Statement) -> Act:
-    """A sum, an extreme or logic over the lanes, to each of them ("redux.sync")."""
+    """Reduce over the lanes to a sum, an extreme or logic, returned to each of them ("redux.sync")."""
     type = last_type(each)
     target, read, members = (
         build.target(each.operands[0]),

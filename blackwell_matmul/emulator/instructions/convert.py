@@ -17,16 +17,16 @@ from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES, Register, Statement, Symbol, Vector
 
 CLOCKS = ("%clock", "%clock64", "%globaltimer")
-"""Special registers that are read anew each time."""
+"""Special registers that are read again each time."""
 
 NARROW: dict[str, Any] = {
     "e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2, "e2m3x2": ml_dtypes.float6_e2m3fn,
     "e3m2x2": ml_dtypes.float6_e3m2fn, "e2m1x2": ml_dtypes.float4_e2m1fn, "ue8m0x2": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
-"""Pairs of narrow floats: 16 bits, e2m1x2 8 bits."""
+"""Pairs of narrow floats, 16 bits each; e2m1x2 has 8 bits."""
 
 _NARROW_NAN = {to: np.uint8(0x7F).view(NARROW[to]) for to in ("e4m3x2", "e5m2x2")}
-"""Those of 4 and 6 bits have none: the largest takes its place."""
+"""NaN of each narrow type. Types of 4 and 6 bits have none and take the largest value."""
 
 _WIDE: dict[str, Any] = {
     "f16x2": np.float16,
@@ -38,7 +38,7 @@ _WIDE: dict[str, Any] = {
 
 @instruction("cvt")
 def convert(build: Builder, each: Statement) -> Act:
-    """`cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; a pair takes a into the upper half ("cvt")."""
+    """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; of a pair, a is the upper half ("cvt")."""
     to, source = each.modifiers[-2:]
     if (source in NARROW and to not in _WIDE) or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -60,7 +60,7 @@ def convert(build: Builder, each: Statement) -> Act:
 
 
 def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array] | None:
-    """A narrow integer fills a wider register with its sign."""
+    """Return a function that sign-extends a narrow integer into a wider register."""
     register = each.operands[0]
     if not isinstance(register, Register) or SIZES[build.types[register.slot]] == SIZES[to]:
         return None
@@ -88,14 +88,14 @@ def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
 
 
 def _clipped(values: list[Any], kind: Any, nan: int = 0) -> Array:
-    """Whole numbers at the ends of the range where they are outside."""
+    """Return whole numbers clipped to the type's range."""
     low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
     whole = [int(min(max(x, low), high)) if x == x else nan for x in values]
     return np.array([each & (1 << 64) - 1 for each in whole], np.uint64).astype(kind)
 
 
 def narrowed(value: Array, kind: Any, words: tuple[str, ...]) -> Array:
-    """Rounded to a type of floats, between the ends that .sat, .satfinite and .relu set."""
+    """Return values rounded to a type of floats, clipped as .sat, .satfinite and .relu say."""
     value = _odd(value) if value.dtype.kind in "iu" and kind.itemsize < 8 else canonical(value)
     if "satfinite" in words:
         top = float(ml_dtypes.finfo(kind).max)
@@ -108,7 +108,7 @@ def narrowed(value: Array, kind: Any, words: tuple[str, ...]) -> Array:
 
 
 def _odd(value: Array) -> Array:
-    """Integers in double precision; what is too long for it keeps a last bit that says so, so as to be rounded once."""
+    """Return integers in double precision, rounded to odd so that the next rounding is correct."""
     if value.dtype.itemsize < 8:
         return value.astype(np.float64)
     low = value & value.dtype.type(0x7FF)
@@ -118,7 +118,7 @@ def _odd(value: Array) -> Array:
 
 
 def _to_tf32(each: Statement) -> Callable[[Array], Array]:
-    """10 bits of mantissa: rna rounds ties away from zero, rn to even, rz cuts."""
+    """Round to 10 bits of mantissa: rna rounds ties away from zero, rn to even, rz cuts."""
     top, relu = np.uint32(0x7F7FE000), "relu" in each.modifiers
     bias: Any = np.uint32(0x1000 if "rna" in each.modifiers else 0x0FFF if "rn" in each.modifiers else 0)
 
@@ -136,7 +136,7 @@ def _to_tf32(each: Statement) -> Callable[[Array], Array]:
 
 
 def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
-    """From two f32, or from one pair of another type."""
+    """Convert two f32, or one pair of another type, to a pair."""
     reads = [build.reader(operand, _raw(source)) for operand in each.operands[1:]]
     target, nbytes = build.target(each.operands[0]), _pair_bytes(to)
     widen = build.fit(each.operands[0], nbytes)
@@ -161,7 +161,7 @@ def _pair_bytes(type: str) -> int:
 
 
 def unpacked(word: Array, type: str) -> Array:
-    """32 pairs of floats from their bits, the lower half first."""
+    """Return 32 pairs of floats from their bits, the lower half first."""
     if type == "e2m1x2":
         nibbles = np.stack([word & 15, word >> 4], axis=1).astype(np.uint8)
         return nibbles.view(NARROW[type]).astype(np.float32)
@@ -171,7 +171,7 @@ def unpacked(word: Array, type: str) -> Array:
 
 
 def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
-    """The bits of 32 pairs."""
+    """Return the bits of 32 pairs."""
     if to == "ue8m0x2":
         return _exponents(values, words)
     kind = np.dtype(NARROW.get(to) or _WIDE[to])
@@ -187,7 +187,7 @@ def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
 
 
 def _exponents(values: Array, words: tuple[str, ...]) -> Array:
-    """ue8m0: a power of two from 2^-127 to 2^127 and NaN, without a sign; .rp up to the next, .rz down."""
+    """Round to ue8m0: unsigned powers of two from 2^-127 to 2^127 and NaN; .rp rounds up, .rz down."""
     size = np.abs(values.astype(np.float64))
     mantissa, exponent = np.frexp(np.where(np.isinf(size), 2.0**127, np.maximum(size, 2.0**-127)))
     power = exponent - 1 + ((mantissa != 0.5) & ("rp" in words))
@@ -201,7 +201,7 @@ def _exponents(values: Array, words: tuple[str, ...]) -> Array:
 
 @instruction("mov")
 def move(build: Builder, each: Statement) -> Act:
-    """Of a register, an immediate, an address; between a wide register and the vector of its parts ("mov")."""
+    """Move a register, an immediate or an address; split or join a wide register and its vector ("mov")."""
     to, source = each.operands
     type = last_type(each)
     if type == "pred":
@@ -223,7 +223,7 @@ def move(build: Builder, each: Statement) -> Act:
 
 
 def _clock(target: int, word: Any) -> Act:
-    """How many instructions the warps of the grid have executed by now ("%clock", "%clock64", "%globaltimer")."""
+    """Read the number of instructions that the grid's warps have executed ("%clock", "%clock64", "%globaltimer")."""
 
     def act(warp: WarpState, mask: int) -> Clock:
         return Clock(lambda now: warp.set(target, np.full(LANES, now & (1 << 8 * word().itemsize) - 1, word), mask))

@@ -26,7 +26,7 @@ from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in
 
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(build: Builder, each: Statement) -> Act:
-    """`cp.async.cg.shared.global [to], [from], bytes{, source bytes}`: what the source lacks is zero ("cp.async")."""
+    """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`; missing source bytes are zero."""
     operands = list(each.operands)
     if any("cache_hint" in word for word in each.modifiers):
         operands.pop()
@@ -76,7 +76,7 @@ def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes
 
 @instruction("cp.async.mbarrier.arrive")
 def arrive_behind_copies(build: Builder, each: Statement) -> Act:
-    """Arrives, once a lane, when the lane's copies are complete; .noinc: the arrival was counted at the start."""
+    """Arrive once for each lane when the lane's copies are complete. With .noinc the arrival was already counted."""
     address, counted = shared_addresses(build, each.operands[0]), "noinc" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
@@ -102,7 +102,7 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
 
 @instruction("cp.async.bulk", "cp.reduce.async.bulk")
 def bulk(build: Builder, each: Statement) -> Act:
-    """`cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`: bytes in a row, multiples of 16 ("cp.async.bulk")."""
+    """Copy contiguous bytes, a multiple of 16: `cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`."""
     words, operands = each.modifiers, each.operands
     spaces = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
     to, source = (addresses_of(build, operand, space) for operand, space in zip(operands, spaces))
@@ -160,7 +160,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Array], None]:
-    """What combines bytes with those that are there, as elements of the type."""
+    """Return a function that reduces bytes into memory, as elements of the type."""
     function = _REDUCTIONS[next(word for word in each.modifiers if word in _REDUCTIONS)]
     kind = TYPES[type or last_type(each)]
     return lambda into, source: _combined(into, source, function, kind)
@@ -172,8 +172,9 @@ def _combined(into: Array, source: Array, function: Callable[..., Any], kind: An
 
 @instruction("st.async")
 def store_async(build: Builder, each: Statement) -> Act:
-    """`st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]`: each lane's value goes
-    to the cluster's shared memory, and tells the mbarrier beside it of its bytes ("st.async").
+    """Store each lane's value in the cluster's shared memory; its bytes count at the mbarrier of that CTA.
+
+    `st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]` ("st.async").
     """
     to, barrier = shared_addresses(build, each.operands[0]), shared_addresses(build, each.operands[2])
     reads = [build.reader(part, last_type(each)) for part in build.vector(each.operands[1])]
@@ -199,7 +200,7 @@ def _arrived(cta: CtaState, target: int, value: Array, signal: int) -> None:
 
 @instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 def tensor_copy(build: Builder, each: Statement) -> Act:
-    """To shared memory `[to], [map, {x, y}], [mbarrier]{, mask}`; to global `[map, {x, y}], [from]`."""
+    """Copy to shared memory `[to], [map, {x, y}], [mbarrier]{, mask}` or to global `[map, {x, y}], [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):
         raise Unknown(f"{each.opcode} is not emulated")
     spaces = [word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global")]
@@ -209,7 +210,7 @@ def tensor_copy(build: Builder, each: Statement) -> Act:
 def _described(
     build: Builder, operand: Operand
 ) -> tuple[Callable[[WarpState], Array], list[Callable[[WarpState], Array]]]:
-    """The address of the map, and the coordinates."""
+    """Return the map's address and the coordinates."""
     assert isinstance(operand, Address)
     read = build.address(Address(operand.base, operand.offset))
     return read, [build.reader(each, "s32") for each in operand.coordinates]
@@ -250,13 +251,13 @@ def _fitting(found: tensor_map.Map, place: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
-    """tile::gather4 and tile::scatter4: four rows of a tensor of rank 2, each at its own coordinate."""
+    """Return the four rows of tile::gather4 or tile::scatter4, each at its own coordinate, of a rank-2 tensor."""
     return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
 
 
 def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -> list[int]:
-    """The mbarrier that each target's bytes are counted at: with multicast, at the same place in that CTA; with
-    cta_group::2, in that one of the pair which the address names by its rank's parity.
+    """Return the mbarrier that counts each target's bytes. Multicast uses the same offset in the target's CTA;
+    cta_group::2 uses the CTA of the pair with the parity of the address's rank.
     """
     if not is_multicast:
         return [signal]
@@ -282,7 +283,7 @@ def _issue_load(
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
-    """A box into shared memory, each piece where the swizzle puts it."""
+    """Write a box to shared memory, each piece at its swizzled place."""
     memory = cta.cluster.owner(target).shared
     memory.bytes(target, box.nbytes, "copies a box to")
     words = _fetched(cta, found, box)
@@ -293,7 +294,7 @@ def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int
 
 
 def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
-    """The pieces' bytes from global memory; outside of the tensor zero, or NaN where the map says so."""
+    """Return the pieces' bytes from global memory; outside of the tensor zero, or NaN if the map says so."""
     words = np.zeros((box.places.size, box.slot_bytes), np.uint8)
     if found.fills_nan:
         words[:] = np.frombuffer(_nan(found.type), np.uint8)
@@ -309,7 +310,7 @@ def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array
 
 
 def _to_nearest_tf32(pieces: Array) -> Array:
-    """What a load through a map of TFLOAT32 leaves of each float, as an H200 does it: cvt.rn.tf32.f32, and one NaN."""
+    """Round floats as an H200 does for maps of TFLOAT32: cvt.rn.tf32.f32, with one NaN."""
     bits = pieces.view(np.uint32)
     even = bits >> np.uint32(13) & np.uint32(1)
     nearest = (bits + np.uint32(0x0FFF) + even) & np.uint32(0xFFFFE000)
@@ -379,12 +380,12 @@ _MAP_FIELDS = {
     "element_stride": "steps", "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle",
     "fill_mode": "fill", "swizzle_atomicity": "atom",
 }  # fmt: skip
-"""What tensormap.replace calls the fields of a map, and what they are called here."""
+"""Fields of a map: PTX's name in tensormap.replace and the name here."""
 
 
 @instruction("tensormap.replace")
 def replace(build: Builder, each: Statement) -> Act:
-    """`tensormap.replace.tile.field.space.b1024.type [map], {index,} value` ("tensormap.replace")."""
+    """Replace a map's field: `tensormap.replace.tile.field.space.b1024.type [map], {index,} value`."""
     field = next(_MAP_FIELDS[word] for word in each.modifiers if word in _MAP_FIELDS)
     space = next(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
     address = addresses_of(build, each.operands[0], space)
@@ -407,7 +408,7 @@ def replace(build: Builder, each: Statement) -> Act:
 
 @instruction("tensormap.cp_fenceproxy")
 def copy_map(build: Builder, each: Statement) -> Act:
-    """Copies a map from shared to global memory, and orders its use ("tensormap.cp_fenceproxy")."""
+    """Copy a map from shared to global memory, with a fence ("tensormap.cp_fenceproxy")."""
     to, source = build.address(each.operands[0]), shared_addresses(build, each.operands[1])
     nbytes = number_of(each.operands[2])
 

@@ -1,7 +1,7 @@
 """Floating point: sums, products, extremes, approximations; scalar and packed in pairs (PTX ISA, "Floating Point").
 
-Exact where IEEE 754 says what the result is; the approximations (ex2, lg2, rcp …) are the nearest float, which is
-within PTX's stated error of what the hardware gives.
+Results are exact where IEEE 754 defines them. Approximations (ex2, lg2, rcp …) give the nearest float, within PTX's
+stated error.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MODIFIERS = {"rn", *DIRECTED, "ftz", "sat", "relu", "NaN", "approx", "full", "f
 
 
 def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
-    """`function` on operands of the type that the opcode ends with, element by element where it is packed.
+    """Apply `function` to operands of the opcode's last type, element by element if packed.
 
-    arithmetic: its NaNs are the hardware's.
+    arithmetic: NaNs are replaced by the hardware's.
     """
     type, count, finish = last_type(each), len(each.operands), _finish(each)
 
@@ -55,7 +55,7 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
 
 
 def _finish(each: Statement) -> Callable[[Array, Any], Array]:
-    """What rounds a result to its type, and then does what the modifiers say."""
+    """Return a function that rounds a result to its type and applies the modifiers."""
     words, rounding = each.modifiers, _direction(each)
     if not set(words) <= _MODIFIERS or (rounding and last_type(each) not in ("f32", "f32x2")):
         raise Unknown(f"{each.opcode} is not emulated")
@@ -83,7 +83,7 @@ def _is_float(each: Statement) -> bool:
 
 @instruction("add", "sub")
 def add(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "add", "sub"."""
+    """Add or subtract (PTX ISA, "add", "sub")."""
     if not _is_float(each):
         return integers.integer_sum(build, each)
     if _direction(each):
@@ -102,13 +102,13 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 @instruction("mad", "fma")
 def multiply_add(build: Builder, each: Statement) -> Act:
-    """Rounds once."""
+    """Multiply and add, rounded once."""
     return floating(build, each, fused) if _is_float(each) else integers.integer_product(build, each)
 
 
 @instruction("min", "max")
 def extreme(build: Builder, each: Statement) -> Act:
-    """Of a number and a NaN: the number, with .NaN the NaN; -0 is below +0."""
+    """Take the minimum or maximum. A NaN gives way to a number, or wins with .NaN; -0 is below +0."""
     if not _is_float(each):
         return integers.integer_extreme(build, each)
     low = each.opcode.startswith("min")
@@ -186,7 +186,7 @@ _TESTS: dict[str, Callable[[Array], Array]] = {
 
 @instruction("testp")
 def test(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "testp"."""
+    """Test a float's class (PTX ISA, "testp")."""
     holds, read = _TESTS[each.modifiers[0]], build.reader(each.operands[1], last_type(each))
     target = build.target(each.operands[0])
     return lambda warp, mask: warp.set_predicate(target, mask_of(holds(read(warp))), mask)

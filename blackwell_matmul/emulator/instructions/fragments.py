@@ -22,20 +22,20 @@ from blackwell_matmul.emulator.parser import Not, Number, Statement, Vector
 
 _LANE = np.arange(LANES)
 GROUP, THREAD = _LANE // 4, _LANE % 4
-"""The row of eight and the place in it of each lane."""
+"""Row of eight, and place in that row, of each lane."""
 
 ELEMENTS = {"f16": 2, "bf16": 2, "tf32": 1, "e4m3": 4, "e5m2": 4, "s8": 4, "u8": 4, "packed e2m1": 8}
-"""Of each format in a register of 32 bits."""
+"""Elements of each format in a register of 32 bits."""
 
 
 def words(warp: WarpState, slots: list[int]) -> Array:
-    """Registers x lanes, raw."""
+    """Return registers x lanes, raw."""
     return np.stack([warp.registers[slot] for slot in slots])
 
 
 @functools.cache
 def _places(count: int, per: int, of_a: bool) -> tuple[Array, Array]:
-    """Row and K of each element: registers x lanes x elements of a register."""
+    """Return row and K of each element: registers x lanes x elements of a register."""
     register, part = np.arange(count)[:, None, None], np.arange(per)
     lane, group = THREAD[None, :, None] * per + part, GROUP[None, :, None]
     if of_a:
@@ -53,24 +53,24 @@ def _fragment(raw: Array, format: str, of_a: bool) -> Array:
 
 
 def fragment_a(raw: Array, format: str) -> Array:
-    """16 x K from A's registers: register i holds row t / 4 + 8 · (i % 2), and the K behind (i / 2) · 16 bytes."""
+    """Return A, 16 x K: register i holds row t / 4 + 8 · (i % 2), and K from (i / 2) · 16 bytes on."""
     return _fragment(raw, format, of_a=True)
 
 
 def fragment_b(raw: Array, format: str) -> Array:
-    """8 x K (N first) from B's registers: register i holds column t / 4 of N and the K behind i · 16 bytes."""
+    """Return B, 8 x K (N first): register i holds column t / 4 of N, and K from i · 16 bytes on."""
     return _fragment(raw, format, of_a=False)
 
 
 @functools.cache
 def accumulator_places(columns: int) -> tuple[Array, Array]:
-    """Row and column of each register (first axis) in each lane, of a 16 x columns accumulator of 32 bits."""
+    """Return row and column of each register (first axis) in each lane, of a 16 x columns 32-bit accumulator."""
     register = np.arange(columns // 2)[:, None]
     return GROUP + 8 * (register // 2 % 2), register // 4 * 8 + 2 * THREAD + register % 2
 
 
 def accumulator(raw: Array, type: str) -> Array:
-    """16 x N float32 or int32 from its registers; of f16 a register holds two neighbours in a row."""
+    """Return 16 x N float32 or int32 from registers; an f16 register holds two neighbours of a row."""
     if type == "f16":
         pairs = np.ascontiguousarray(raw).view(np.float16).reshape(len(raw), LANES, 2)
         raw = _unpaired(pairs.astype(np.float32))
@@ -87,7 +87,7 @@ def _unpaired(pairs: Array) -> Array:
 
 
 def registers_of(value: Array, type: str) -> Array:
-    """The inverse of `accumulator`."""
+    """Return the registers of an accumulator: the inverse of `accumulator`."""
     rows, columns = accumulator_places(value.shape[1])
     raw = value[rows, columns]
     if type == "f16":
@@ -98,7 +98,7 @@ def registers_of(value: Array, type: str) -> Array:
 
 @instruction("mma.sync.aligned.m8n8k16")
 def multiply_small(build: Builder, each: Statement) -> Act:
-    """`mma.sync.aligned.m8n8k16.row.col.s32.a.b.s32 d, a, b, c` of 8 bits: A's eight rows lie as B's columns do."""
+    """Multiply 8-bit values: `mma.sync.aligned.m8n8k16.row.col.s32.a.b.s32 d, a, b, c`; A's rows lie as B's columns."""
     types = each.modifiers[-4:]
     if not {types[1], types[2]} <= {"s8", "u8"}:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -115,7 +115,7 @@ def multiply_small(build: Builder, each: Statement) -> Act:
 
 @instruction("mma.sync")
 def multiply(build: Builder, each: Statement) -> Act:
-    """`mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` of 8, 16 bits and tf32, and block-scaled ("mma")."""
+    """Multiply 8 and 16 bits, tf32 and scaled blocks: `mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` ("mma")."""
     scaled = "block_scale" in each.modifiers
     types = _types(each, scaled)
     d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands[:4])
@@ -134,7 +134,7 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 
 def _types(each: Statement, scaled: bool) -> tuple[str, ...]:
-    """Of D, A, B and C; four bits are packed where the kind says so."""
+    """Return the types of D, A, B and C; 4-bit types are packed if the kind says so."""
     types = each.modifiers[-5:-1] if scaled else each.modifiers[-4:]
     if any(word.startswith("kind::mxf4") for word in each.modifiers):
         types = tuple(f"packed {type}" if type == "e2m1" else type for type in types)
@@ -144,10 +144,11 @@ def _types(each: Statement, scaled: bool) -> tuple[str, ...]:
 
 
 def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Array], tuple[Array, Array]]:
-    """`…, scales of A, {byte, thread}, scales of B, {byte, thread}` ("Block Scaling for mma.sync"): of each row of A
-    and column of B as many as the opcode says, in the bytes of one register from `byte` on. Of the four lanes that
-    share a row, the one numbered 2 · thread has A's first eight rows and the one behind it the others; for B it is
-    the lane numbered `thread`.
+    """Return the block scales of A's rows and B's columns ("Block Scaling for mma.sync").
+
+    The operands are `…, scales of A, {byte, thread}, scales of B, {byte, thread}`. Scales lie in one register from
+    `byte` on. Four lanes share a row. For A, lane 2 · thread of the four has the first eight rows and the next lane the
+    others. For B, lane `thread` has them.
     """
     count = next(int(word[-2]) for word in each.modifiers if word.startswith("scale_vec::"))
     kind = SCALES[last_type(each)]
@@ -179,7 +180,7 @@ def _matrices(each: Statement) -> int:
 
 @instruction("ldmatrix")
 def load_matrix(build: Builder, each: Statement) -> Act:
-    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`: rows of matrix i from lanes 8·i on ("ldmatrix")."""
+    """Load matrices: `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`, matrix i's rows from lanes 8·i on."""
     count, transposed = _matrices(each), "trans" in each.modifiers
     targets, address = build.targets(each.operands[0]), shared_addresses(build, each.operands[1])
 
@@ -197,7 +198,7 @@ def load_matrix(build: Builder, each: Statement) -> Act:
 
 @instruction("stmatrix")
 def store_matrix(build: Builder, each: Statement) -> Act:
-    """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`: the inverse of ldmatrix ("stmatrix")."""
+    """Store matrices, the inverse of ldmatrix: `stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`."""
     count, transposed = _matrices(each), "trans" in each.modifiers
     address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
@@ -217,7 +218,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
 
 @instruction("wgmma.mma_async")
 def warpgroup_multiply(build: Builder, each: Statement) -> Act:
-    """`wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d{, imm-a, imm-b{, trans-a}, trans-b}` ("wgmma")."""
+    """Multiply: `wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d{, imm-a, imm-b{, trans-a}, trans-b}`."""
     shape = re.search(r"\.m64n(\d+)k(\d+)\.", each.opcode)
     if shape is None or "sp" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -260,7 +261,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
 
 
 def _keeps(build: Builder, operand: Any) -> Any:
-    """scale-d: whether D is added to; a predicate, or an immediate."""
+    """Return a reader of scale-d, a predicate or an immediate: true if D is added to."""
     if isinstance(operand, (Number, Not)) or build.is_predicate(operand):
         return build.predicate(operand)
     read = build.scalar(operand)

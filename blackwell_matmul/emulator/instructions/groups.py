@@ -1,8 +1,7 @@
-"""Asynchronous operations that threads commit in groups, and wait for by how many groups may be left.
+"""Groups of asynchronous operations: threads commit them, and wait until at most n are left.
 
-PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": of the executing thread; "wgmma.commit_group" and
-"tcgen05.wait": of the executing warp, all lanes of which execute them at once. A kind of groups goes by what stands in
-front of these words.
+PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": groups of the executing thread. "wgmma.commit_group",
+"tcgen05.wait": groups of the executing warp. The kind of a group is the opcode's text before these words.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "t
 
 
 class LaneGroups:
-    """Of each of some lanes, which did the same so far: the groups that were committed, and the open one at the end."""
+    """Groups of lanes with equal history: the committed groups, and the open one last."""
 
     __slots__ = ("groups", "lanes")
 
@@ -28,13 +27,12 @@ class LaneGroups:
 
     def commit(self) -> None:
         while len(self.groups) > 1 and not self.groups[0]:
-            del self.groups[0]  # over, and nobody may ever wait for it
+            del self.groups[0]  # complete, and no wait can need it
         self.groups.append([])
 
 
 class Issued:
-    """An operation of some lanes, which have not waited for it. part: does what is some lanes' of it; None: it is one
-    lane's, or a warp's."""
+    """An operation that some lanes have not waited for. part: completes some lanes' share; None if indivisible."""
 
     __slots__ = ("lanes", "operation", "part")
 
@@ -42,7 +40,7 @@ class Issued:
         self.operation, self.lanes, self.part = operation, lanes, part
 
     def end(self, warp: WarpState, lanes: int) -> None:
-        """These lanes have waited for it."""
+        """Complete the operation for these lanes."""
         grid = warp.cta.cluster.grid
         if self.part is not None and self.lanes & ~lanes and not self.operation.done:
             self.part(self.lanes & lanes)
@@ -53,7 +51,7 @@ class Issued:
 
 
 def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
-    """Those of these lanes."""
+    """Return the groups of these lanes, split from those of others."""
     every = warp.groups.setdefault(kind, [])
     if not every:
         every.append(LaneGroups(ALL, [[]]))
@@ -68,7 +66,7 @@ def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
 def join(
     warp: WarpState, kind: str, operation: Any, mask: int = ALL, part: Callable[[int], None] | None = None
 ) -> None:
-    """An operation belongs to the open group of each of these lanes."""
+    """Add an operation to the open group of each of these lanes."""
     issued = Issued(operation, mask, part)
     for each in groups(warp, kind, mask):
         each.groups[-1].append(issued)
@@ -80,7 +78,7 @@ def commit(warp: WarpState, kind: str, mask: int = ALL) -> None:
 
 
 def wait(warp: WarpState, kind: str, count: int, mask: int = ALL) -> None:
-    """Let all but the last `count` groups that these lanes have committed complete."""
+    """Complete all but the last `count` groups that these lanes have committed."""
     for each in groups(warp, kind, mask):
         while len(each.groups) > count + 1:
             for issued in each.groups.pop(0):
@@ -99,7 +97,7 @@ def number_of(operand: Operand) -> int:
 
 
 def _of(kind: str, mask: int) -> int:
-    """The lanes whose groups these are."""
+    """Return the lanes that own the groups."""
     return ALL if kind == PRODUCTS else mask
 
 
@@ -111,7 +109,7 @@ def commit_group(build: Builder, each: Statement) -> Act:
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
 def wait_group(build: Builder, each: Statement) -> Act:
-    """With .read, the sources were read; here a copy reads and writes at once."""
+    """Wait for groups; .read is the same here, as a copy reads and writes at once."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
     return lambda warp, mask: wait(warp, kind, count, _of(kind, mask))
 

@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
 
 
 def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
-    """`function` of the operands, read as these types, to the first operand, as the first type."""
+    """Apply `function` to the operands, read as these types; the result has the first type."""
     if len(each.operands) < 2:
         raise Unknown(f"{each.opcode} has too few operands")
     target, word = build.target(each.operands[0]), WORDS[SIZES[types[0]]]
@@ -43,7 +43,7 @@ _LOGIC: dict[str, Callable[..., Any]] = {
 
 @instruction("and", "or", "xor", "not")
 def logic(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "Logic and Shift Instructions"; of predicates as well."""
+    """Combine bits or predicates (PTX ISA, "Logic and Shift Instructions")."""
     name = each.opcode.split(".")[0]
     if last_type(each) == "pred":
         return predicates(build, each, name)
@@ -72,7 +72,7 @@ _COMBINE: dict[str, Callable[..., int]] = {
 
 
 def integer_sum(build: Builder, each: Statement) -> Act:
-    """add and sub: they wrap; .sat of s32 stays at the ends."""
+    """Add or subtract with wrapping; .sat of s32 clips."""
     if "cc" in each.modifiers:
         return with_carry(build, each)
     function = np.add if each.opcode.startswith("add") else np.subtract
@@ -83,7 +83,7 @@ def integer_sum(build: Builder, each: Statement) -> Act:
 
 
 def integer_product(build: Builder, each: Statement) -> Act:
-    """mul.lo, mul.hi and mul.wide, and mad with a sum behind it; they wrap."""
+    """Multiply with wrapping: mul.lo, mul.hi and mul.wide, and mad, which adds c."""
     type, adds = last_type(each), each.opcode.startswith("mad")
     if "cc" in each.modifiers:
         return with_carry(build, each)
@@ -100,7 +100,7 @@ def integer_product(build: Builder, each: Statement) -> Act:
 
 
 def _high(a: Array, b: Array) -> Array:
-    """The upper half of the product."""
+    """Return the upper half of the product."""
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.int64 if a.dtype.kind == "i" else np.uint64
@@ -110,13 +110,13 @@ def _high(a: Array, b: Array) -> Array:
 
 @instruction("div.s16", "div.s32", "div.s64", "div.u16", "div.u32", "div.u64")
 def division(build: Builder, each: Statement) -> Act:
-    """Rounds towards zero; by zero the result is not specified: all bits set, as seen on hardware."""
+    """Divide, rounded towards zero. Division by zero sets all bits, as hardware does; PTX leaves it open."""
     return _same(build, each, _quotient)
 
 
 @instruction("rem")
 def remainder(build: Builder, each: Statement) -> Act:
-    """By zero the dividend, and of 64 bits all of them set, as an H200 gives them."""
+    """Return the remainder. By zero it is the dividend, or all bits set for 64 bits, as on an H200."""
 
     def every(a: Array, b: Array) -> Array:
         undefined = ~(a ^ a) if a.dtype.itemsize == 8 else a
@@ -144,7 +144,7 @@ def absolute(build: Builder, each: Statement) -> Act:
 
 
 def integer_extreme(build: Builder, each: Statement) -> Act:
-    """Of u16x2 and s16x2, each half by itself."""
+    """Take the minimum or maximum; of u16x2 and s16x2, of each half."""
     type, function = last_type(each), np.minimum if each.opcode.startswith("min") else np.maximum
     if not type.endswith("x2"):
         return _same(build, each, function)
@@ -171,7 +171,7 @@ def leading_zeros(build: Builder, each: Statement) -> Act:
 
 @instruction("bfind")
 def highest_bit(build: Builder, each: Statement) -> Act:
-    """The place of the highest bit that is set (of a negative number: that is not), or its distance from the top."""
+    """Find the highest set bit (of a negative number: the highest clear one), or its distance from the top."""
     type = last_type(each)
     bits, shift = SIZES[type] * 8, "shiftamt" in each.modifiers
 
@@ -190,7 +190,7 @@ def reversed_bits(build: Builder, each: Statement) -> Act:
 
 @instruction("bfe")
 def extract(build: Builder, each: Statement) -> Act:
-    """A field of bits, with its sign for signed types ("Bit Field Extract")."""
+    """Extract a field of bits, sign-extended for signed types ("Bit Field Extract")."""
     type = last_type(each)
     bits = SIZES[type] * 8
 
@@ -208,7 +208,7 @@ def extract(build: Builder, each: Statement) -> Act:
 
 @instruction("bfi")
 def insert(build: Builder, each: Statement) -> Act:
-    """`bfi f, a, b, place, length`: a field of a into b."""
+    """Insert a field of a into b: `bfi f, a, b, place, length`."""
     type = last_type(each)
 
     def every(a: Array, b: Array, c: Array, d: Array) -> Array:
@@ -223,7 +223,7 @@ def insert(build: Builder, each: Statement) -> Act:
 
 @instruction("bmsk")
 def bit_mask(build: Builder, each: Statement) -> Act:
-    """b bits from bit a on: .clamp of what is below 32, .wrap of both modulo 32."""
+    """Set b bits from bit a on. .clamp limits both to 32; .wrap takes both modulo 32."""
     short = (lambda x: x & np.uint64(31)) if "wrap" in each.modifiers else (lambda x: np.minimum(x, 32))
 
     def every(a: Array, b: Array) -> Array:
@@ -235,7 +235,7 @@ def bit_mask(build: Builder, each: Statement) -> Act:
 
 @instruction("shl", "shr")
 def shift(build: Builder, each: Statement) -> Act:
-    """By more than the width: nothing is left but, of signed types to the right, the sign."""
+    """Shift. Beyond the width the result is 0, or the sign for signed right shifts."""
     type = last_type(each)
     bits = SIZES[type] * 8
     left = each.opcode.startswith("shl")
@@ -253,7 +253,7 @@ def shift(build: Builder, each: Statement) -> Act:
 
 @instruction("shf")
 def funnel(build: Builder, each: Statement) -> Act:
-    """`shf.l` and `shf.r` of the 64 bits b:a; .wrap takes the amount modulo 32, .clamp stops at 32."""
+    """Shift the 64 bits b:a: `shf.l`, `shf.r`. .wrap takes the amount modulo 32, .clamp limits it to 32."""
     left, wraps = "l" in each.modifiers, "wrap" in each.modifiers
 
     def every(a: Array, b: Array, c: Array) -> Array:
@@ -266,7 +266,7 @@ def funnel(build: Builder, each: Statement) -> Act:
 
 @instruction("lop3")
 def three_way_logic(build: Builder, each: Statement) -> Act:
-    """Any logic of three operands: bit i of the table is the result where i = 4·a + 2·b + c."""
+    """Combine three operands by a table: bit i is the result for i = 4·a + 2·b + c."""
     if last_type(each) != "b32" or len(each.operands) != 5:
         raise Unknown(f"{each.opcode} with a predicate is not emulated")
     table = int(each.operands[4].value)  # type: ignore[union-attr]
@@ -283,7 +283,7 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
 
 @instruction("prmt")
 def permute(build: Builder, each: Statement) -> Act:
-    """Four bytes of the eight in b:a, by nibbles of the selector; a nibble's top bit spreads the sign."""
+    """Select four of the eight bytes in b:a by the selector's nibbles; a nibble's top bit replicates the sign."""
     if last_type(each) != "b32":
         raise Unknown(f"{each.opcode} is not emulated")
 
@@ -313,7 +313,7 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
 
 @instruction("dp2a")
 def dot_of_pairs(build: Builder, each: Statement) -> Act:
-    """The two halves of a by the lower bytes of b or by the higher ones, and c ("dp2a")."""
+    """Multiply a's two halves by b's lower or upper bytes, and add c ("dp2a")."""
     half, *types = each.modifiers
     wide, narrow = (np.dtype(f"{type[0].replace('s', 'i')}{size}") for type, size in zip(types, (2, 1)))
     begin = {"lo": 0, "hi": 2}[half]
@@ -335,7 +335,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _ordered(name: str) -> Callable[[Any, Any], Any]:
-    """The comparison of this name; "…u" holds for NaN as well, "num" and "nan" ask for it."""
+    """Return the comparison of this name. "…u" also holds for NaN; "num" and "nan" test for it."""
     if name == "num":
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if name == "nan":
@@ -352,7 +352,7 @@ def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
 
 @instruction("setp")
 def set_predicate(build: Builder, each: Statement) -> Act:
-    """`setp.op{.and}{.ftz}.type p|q, a, b{, c}`; q is the comparison's opposite ("setp")."""
+    """Compare to predicates: `setp.op{.and}{.ftz}.type p|q, a, b{, c}`; q is the opposite ("setp")."""
     type = last_type(each)
     compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
     combine = next((_COMBINE[word] for word in each.modifiers if word in ("and", "or", "xor")), None)
@@ -377,7 +377,7 @@ def set_predicate(build: Builder, each: Statement) -> Act:
 
 @instruction("set")
 def set_value(build: Builder, each: Statement) -> Act:
-    """`set.op.dtype.type d, a, b`: all bits set, or 1.0, where it holds."""
+    """Compare to values: `set.op.dtype.type d, a, b` sets all bits, or 1.0, if the comparison holds."""
     to, type = each.modifiers[-2:]
     compare = comparison(each.modifiers[0], type)
     kind = TYPES[to]

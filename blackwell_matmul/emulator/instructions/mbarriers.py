@@ -47,7 +47,7 @@ def invalidate(build: Builder, each: Statement) -> Act:
 
 @instruction("mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx")
 def arrive(build: Builder, each: Statement) -> Act:
-    """`mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
+    """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
     operands = list(each.operands)
     state = operands.pop(0) if not isinstance(operands[0], Address) else Nothing()
     target, address = build.target(state), shared_addresses(build, operands[0])
@@ -79,7 +79,7 @@ def arrive(build: Builder, each: Statement) -> Act:
 
 @instruction("mbarrier.try_wait", "mbarrier.test_wait")
 def wait(build: Builder, each: Statement) -> Act:
-    """`try_wait{.parity} p, [a], phase`: whether that phase is complete. try_wait waits a while, test_wait does not."""
+    """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait waits a while, test_wait does not."""
     target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
     by_parity = "parity" in each.modifiers
     phase = build.reader(each.operands[2], "b32" if by_parity else "b64")

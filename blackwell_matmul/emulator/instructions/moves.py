@@ -18,12 +18,12 @@ SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const"
 
 
 def space_of(each: Statement) -> str:
-    """The state space that the opcode names, without ::cta or ::cluster; "" for generic addresses."""
+    """Return the state space that the opcode names, without ::cta or ::cluster; "" for generic addresses."""
     return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in SPACES), "")
 
 
 def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tuple[Memory, Array, Any]]:
-    """The memories behind the addresses of some lanes: each with its addresses and which of the lanes they are."""
+    """Return the memories behind some lanes' addresses, each with its addresses and lanes."""
     window = SPACES[space] >> WINDOW if space else int(addresses[0]) >> WINDOW
     if not space and int((addresses >> np.uint64(WINDOW)).max()) != window:
         return _mixed(warp, addresses, what)
@@ -60,7 +60,7 @@ def _owner(cta: CtaState, address: int) -> CtaState:
 
 
 def gather(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str = "reads") -> Array:
-    """A word from each address, whichever memory it is in."""
+    """Return a word from each address, in any memory."""
     parts = where(warp, addresses, space, what)
     if len(parts) == 1:
         memory, places, _ = parts[0]
@@ -79,7 +79,7 @@ def scatter(warp: WarpState, addresses: Array, values: Array, space: str, nbytes
 
 @instruction("ld", "ldu")
 def load(build: Builder, each: Statement) -> Act:
-    """`ld{.space}{.v2|.v4|.v8}.type`: a narrow value fills a wider register, with its sign for signed types."""
+    """Load: `ld{.space}{.v2|.v4|.v8}.type`; a narrow value is zero- or sign-extended to its register."""
     space, type = space_of(each), last_type(each)
     operands = build.vector(each.operands[0])
     targets, size, count = [build.target(each) for each in operands], SIZES[type], len(operands)
@@ -107,7 +107,7 @@ def load(build: Builder, each: Statement) -> Act:
 
 
 def _aligned(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str) -> None:
-    """What is longer than a word here is aligned as a whole."""
+    """Check that an access of several words is aligned as a whole."""
     for memory, places, _ in where(warp, addresses, space, what):
         memory.places(places, nbytes, what)
 
@@ -128,7 +128,7 @@ def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], 
 
 
 def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[WarpState], Array]:
-    """The addresses of an operand; those of a variable in the parameters or in shared memory are in their window."""
+    """Return an operand's addresses; those of parameter and shared variables are in their window."""
     read = build.address(operand)
     if space == "shared":
         window = np.uint64((1 << WINDOW) - 1)
@@ -137,13 +137,13 @@ def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[Warp
 
 
 def shared_addresses(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
-    """Those of shared memory, in the window of the cluster; generic ones as well."""
+    """Return an operand's shared addresses, in the cluster's window; generic ones as well."""
     return addresses_of(build, operand, "shared")
 
 
 @instruction("st")
 def store(build: Builder, each: Statement) -> Act:
-    """`st{.space}{.v2|.v4|.v8}.type [a], b`."""
+    """Store: `st{.space}{.v2|.v4|.v8}.type [a], b`."""
     space, type = space_of(each), last_type(each)
     if "async" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -176,7 +176,7 @@ def store(build: Builder, each: Statement) -> Act:
 
 @instruction("cvta")
 def convert_address(build: Builder, each: Statement) -> Act:
-    """Between a window's address and a generic one; those of global memory and parameters are alike here."""
+    """Convert between a window's address and a generic one; for global memory and parameters they are equal."""
     space, to_window = space_of(each), "to" in each.modifiers
     target = build.target(each.operands[0])
     source = each.operands[1]
@@ -208,9 +208,9 @@ def is_space(build: Builder, each: Statement) -> Act:
 
 @instruction("mapa")
 def map_address(build: Builder, each: Statement) -> Act:
-    """`mapa d, a, b`: the address in CTA b of the cluster that corresponds to a ("mapa").
+    """Map an address to the cluster's CTA b: `mapa d, a, b` ("mapa").
 
-    Compilers take it out of a predicate: of a CTA that is not there the address is known, and what uses it stops.
+    Compilers hoist mapa out of predicates. So the address of a missing CTA is allowed, and its use stops.
     """
     target, nbytes = build.target(each.operands[0]), SIZES[last_type(each)]
     generic = space_of(each) == ""
@@ -248,7 +248,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 @instruction("atom", "red")
 def atomic(build: Builder, each: Statement) -> Act:
-    """One lane after the other; atom gives the old value ("atom", "red")."""
+    """Update memory one lane after the other; atom returns the old value ("atom", "red")."""
     if "async" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     gives = each.opcode.startswith("atom")
@@ -279,7 +279,7 @@ def atomic(build: Builder, each: Statement) -> Act:
 
 
 def _atomic_type(each: Statement) -> tuple[Any, int, int]:
-    """The element's type, the bytes of a word, and the words of a vector."""
+    """Return the element's type, the bytes of a word, and the words of a vector."""
     type = last_type(each)
     count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 1)
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
@@ -291,7 +291,7 @@ def _atomic_type(each: Statement) -> tuple[Any, int, int]:
 
 @instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cp.async.bulk.prefetch")
 def hint(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "prefetch", "createpolicy" and their like: a policy is any number."""
+    """Ignore prefetch, createpolicy and similar; a policy is any number."""
     if each.opcode.startswith("createpolicy"):
         target = build.target(each.operands[0])
         return lambda warp, mask: warp.set(target, np.zeros(LANES, np.uint64), mask)

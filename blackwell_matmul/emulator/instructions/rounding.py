@@ -1,4 +1,4 @@
-"""Rounding of what was computed wider: to the nearest, or towards zero, down or up (PTX ISA, "Rounding Modifiers")."""
+"""Rounding of wider results: to nearest, towards zero, down or up (PTX ISA, "Rounding Modifiers")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIRECTED = ("rz", "rm", "rp")
 
 
 def nearest(value: Array, kind: Any) -> Array:
-    """Rounded once, ties to even; ml_dtypes goes from 64 bits to bfloat16 by 32, so that those are made to odd."""
+    """Round once, ties to even. ml_dtypes converts 64 bits to bfloat16 through 32, so round those to odd first."""
     if kind == ml_dtypes.bfloat16 and value.dtype == np.float64:
         cut = directed(value, np.dtype(np.float32), "rz")
         value = (cut.view(np.uint32) | (np.isfinite(value) & (cut != value))).view(np.float32)
@@ -22,7 +22,7 @@ def nearest(value: Array, kind: Any) -> Array:
 
 
 def directed(value: Array, kind: Any, rounding: str) -> Array:
-    """Rounds towards zero (rz), down (rm) or up (rp): the nearest, one step back where that went too far."""
+    """Round towards zero (rz), down (rm) or up (rp): the nearest value, or its neighbour."""
     exact, kind = value.astype(np.float64), np.dtype(kind)
     near = exact.astype(kind)
     far = near.astype(np.float64)
@@ -32,7 +32,7 @@ def directed(value: Array, kind: Any, rounding: str) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c, rounded once; of what is not double precision to odd in double precision, which is as good."""
+    """Return a * b + c, rounded once; below double precision, by rounding to odd in double precision."""
     if a.dtype == np.float64:
         return np.array([_fused(x, y, z) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())])
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)  # the product is exact

@@ -15,22 +15,22 @@ NANS: dict[Any, Any] = {
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FFF).view(ml_dtypes.bfloat16),
     np.dtype(np.float32): np.uint32(0x7FFFFFFF).view(np.float32),
 }
-"""Whatever NaN goes in, this one comes out; of double precision the operand's does."""
+"""NaN that arithmetic of each type returns; double precision returns the operand's."""
 
 
 @functools.cache
 def tiny(kind: Any) -> Any:
-    """The smallest normal number."""
+    """Return the smallest normal number."""
     return kind.type(ml_dtypes.finfo(kind).tiny)
 
 
 def flushed(value: Array) -> Array:
-    """.ftz: subnormals are zero, with their sign."""
+    """Flush subnormals to zero with their sign (.ftz)."""
     return np.where(np.abs(value) < tiny(value.dtype), np.copysign(value.dtype.type(0), value), value)
 
 
 def canonical(value: Array) -> Array:
-    """The result of arithmetic, each NaN that of the hardware."""
+    """Return the result with each NaN replaced by the hardware's."""
     nan = NANS.get(value.dtype)
     if nan is None:
         return value

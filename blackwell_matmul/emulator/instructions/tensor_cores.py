@@ -1,7 +1,7 @@
-"""The fifth generation of tensor cores: tensor memory and tcgen05 (PTX ISA, "TensorCore 5th Generation Family").
+"""Fifth-generation tensor cores: tensor memory and tcgen05 (PTX ISA, "TensorCore 5th Generation Family").
 
-Products and copies into tensor memory take effect in the order in which a CTA issued them, and late; a commit after
-those of its thread.
+Products and copies into tensor memory take effect late, in a CTA's issue order. A commit takes effect after the
+operations of its thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def group_of(each: Statement) -> int:
 
 @instruction("tcgen05.alloc")
 def allocate(build: Builder, each: Statement) -> Act:
-    """`tcgen05.alloc [shared], columns`: a power of two from 32 to 512; waits for them; shared gets the address."""
+    """Allocate 32 to 512 free columns, a power of two: `tcgen05.alloc [shared], columns`; shared gets the address."""
     address, count = shared_addresses(build, each.operands[0]), build.scalar(each.operands[1])
 
     @collective
@@ -82,7 +82,7 @@ def relinquish(build: Builder, each: Statement) -> Act:
 
 
 def _places(each: Statement) -> tuple[Array, Array]:
-    """The lane and column behind the address of each register (first axis) in each thread, for the opcode's shape."""
+    """Return lane and column behind the address, of each register (first axis) in each thread, by the shape."""
     shape = next(word for word in each.modifiers if word in _SHAPES)
     repeats = next((int(word[1:]) for word in each.modifiers if word[0] == "x" and word[1:].isdigit()), 1)
     thread, half = np.arange(LANES), 0
@@ -101,11 +101,11 @@ def _places(each: Statement) -> tuple[Array, Array]:
 
 
 _SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers for each repetition."""
+"""Registers of one repetition, by shape."""
 
 
 def _window(warp: WarpState, address: int, lane: Array, column: Array, what: str) -> tuple[Array, Array]:
-    """Absolute lanes and columns; a warp reaches the 32 lanes of its rank in the warpgroup ("Access restrictions")."""
+    """Return absolute lanes and columns; a warp reaches its warpgroup rank's 32 lanes ("Access restrictions")."""
     base, start = address >> 16, address & 0xFFFF
     low, last = 32 * (warp.index % 4), base + int(lane.max())
     if base < low or last >= low + 32:
@@ -116,7 +116,7 @@ def _window(warp: WarpState, address: int, lane: Array, column: Array, what: str
 
 @instruction("tcgen05.ld")
 def load(build: Builder, each: Statement) -> Act:
-    """`tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`; done at once: wait::ld has nothing to wait for."""
+    """Load at once, so wait::ld never waits: `tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`."""
     if "red" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     packs = "pack::16b" in each.modifiers
@@ -136,7 +136,7 @@ def load(build: Builder, each: Statement) -> Act:
 
 
 def _doubled(each: Statement) -> Statement:
-    """pack::16b: two neighbouring columns to a register, so that twice as many are read."""
+    """Double the columns of a load with pack::16b, which packs two neighbours into a register."""
     words = [
         f"x{2 * int(word[1:])}" if word[0] == "x" and word[1:].isdigit() else word for word in each.opcode.split(".")
     ]
@@ -145,7 +145,7 @@ def _doubled(each: Statement) -> Statement:
 
 @instruction("tcgen05.st")
 def store(build: Builder, each: Statement) -> Act:
-    """`tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr], r`: done late, at wait::st at the latest."""
+    """Store late, by wait::st at the latest: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr], r`."""
     unpacks = "unpack::16b" in each.modifiers
     lane, column = _places(_doubled(each) if unpacks else each)
     address = _tensor_address(build, each.operands[0])
@@ -183,9 +183,9 @@ def wait_stores(build: Builder, each: Statement) -> Act:
 
 @dataclass(frozen=True)
 class Shape:
-    """The instruction descriptor (PTX ISA, "Instruction Descriptor"): 32 bits that say types, majors and M, N.
+    """Instruction descriptor (PTX ISA, "Instruction Descriptor"): types, majors, M and N in 32 bits.
 
-    m: over both CTAs of a pair. scales: which byte of a word holds A's and B's scale of the first block of K.
+    m: over both CTAs of a pair. scales: bytes of a word that hold A's and B's scale of the first block of K.
     """
 
     m: int
@@ -212,11 +212,11 @@ _KINDS: dict[str, tuple[int, dict[int, str]]] = {
     "mxf4": (64, {1: "packed e2m1"}),
     "mxf4nvf4": (64, {1: "packed e2m1"}),
 }
-"""K of one instruction, and the formats of A and B by their number, for each kind."""
+"""K of one instruction, and the formats of A and B by number, for each kind."""
 
 
 def shape_of(bits: int, kind: str, block: int) -> Shape:
-    """The instruction descriptor of a product; Undefined for what it may not say."""
+    """Return a product's instruction descriptor; Undefined if it is illegal."""
     k, formats = _KINDS[kind]
     scaled = kind.startswith("mx")
     if bits >> 2 & 1:
@@ -240,8 +240,9 @@ _BLOCKS = {"block16": 16, "block32": 32, "scale_vec::1X": 32, "scale_vec::2X": 3
 
 @instruction("tcgen05.mma")
 def multiply(build: Builder, each: Statement) -> Act:
-    """`tcgen05.mma.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`, a: a descriptor or `[tensor memory]`;
-    with block_scale `[d], a, b, idesc, [scales of a], [scales of b], enable` ("tcgen05.mma").
+    """Multiply: `tcgen05.mma.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
+
+    a: a descriptor or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b], enable`.
     """
     modifiers = each.modifiers
     kind = next(word[6:] for word in modifiers if word.startswith("kind::"))
@@ -275,7 +276,7 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 
 def _pair(cta: CtaState, group: int) -> list[CtaState]:
-    """The CTAs whose tensor memory is written: those of ranks that differ in the lowest bit, the even one first."""
+    """Return the CTAs whose tensor memory is written: the pair, whose ranks differ in the lowest bit, even first."""
     if group == 1:
         return [cta]
     ranks = (cta.rank & ~1, cta.rank | 1)
@@ -285,7 +286,7 @@ def _pair(cta: CtaState, group: int) -> list[CtaState]:
 
 
 def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
-    """Behind all that this CTA has given to the tensor core."""
+    """Queue an operation behind all that this CTA gave to the tensor core."""
     cta = warp.cta
     cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, cta.pipe)
 
@@ -293,7 +294,7 @@ def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
 @dataclass(frozen=True)
 class TensorProduct:
     """A product with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
-    rows of the result. keeps: whether D is added to, times 2 ** -down. skipped: lanes that are not written, a mask.
+    rows of the result. keeps: D is added to, times 2 ** -down. skipped: mask of lanes that are not written.
     """
 
     ctas: list[CtaState]
@@ -339,7 +340,7 @@ class TensorProduct:
 
 
 def _verify(shape: Shape, group: int) -> None:
-    """PTX ISA, "Matrix Shape": M of 64 or 128 for one CTA, 128 or 256 for two; N by 8 for M = 64, else by 16."""
+    """Check PTX ISA, "Matrix Shape": M of 64 or 128 for one CTA, 128 or 256 for two; N by 8 for M = 64, else by 16."""
     step = 8 if shape.m == 64 else 16
     if shape.m not in (64 * group, 128 * group) or shape.n % step or not step <= shape.n <= 256:
         raise Undefined(
@@ -349,13 +350,13 @@ def _verify(shape: Shape, group: int) -> None:
 
 
 def _rows(rows: int) -> Array:
-    """The lane of each row: of 64 rows, 16 lie in the lower lanes of each 32."""
+    """Return the lane of each row; 64 rows use the lower 16 of each 32 lanes."""
     row = np.arange(rows)
     return row // 16 * 32 + row % 16 if rows == 64 else row
 
 
 def _layout(shape: Shape, group: int) -> tuple[Array, Array]:
-    """Lane and column of each element of a CTA's rows ("Data path layouts")."""
+    """Return lane and column of each element of a CTA's rows ("Data path layouts")."""
     rows = shape.m // group
     row, column = np.arange(rows)[:, None], np.arange(shape.n)[None, :]
     if group == 2 and rows == 64:  # the upper half of N lies in lanes 64 to 127
@@ -376,7 +377,7 @@ def _to_words(value: Array, type: str) -> Array:
 
 
 def _tensor_operand(cta: CtaState, address: int, rows: int, shape: Shape) -> Array:
-    """A from tensor memory: a row in a lane, its K packed into 8 columns of 32 bits, as many as one product takes."""
+    """Return A from tensor memory: a row in each lane, its K packed into 8 columns of 32 bits."""
     start = address & 0xFFFF
     cta.tensor.check(start, A_COLUMNS, "a product reads")
     lane = _rows(rows)[:, None] + (address >> 16)
@@ -388,7 +389,7 @@ A_COLUMNS = 8
 
 
 def _scaled(cta: CtaState, left: Array, right: Array, scales: list[int], shape: Shape) -> Array:
-    """The product of blocks along K, each by its scales of A's row and B's column ("Block Scaling")."""
+    """Return the product of blocks along K, scaled for A's row and B's column ("Block Scaling")."""
     blocks = shape.k // shape.block
     factors = [
         _scales(cta, address, len(values), blocks, shape.scale, id)
@@ -402,7 +403,7 @@ def _scaled(cta: CtaState, left: Array, right: Array, scales: list[int], shape: 
 
 
 def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: int) -> Array:
-    """rows x blocks: row r lies in lane r % 32 and column r / 32, the blocks in the bytes from `id` on."""
+    """Return scales, rows x blocks. Row r lies in lane r % 32 and column r / 32, blocks in bytes from `id` on."""
     row = np.arange(rows)
     start = address & 0xFFFF
     raw = cta.tensor.read(row % 32 + (address >> 16), start + row // 32, "a product reads scales from")
@@ -417,7 +418,7 @@ def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: 
 
 @instruction("tcgen05.cp")
 def copy(build: Builder, each: Statement) -> Act:
-    """`tcgen05.cp.cta_group::g.shape{.multicast} [taddr], descriptor` ("tcgen05.cp")."""
+    """Copy to tensor memory: `tcgen05.cp.cta_group::g.shape{.multicast} [taddr], descriptor` ("tcgen05.cp")."""
     words_ = each.modifiers
     shape = next((word for word in words_ if word in _COPIES), None)
     if shape is None or any(word.startswith(("b8x16", "b6x16", "b4x16")) for word in words_):
@@ -439,7 +440,7 @@ _COPIES = {"128x256b": (128, 32), "4x256b": (4, 32), "128x128b": (128, 16), "64x
 
 
 def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
-    """The lanes that each copy of the rows goes to."""
+    """Return the lanes that each copy of the rows goes to."""
     if shape == "32x128b":  # .warpx4
         return [np.arange(32) + 32 * warp for warp in range(4)]
     if shape == "64x128b":
@@ -466,8 +467,9 @@ def _copied(cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lane
 
 @instruction("tcgen05.commit")
 def commit(build: Builder, each: Statement) -> Act:
-    """`tcgen05.commit.cta_group::g.mbarrier::arrive::one{.multicast::cluster}.b64 [mbarrier]{, ctas}`: arrives when all
-    that the executing thread gave to the tensor core is complete ("tcgen05.commit").
+    """Arrive when the executing thread's tensor core operations are complete ("tcgen05.commit").
+
+    `tcgen05.commit.cta_group::g.mbarrier::arrive::one{.multicast::cluster}.b64 [mbarrier]{, ctas}`
     """
     address = shared_addresses(build, each.operands[0])
     multicast = build.scalar(each.operands[1], "b16") if "multicast::cluster" in each.modifiers else None
@@ -483,7 +485,7 @@ def commit(build: Builder, each: Statement) -> Act:
 
 
 def _track(warp: WarpState, lane: int, arrive: Callable[[], None]) -> None:
-    """Behind what this thread has given, whatever the others have."""
+    """Queue an arrival behind the operations of this thread alone."""
     cta, given = warp.cta, warp.given.get(lane)
     warp.given[lane] = cta.cluster.grid.issue("other", arrive, given)
     if given is cta.pipe and given is not None:

@@ -1,3 +1,3 @@
-"""Measuring on a GPU: who takes part (`contenders`), on what (`suites`), how (`protocol`), and what was found
-(`results`). `session` runs it, with the work in child processes (`workers`, `child`, `tasks`).
+"""Benchmarks on a GPU: participants (`contenders`), problems (`suites`), method (`protocol`), results (`results`).
+`session` runs them in child processes (`workers`, `child`, `tasks`).
 """

@@ -1,4 +1,4 @@
-"""The GPU at hand, and the versions of all that a figure depends on."""
+"""The present GPU, and the versions that a figure depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 
 
 def gpu_at_hand(index: int = 0) -> Gpu:
-    """The GPU of this index in the driver's order; UnsupportedError, with what works instead, where there is none."""
+    """Return the GPU of this index in the driver's order; UnsupportedError, with an alternative, if there is none."""
     require_gpu()
     import torch
 
@@ -34,7 +34,7 @@ def gpu_at_hand(index: int = 0) -> Gpu:
 
 
 def ladder(gpu: Gpu) -> tuple[str, ...]:
-    """The rungs for a GPU, bottom first; UnsupportedError where there are none."""
+    """Return a GPU's rungs, bottom first; UnsupportedError if there are none."""
     if gpu.arch not in LADDERS:
         raise UnsupportedError(
             f"there is no rung for {gpu} yet; there are some for {', '.join(LADDERS)}, and --rungs takes a script of "
@@ -44,7 +44,7 @@ def ladder(gpu: Gpu) -> tuple[str, ...]:
 
 
 def of_forms(gpu: Gpu) -> tuple[str, ...]:
-    """Those of them that compute more than plain products."""
+    """Return the rungs that compute more than plain products."""
     found = tuple(name for name in ladder(gpu) if "forms" in rung(name).features)
     if not found:
         raise UnsupportedError(f"no rung for {gpu} computes anything but plain products; v7 and h8 do, on other GPUs.")
@@ -56,7 +56,7 @@ def machine_of(gpu: Gpu) -> Machine:
 
 
 def peak_tflops(gpu: Gpu) -> float | None:
-    """Of this very board: the one that its name and its SMs say, and of no relative."""
+    """Return the peak of exactly this board, by name and SMs, or None."""
     known = board(gpu)
     return known.dense_fp16_tflops if known else None
 
@@ -70,7 +70,7 @@ def versions() -> dict[str, str]:
 
 
 def _settings() -> dict[str, str]:
-    """What nvidia-smi says of the driver and the board's limits."""
+    """Return nvidia-smi's settings of driver and board."""
     command = ["nvidia-smi", f"--query-gpu={','.join(SETTINGS)}", "--format=csv,noheader", "-i", "0"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)

@@ -1,8 +1,7 @@
-"""Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
+"""Kernels compiled ahead, in a folder to copy to the machine with the GPU, which then compiles nothing.
 
-`index.json` says for each kernel, its pins and a problem which bundle serves it, with which schedule. m is no constant
-of a rung, and n and k are none of V7, H7 and H8, so that several problems share a bundle. An index made from other
-sources of kernels or compiler is void.
+`index.json` maps kernel, pins and problem to a bundle and its schedule. m is no constant of a rung, and n and k are
+none of V7, H7 and H8, so problems may share a bundle. An index from other sources of kernels or compiler is void.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 OF_THE_PROBLEM = ("dtype", "form")
-"""What a kernel is made with and no schedule says."""
+"""Arguments of a kernel that no schedule contains."""
 
 
 def key(contender: Contender, problem: Problem) -> str:
-    """Under which a bundle is found; a file of the user's goes by its content."""
+    """Return the key of a bundle; a user's file counts by its content."""
     name = contender.source.rpartition(":")[2]
     return " ".join(filter(None, (name, _content(contender), contender.pins, str(problem))))
 
 
 def code_of(contender: Contender) -> str:
-    """What a contender's figures belong to: the code of this package, its pins, and its file if it has one."""
+    """Return the code that a contender's figures depend on: this package, its pins, and its file, if any."""
     package = code_digest() if contender.kind == "kernel" else ""
     return " ".join(filter(None, (package, contender.pins, _content(contender))))
 
@@ -49,7 +48,7 @@ def _content(contender: Contender) -> str:
 
 
 class Index:
-    """The bundles of a folder."""
+    """Bundles of a folder."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder, self._target = folder, target
@@ -64,7 +63,7 @@ class Index:
             return {}
 
     def find(self, contender: Contender, problem: Problem) -> dict[str, Any] | None:
-        """Where the bundle is and how it is called; None for what has not been compiled."""
+        """Return the bundle's folder and call; None if not compiled."""
         entry = self._entries.get(key(contender, problem))
         if entry is None or not (self.folder / entry["folder"]).is_dir():
             return None
@@ -79,7 +78,7 @@ class Index:
 
 
 def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    """Compile a kernel with the schedule that a call on this GPU would have; what the index keeps of it."""
+    """Compile a kernel with the schedule that a call on this GPU would use; return its index entry."""
     from blackwell_matmul.compiler import compile
     from blackwell_matmul.harness.calls.kernel_call import resolve  # loads torch
 
@@ -110,7 +109,7 @@ def _schedule(call: KernelCall, gpu: Gpu) -> Mapping[str, object]:
 
 
 def described(gpu: Gpu) -> dict[str, Any]:
-    """A GPU as a task carries it."""
+    """Return a GPU as data of a task."""
     return {**asdict(gpu), "features": sorted(gpu.features)}
 
 

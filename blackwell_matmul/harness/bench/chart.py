@@ -1,7 +1,7 @@
-"""The ladder as a picture, drawn from a book of results; matplotlib is imported when one is asked for.
+"""Plot of the ladder from a book of results; matplotlib is imported on demand.
 
-A panel for each type. Square problems: TFLOPS over the size, a line for each contender, cuBLAS dashed, the dense peak
-above. Other suites: percentages of cuBLAS over M, a dot for each problem and a line through their geometric means.
+Each type has a panel. Square problems: TFLOPS over the size, a line for each contender, cuBLAS dashed, the dense peak
+above. Other suites: percentages of cuBLAS over M, a dot for each problem and a line through the geometric means.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from blackwell_matmul.harness.bench.results import Book, Machine, Row
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
-"""The rungs, the best one last; more than these start over."""
+"""Colors of the rungs, best last; they repeat for more."""
 
 OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
 STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
 
 
 def draw(book: Book, folder: Path) -> list[Path]:
-    """The pictures of a book, as SVG and PNG; none where nothing was timed."""
+    """Draw a book's plots as SVG and PNG; return their paths, none if nothing was timed."""
     rows = [row for row in book if row.timing is not None]
     if not rows:
         return []
@@ -60,7 +60,7 @@ Panel = Callable[[Any, Sequence[Row], Machine], None]
 
 
 def _panels(rows: Sequence[Row], machine: Machine, panel: Panel) -> Any:
-    """A figure with a panel for each type and one legend."""
+    """Return a figure with a panel for each type and one legend."""
     dtypes = sorted({row.problem.dtype for row in rows}, reverse=True)
     figure = importlib.import_module("matplotlib.figure").Figure(
         figsize=(1.2 + 4.6 * len(dtypes), 4.2), layout="constrained"
@@ -112,7 +112,7 @@ def _dot(style: dict[str, Any]) -> dict[str, Any]:
 
 
 def _styles(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The contenders in the order of the book, each with its line."""
+    """Yield the contenders in the book's order, each with its line style."""
     names = list(dict.fromkeys(row.contender for row in rows))
     kernels = [name for name in names if name != CUBLAS and name not in OTHERS]
     for name in names:

@@ -1,6 +1,6 @@
-"""A child process of a measurement: reads tasks, a line of JSON for several, does them, and says each step and result.
+"""Child process of a measurement: reads tasks, several in a line of JSON, runs them, and reports steps and results.
 
-Its arguments are the modules that the tasks need, imported before there is work.
+Its arguments are modules to import before there is work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from blackwell_matmul.base.processes import collect_seldom
 
 MARK = "blackwell-matmul: "
-"""What a line begins with that is ours; a library may print others."""
+"""Prefix of this process's own lines; libraries may print others."""
 
 
 def main() -> None:
@@ -28,22 +28,22 @@ def main() -> None:
     given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(given,), daemon=True).start()
     for module in sys.argv[1:]:
-        with suppress(Exception):  # whose task it is says why
+        with suppress(Exception):  # its task reports the reason
             import_module(module)
     while all(_done(task, out) for task in given.get()):
         pass
-    os._exit(0)  # a GPU that hangs would hold up an orderly end
+    os._exit(0)  # an orderly end would wait for a hung GPU
 
 
 def _done(task: Mapping[str, Any], out: TextIO) -> bool:
-    """Whether this process can go on."""
+    """Run a task; return true if this process can continue."""
     ended, broken = _ended(task, lambda what: _say(out, {"step": what}))
     _say(out, ended)
     return not broken
 
 
 def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
-    """What to say of a task, and whether this process is broken: what is left after a failed kernel nobody knows."""
+    """Return the report of a task, and true if the process is unusable after a failed kernel."""
     from blackwell_matmul.base.errors import BlackwellMatmulError, DriverError
     from blackwell_matmul.base.validation import spelled
 
@@ -76,7 +76,7 @@ def _function(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def _own_stdout() -> TextIO:
-    """The pipe to the parent; whatever else is printed here goes to stderr."""
+    """Return the pipe to the parent; other prints go to stderr."""
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return pipe
@@ -88,7 +88,7 @@ def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
 
 
 def _listen(given: queue.SimpleQueue[list[dict[str, Any]]]) -> None:
-    """Pass on the tasks. A parent that was killed cannot end its children; their stdin ends with it, at any time."""
+    """Pass on the tasks. At the end of stdin, kill this process: its parent may have been killed."""
     for line in sys.stdin:
         given.put(json.loads(line))
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():

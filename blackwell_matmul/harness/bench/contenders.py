@@ -1,7 +1,7 @@
-"""`Contender`: who takes part, as plain data, so that a child process can make it.
+"""`Contender`: a participant as plain data, from which a child process builds it.
 
-A kernel is compiled before the GPU is needed (`bundles`) and loaded from its bundle. A function comes from a file
-beside: `make()` in it returns `call(a, b, c)`, which writes c, or returns an output of its own.
+A kernel is compiled before the GPU is needed (`bundles`) and loaded from its bundle. A function comes from a file: its
+`make()` returns `call(a, b, c)`, which writes c or returns an output of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ CUBLAS = "cublas"
 
 @dataclass(frozen=True)
 class Contender:
-    """name: in the table. source: what it is made from, a rung or "file.py:Script", or "file.py:make".
-    pins: of a kernel's schedule, as Schedule.parse reads it. only: the one problem that it takes part in, as text."""
+    """A participant. name: in the table. source: a rung, "file.py:Script" or "file.py:make". pins: of a kernel's
+    schedule, as Schedule.parse reads it. only: its single problem, as text.
+    """
 
     name: str
     kind: Literal["cublas", "kernel", "function"]
@@ -47,7 +48,7 @@ def cublas() -> Contender:
 
 
 def kernel(source: str, pins: Schedule | None = None) -> Contender:
-    """A rung, or a script of the user's, which goes by its class."""
+    """Return the contender of a rung, or of a user's script by its class."""
     name = source.rpartition(":")[2]
     return Contender(f"{name} {pins}" if pins else name, "kernel", source, str(pins or ""))
 
@@ -57,7 +58,7 @@ def function(name: str, source: str) -> Contender:
 
 
 BASELINE_FILES = {"triton": "triton_matmul.py", "torch.compile": "torch_compile.py"}
-"""Triton's persistent TMA matmul, and torch.compile with max-autotune."""
+"""Files of baselines: Triton's persistent TMA matmul, torch.compile with max-autotune."""
 
 
 def baselines() -> tuple[Contender, ...]:
@@ -69,7 +70,7 @@ def baseline(name: str) -> Contender:
 
 
 def named(name: str) -> Contender:
-    """A rung or a script, or a baseline by its name; InputError for what there is not."""
+    """Return the contender of a rung, script or baseline; InputError for an unknown name."""
     if name in BASELINE_FILES:
         return baseline(name)
     check_name(name)
@@ -77,7 +78,7 @@ def named(name: str) -> Contender:
 
 
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
-    """What calls it on this problem's operands. bundle: where a kernel's bundle is, as `bundles` tells."""
+    """Return a call for this problem's operands. bundle: of a kernel, as `bundles` returns it."""
     if contender.kind == "cublas":
         wide = problem.element_bytes > 1  # torch.mm takes no 8 bits
         return _cublas if problem.is_plain and wide else _finished_by_torch(problem)
@@ -110,7 +111,7 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
 
 
 def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
-    """Without those at the end that the call leaves out."""
+    """Return the arguments without omitted trailing ones."""
     return [arguments[place] for place in places if place < len(arguments)]
 
 
@@ -121,8 +122,7 @@ def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def _finished_by_torch(problem: Problem) -> Call:
-    """cuBLAS for the product, with what torch lets it do at once: scales, a bias, or a residual; torch's own kernels
-    for the rest."""
+    """Return cuBLAS with the operations torch fuses: scales, bias or residual; torch's own kernels do the rest."""
     import torch
     from torch.nn.functional import linear
 
@@ -151,7 +151,7 @@ def _finished_by_torch(problem: Problem) -> Call:
 
 
 def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], out: torch.dtype) -> torch.Tensor:
-    """Of 8 bits."""
+    """Multiply 8-bit operands with scales."""
     import torch
 
     shapes = ((), ()) if scales[0] is None or scales[0].numel() == 1 else ((-1, 1), (1, -1))

@@ -1,6 +1,6 @@
-"""Where contenders run: buffers, poisoned outputs, groups of calls with their time, and the GPU's own telemetry.
+"""Devices of contenders: buffers, poisoned outputs, timed groups of calls, and GPU telemetry.
 
-`Cpu` is there so that the protocol can be tried without a GPU; its times mean nothing.
+`Cpu` allows to test the protocol without a GPU; its times mean nothing.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from blackwell_matmul.harness.calls.inputs import drawn, unfilled
 from blackwell_matmul.problem.problem import Problem
 
 DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
-"""How the inputs are drawn. A GPU's power, and with it its clock, depends on them."""
+"""Distribution of the inputs, on which a GPU's power and clock depend."""
 
 Call = Callable[..., "torch.Tensor | None"]
-"""Takes a, b and c, and of a form what follows them in a call of V7: C[m, n] = A[m, k] @ B[n, k].T, written into c; or
-returned, by one that makes its own output."""
+"""Call on a, b and c, and a form's further arguments in V7's order. It writes C[m, n] = A[m, k] @ B[n, k].T into c, or
+returns an output of its own.
+"""
 
 Arguments = tuple[Any, ...]
 
 MAX_SETS = 512
 GUARD_ELEMENTS = 1024
-"""Before and behind a poisoned output, where nothing may be written."""
+"""Elements before and behind a poisoned output that must stay unwritten."""
 LEAST_CALLS = 32
-"""In a graph, of calls that are short enough: the gap between two graphs then costs nothing that counts."""
+"""Minimum short calls in a graph, so that gaps between graphs do not matter."""
 
 
 @dataclass(frozen=True)
 class Poisoned:
-    """An output full of NaN, in a room of NaN."""
+    """An output full of NaN, surrounded by NaN."""
 
     c: torch.Tensor
     room: torch.Tensor
@@ -54,7 +55,7 @@ class Poisoned:
 
 
 class Cpu:
-    """This machine's processor, in place of a GPU."""
+    """The CPU, in place of a GPU."""
 
     name = "cpu"
     l2_bytes = 1 << 16
@@ -66,7 +67,7 @@ class Cpu:
         pass
 
     def operands(self, problem: Problem, seed: int) -> Arguments:
-        """All that `Call` takes but c."""
+        """Return the arguments of `Call` except c."""
         return drawn(problem, torch.Generator(self.torch_device).manual_seed(seed))
 
     def poisoned(self, problem: Problem) -> Poisoned:
@@ -76,7 +77,7 @@ class Cpu:
         return Poisoned(room[GUARD_ELEMENTS:].as_strided(like.shape, like.stride(), GUARD_ELEMENTS), room)
 
     def sets(self, problem: Problem) -> list[Arguments]:
-        """All that `Call` takes; so many that twice the L2 is touched between two uses of one."""
+        """Return argument sets; between two uses of one, twice the L2 is touched."""
         like, seeds = unfilled(problem)[2], range(sets_needed(problem, self.l2_bytes))
         return [called_with(self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
 
@@ -90,8 +91,7 @@ class Cpu:
         group_us: float,
         capture: bool = True,
     ) -> tuple[Group, str]:
-        """A group of calls over all sets that takes about group_us, and how it is launched: "graph", if it shall be
-        captured and can be, or "calls"."""
+        """Return a group of calls over all sets of about group_us, and its launch, "graph" if possible or "calls"."""
 
         def run() -> float:
             start = time.perf_counter()
@@ -102,7 +102,7 @@ class Cpu:
         return run, "calls"
 
     def replayed(self, call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor] | None:
-        """The same call from a captured graph; None where there are no graphs."""
+        """Return the call from a captured graph; None without graphs."""
         return None
 
     def telemetry(self) -> Telemetry:
@@ -110,7 +110,7 @@ class Cpu:
 
 
 def time_us(launch: Callable[[], object], repeats: int = 1) -> float:
-    """Of all of them, by events in the current stream of the GPU."""
+    """Return the total µs of all repeats, by events in the GPU's current stream."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(repeats):
@@ -154,14 +154,14 @@ class Cuda(Cpu):
         repeats = max(1, round(group_us / time_us(launch)))
 
         def run() -> float:
-            for _ in range(math.ceil(repeats / 2)):  # not timed: until the clock is the one that this contender gets
+            for _ in range(math.ceil(repeats / 2)):  # untimed, until the clock adapts to this contender
                 launch()
             return time_us(launch, repeats) / (repeats * passes * len(sets))
 
         return run, how
 
     def _captured(self, once: Callable[[], None], passes: int) -> tuple[Callable[[], None], str]:
-        """A graph of some passes; plain calls where it cannot be captured."""
+        """Return a graph of some passes, or plain calls if it cannot be captured."""
         launch = partial(_repeat, once, passes)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -202,7 +202,7 @@ def device_named(name: str) -> Cpu:
 
 
 def called_with(operands: Arguments, c: torch.Tensor) -> Arguments:
-    """What `Call` takes, from `operands` and c."""
+    """Return the arguments of `Call` from `operands` and c."""
     a, b, *rest = operands
     return a, b, c, *rest
 
@@ -211,7 +211,7 @@ def sets_needed(problem: Problem, l2_bytes: int) -> int:
     return min(MAX_SETS, 1 + math.ceil(2 * l2_bytes / problem.bytes))
 
 
-# --- what the GPU says of itself
+# --- telemetry
 
 QUERY = ("clocks.sm", "power.draw", "temperature.gpu")
 UNITS = ("sm_clock_mhz", "power_w", "temperature_c")
@@ -219,7 +219,7 @@ EVERY_MS = 100
 
 
 class Telemetry:
-    """nvidia-smi beside the measurement. uuid None, or no nvidia-smi: everything is unknown."""
+    """nvidia-smi during the measurement. Figures are unknown without it or if uuid is None."""
 
     def __init__(self, uuid: str | None) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -234,7 +234,7 @@ class Telemetry:
             return
 
     def stop(self) -> dict[str, dict[str, float] | str]:
-        """For each figure its first value, the median, and the last."""
+        """Return first, median and last value of each figure."""
         samples: list[list[float]] = []
         if self._process is not None:
             self._process.terminate()

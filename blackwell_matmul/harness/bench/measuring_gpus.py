@@ -1,5 +1,4 @@
-"""Which GPUs of this machine measure, each in processes that see it alone; all of one kind, since a schedule that is
-fastest on one of them says nothing of another kind."""
+"""GPUs that measure, each in processes that see it alone; all of one kind, as the fastest schedule depends on it."""
 
 from __future__ import annotations
 
@@ -18,16 +17,14 @@ MOST = 4096
 
 @dataclass(frozen=True)
 class MeasuringGpu:
-    """index: among those that this process sees. environment: what makes it the only one that a process sees; empty
-    where it is the only one anyway."""
+    """A GPU. index: among those visible to this process. environment: makes it the only visible one; empty if it is."""
 
     index: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def measuring_gpus(asked: Any = None) -> tuple[MeasuringGpu, ...]:
-    """Those asked for, by index, or all of the kind of the first, with a warning of the others. InputError for what
-    does not exist, is named twice, or is of several kinds."""
+    """Return the GPUs of these indices, or all of the first one's kind; InputError for unknown or mixed ones."""
     found = detect.detect()
     if asked is None:
         taken = [gpu for gpu in found if _kind(gpu) == _kind(found[0])]
@@ -41,7 +38,7 @@ def measuring_gpus(asked: Any = None) -> tuple[MeasuringGpu, ...]:
 
 
 def _kind(gpu: DetectedGpu) -> tuple[str, str, int]:
-    """What a winner is kept under."""
+    """Return the fields by which winners are stored."""
     return gpu.name, gpu.arch, gpu.sm_count
 
 

@@ -1,7 +1,6 @@
-"""How a child begins: forked from a process of ours that has done its imports and waits, or as a process of its own.
+"""Fork server for child processes: a template process does the imports once, and children fork from it.
 
-The imports take a core five seconds, and a dozen children at once take all cores of a machine for as long. Linux alone
-forks: elsewhere what system libraries do does not survive it.
+Imports take a core some seconds for each child otherwise. Only Linux forks: other systems' libraries do not survive it.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ CHILD = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 TEMPLATE = (sys.executable, "-m", "blackwell_matmul.harness.bench.template")
 
 BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""For the template: tvm-ffi asks torch for a GPU when it is imported, and no fork survives torch's asking CUDA."""
+"""Environment of the template: tvm-ffi asks torch for a GPU at import, and CUDA does not survive a fork."""
 
 OF_A_CHILD = "CUDA_VISIBLE_DEVICES"
-"""The one variable that children of a template may have different: imports do not read it."""
+"""Variable that may differ between children of a template, as imports do not read it."""
 
 Environment = Mapping[str, str]
 
 
 class Begun(Protocol):
-    """A child at work: reads tasks, writes what it has done."""
+    """A running child: reads tasks, writes results."""
 
     @property
     def stdin(self) -> IO[str]: ...
@@ -46,14 +45,14 @@ class Begun(Protocol):
     def stdout(self) -> IO[str]: ...
 
     def why(self) -> tuple[int, str]:
-        """Its exit code, or minus the signal that ended it, and what it wrote to stderr; waits for its end."""
+        """Wait for the end; return the exit code, or minus the signal, and stderr."""
 
     def end(self) -> None:
-        """With all that it has started; once, since the number of a process that has ended may be another's."""
+        """Kill the child with its children; once, as its process number may be reused."""
 
 
 def begin(module: str, environment: Environment) -> Begun:
-    """module: what is imported before there is work."""
+    """Start a child. module: imported before there is work."""
     if not FORKS:
         return Fresh((*CHILD, module), environment)
     with _lock:
@@ -61,14 +60,14 @@ def begin(module: str, environment: Environment) -> Begun:
 
 
 def prepare(module: str) -> None:
-    """Have the imports under way from here on, for children that are needed soon."""
+    """Start a template's imports for children that follow."""
     if FORKS:
         with _lock:
             _template_of(module, os.environ)
 
 
 class Fresh:
-    """A process of its own."""
+    """A child process without a template."""
 
     def __init__(self, command: tuple[str, ...], environment: Environment) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -90,7 +89,7 @@ class Fresh:
 
 
 class Forked:
-    """Forked from a template. A process between the two waits for its end, and ends it when it is told to."""
+    """A child forked from a template. A process in between waits for it, and kills it on request."""
 
     def __init__(self, template: Template, environment: Environment) -> None:
         self._template, self._errors = template, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -107,7 +106,7 @@ class Forked:
 
     def why(self) -> tuple[int, str]:
         said = self._rest()
-        if self._over or said == BEGAN:  # it was ended by us, or who stood between was, and it leaves
+        if self._over or said == BEGAN:  # we or its intermediate process ended it
             return -signal.SIGKILL, ""
         return (int(said.removeprefix(BEGAN)), text_of(self._errors)) if said else self._template.why()
 
@@ -122,14 +121,14 @@ class Forked:
         self._over = True
         with suppress(OSError):
             self._status.shutdown(socket.SHUT_WR)
-            self._status.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # an error where it has not begun, and will not
+            self._status.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # an error if it has not begun and never will
             while self._status.recv(64):
                 pass
         close(self.stdin, self._errors, self._status)
 
 
 class Template:
-    """The process that imports. Once it has, it leaves when its socket is closed, as it is when this process ends."""
+    """The process that imports. It exits when its socket closes, as at this process's end."""
 
     def __init__(self, module: str, environment: Environment) -> None:
         self._errors, self._asked = tempfile.TemporaryFile(), False  # noqa: SIM115  as long as this object
@@ -153,20 +152,20 @@ class Template:
         return self._process.wait(), text_of(self._errors)
 
     def close(self) -> None:
-        """It leaves when it has imported and has forked all that it was asked for. Children may still ask why."""
+        """Let the template exit after all requested forks; children may still read their status."""
         self._socket.close()
         if not self._asked:
             self.end()
 
     def end(self) -> None:
-        """At once; its children leave when their stdin is closed."""
+        """Kill the template; its children exit when their stdin closes."""
         self._process.kill()
         self._process.wait()
 
 
 _lock = threading.Lock()
 _kept: dict[Any, Template] = {}
-"""The latest, by all that its imports may depend on."""
+"""Latest template by all inputs of its imports."""
 
 
 def _template_of(module: str, environment: Environment) -> Template:
@@ -180,14 +179,14 @@ def _template_of(module: str, environment: Environment) -> Template:
 
 
 def _folder() -> str:
-    """Of this process, which may be gone."""
+    """Return this process's folder, or "" if it was removed."""
     with suppress(OSError):
         return os.getcwd()
     return ""
 
 
 def leave() -> None:
-    """Keep no template: each has hundreds of MB."""
+    """Close all templates; each has hundreds of MB."""
     with _lock:
         _leave()
 

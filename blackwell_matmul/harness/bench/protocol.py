@@ -1,10 +1,8 @@
-"""When to measure and how often: warm up until times settle, then rounds in which everybody has a turn.
+"""Protocol of timing: warm up until times settle, then rounds with a turn for each contender.
 
-A GPU under load lowers its clock within seconds and each kernel's power sets the next one's clock, so that times
-taken one kernel after the other say little. Here each round runs a group of calls of each contender, in an order of
-its own, and what counts is the median over the rounds. On an H200 at its power limit a kernel that always came after
-one of little power looked 17 % faster than it is: hence the shuffled order, groups of tens of milliseconds, and calls
-ahead of each group that are not timed.
+A GPU under load lowers its clock within seconds, and each kernel's power sets the next one's clock. So times of one
+kernel after another are not comparable. Each round runs a group of calls of each contender in shuffled order; the
+result is the median over the rounds. Groups take tens of ms, after untimed calls, so that the clock adapts.
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ Group = Callable[[], float]
 """Runs a group of calls and returns the µs of one."""
 
 WINDOW = 3
-"""Rounds of warm-up that are compared with as many before them."""
+"""Rounds of warm-up in each of two compared windows."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """rounds: that count. group_us: how long a group of calls takes, about. The warm-up ends when the medians of two
-    windows differ by less than settled_percent, and at the latest after warmup_s, once there are two windows."""
+    """Settings of timing. rounds: timed rounds. group_us: approximate µs of a group. Warm-up ends when the medians of
+    two windows differ by less than settled_percent, or after warmup_s.
+    """
 
     rounds: int = 15
     group_us: float = 50_000.0
@@ -34,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Timing:
-    """One contender's µs per call: the median of the rounds, their quartiles, and the least."""
+    """µs per call of one contender: median of the rounds, quartiles, and minimum."""
 
     median_us: float
     q1_us: float
@@ -44,13 +43,13 @@ class Timing:
 
     @property
     def spread_percent(self) -> float:
-        """Between the quartiles, of the median."""
+        """Return the distance of the quartiles in percent of the median."""
         return 100 * (self.q3_us - self.q1_us) / self.median_us
 
 
 @dataclass(frozen=True)
 class Warmup:
-    """How long it took, and whether the times had settled by then."""
+    """Warm-up time, and true if the times had settled."""
 
     seconds: float
     rounds: int
@@ -60,7 +59,7 @@ class Warmup:
 def measure(
     groups: Mapping[str, Group], settings: Settings, clock_s: Callable[[], float], step: Callable[[str], None]
 ) -> tuple[dict[str, Timing], Warmup]:
-    """The groups by name, interleaved. step: is told the name of each group before it runs."""
+    """Time the groups by name, interleaved. step: called with each group's name before it runs."""
     warmup = _warm_up(groups, settings, clock_s, step)
     taken: dict[str, list[float]] = {name: [] for name in groups}
     for number in range(settings.rounds):
@@ -90,7 +89,7 @@ def _settled(totals: Sequence[float], percent: float) -> bool:
 
 
 def _round(groups: Mapping[str, Group], number: int, step: Callable[[str], None]) -> dict[str, float]:
-    """Each group once, shuffled by the round's number: nobody always follows the same neighbour."""
+    """Run each group once, shuffled by the round's number, so that neighbours vary."""
     order = sorted(groups)
     random.Random(number).shuffle(order)
     times = {}

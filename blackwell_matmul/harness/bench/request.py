@@ -1,4 +1,4 @@
-"""What a user asks of `bench`, in words, and the run that it becomes."""
+"""Options of `bench`, and the run that they define."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from blackwell_matmul.problem.form import PLAIN, Form
 OUT = "bench_results"
 BUNDLES = "bundles"
 BEST_ALONE = ("llm",)
-"""Suites with so many problems that only the best rung takes part, unless --rungs says who."""
+"""Suites with so many problems that only the best rung takes part by default."""
 
 MANY = 16
 SHORT_WARMUP_S = 1.0
-"""With so many problems, each finds a GPU that the one before has kept at work."""
+"""Warm-up seconds for many problems, as the previous one keeps the GPU busy."""
 
 Tell = Callable[[str], None]
 Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
@@ -33,9 +33,9 @@ Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder.
-    extra: gives more contenders for these rungs, problems and GPU, such as rungs with a tuned schedule. form, batches:
-    of every problem."""
+    """Options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder. extra:
+    returns more contenders for rungs, problems and GPU, such as tuned rungs. form, batches: of every problem.
+    """
 
     suite: str = "ladder"
     size: tuple[int, int, int] | None = None
@@ -73,7 +73,7 @@ class Request:
         return suites.cases(self._suite, self.dtypes, self.size, self.form, self.batches)
 
     def plan(self, gpu: Gpu) -> Plan:
-        """For a GPU: cuBLAS, the kernels bottom first, the baselines."""
+        """Return the plan for a GPU: cuBLAS, the kernels bottom first, the baselines."""
         stress = self._suite == "stress"
         cases = self._cases
         return Plan(
@@ -93,18 +93,18 @@ class Request:
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
-        """The rungs that can compute it."""
+        """Return the rungs that can compute the problems."""
         plain = self.form == PLAIN and self.batches == 1
         rungs = bench_machine.ladder(gpu) if plain else bench_machine.of_forms(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:
-        """Of the compiled kernels for a GPU like this: what schedules are chosen by is part of it."""
+        """Return the index of kernels compiled for GPUs with equal inputs of a schedule's choice."""
         like = f"{gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_gb_per_s} GB/s"
         return Index(self.bundles or self.out / BUNDLES, like)
 
     def run(self, tell: Tell) -> Book:
-        """On this machine's GPU; the book is in the folder by then."""
+        """Run on this machine's GPU; return the saved book."""
         gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)
         book = Book(self.out, self._suite, bench_machine.machine_of(gpu))
@@ -116,8 +116,7 @@ class Request:
         return book
 
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str], int]:
-        """Without a GPU, for the one of this name or this target: the folder to carry, what was refused, and how many
-        kernels are there."""
+        """Compile without a GPU, for this name or target; return the folder, refusals, and the number of kernels."""
         gpu = gpu_named(target)
         index, plan = self.index(gpu), self.plan(gpu)
         require_writable(index.folder)

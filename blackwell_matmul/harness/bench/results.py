@@ -1,6 +1,6 @@
-"""What was found: a row for each contender on each problem, kept in one JSON file that a second run goes on with.
+"""Results: a row for each contender and problem, in one JSON file that a second run continues.
 
-Rows that were timed together share a session; percentages of cuBLAS are within one, and never across two.
+Rows timed together share a session; percentages of cuBLAS compare only within one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ Status = Literal["correct", "wrong", "refused", "failed"]
 
 @dataclass(frozen=True)
 class Row:
-    """One contender on one problem. status: of its check; reason: for anything but "correct", and what was seen.
+    """One contender on one problem. status: of its check. reason: for anything but "correct".
 
-    error, cublas_error: the largest against float64. timing: None where it was not timed, and untimed says why.
-    cublas_us: the median of cuBLAS in the same session. stress: what a repetition found. code: what was measured, as
-    `bundles.code_of` tells.
+    error, cublas_error: the largest against float64. timing: None if not timed; untimed: the reason. cublas_us:
+    cuBLAS's median in the same session. stress: result of the repetitions. code: from `bundles.code_of`.
     """
 
     contender: str
@@ -87,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Machine:
-    """On what was measured. identity: what makes figures comparable; about: all else that is known of it."""
+    """The machine. identity: figures compare only if equal. about: other facts."""
 
     gpu: str
     arch: str
@@ -104,7 +103,7 @@ class Machine:
 
 
 class Book:
-    """The rows of one suite in the file of a folder, which has other suites beside it."""
+    """Rows of one suite in a folder's file, which may hold other suites."""
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
         self.file, self.suite, self.machine = folder / FILE, suite, machine
@@ -123,7 +122,7 @@ class Book:
         return self._rows.get((contender, problem))
 
     def row(self, contender: str, problem: Problem) -> Row:
-        """One that is there."""
+        """Return an existing row."""
         return self._rows[contender, problem]
 
     def put(self, row: Row) -> None:
@@ -134,18 +133,18 @@ class Book:
             self._rows.pop(key, None)
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole file, with this suite as it is now."""
+        """Return the whole file's content, with this suite's current rows."""
         rows = [row.as_dict(self.machine.peak_tflops) for row in self]
         suites = {**self._whole.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}
         return {"format": FORMAT, "machine": asdict(self.machine), "suites": suites}
 
     def save(self) -> None:
-        """After each step: a run that is broken off loses one."""
+        """Save the file, after each step, so that an interrupted run loses one step."""
         write_json(self.file, self.as_dict())
 
 
 def read_whole(file: Path, *names: str) -> dict[str, Any]:
-    """What a run has left, empty where there is nothing; InputError for any other file, or one that lacks a name."""
+    """Return a run's file, empty if missing; InputError for other files, or if a name is missing."""
     if not file.exists():
         return {}
     try:
@@ -159,7 +158,7 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
 
 @contextmanager
 def as_written(file: Path) -> Iterator[None]:
-    """Around what makes rows of a file: InputError where somebody has changed it."""
+    """Turn errors of rows from a changed file into InputError."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -176,7 +175,7 @@ def require_same(machine: Machine, was: Machine, file: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Before any work is done whose results would be lost; the folder is made."""
+    """Check that results can be saved, before any work; make the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -187,7 +186,7 @@ def require_writable(folder: Path) -> None:
 
 
 def saved_books(folder: Path) -> list[Book]:
-    """The suites of a folder as they were left; InputError where there are none."""
+    """Return the suites saved in a folder; InputError if there are none."""
     whole = read_whole(folder / FILE, "machine", "suites")
     if not whole:
         raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
@@ -198,7 +197,7 @@ def saved_books(folder: Path) -> list[Book]:
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric mean of a contender's percentages of cuBLAS in a band, over so many problems of all."""
+    """Geometric mean of a contender's percentages of cuBLAS in a band, with its problem counts."""
 
     contender: str
     band: str

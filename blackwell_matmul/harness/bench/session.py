@@ -1,7 +1,7 @@
-"""One run of bench: compile, check each contender alone, time those that are right together, keep what is found.
+"""A run of bench: compile, check each contender alone, time the correct ones together, store the results.
 
-Each step leaves out what the book has already. A contender that is refused, wrong, crashes or hangs becomes a row with
-the reason, and the others go on.
+Each step skips what the book has. A contender that is refused, wrong, crashes or hangs becomes a row with the reason,
+and the others continue.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
 T = TypeVar("T")
 Pair = tuple[Contender, BenchCase]
 Tell = Callable[[str], None]
-"""Takes what is being done, in a few words."""
+"""Callback with the current step in a few words."""
 
 LIMIT_S = 90.0
 REPETITIONS = 5000
 MOST_COMPILERS = 16
-"""Processes; each has torch and tilus in memory."""
+"""Maximum compiling processes, as each holds torch and tilus in memory."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. device: as `devices.device_named` reads it. limit_s: the longest silence of a child process.
-    repetitions: of each contender on each problem, in the stress suite; 0 is none."""
+    """Plan of a run. device: as for `devices.device_named`. limit_s: maximum silence of a child. repetitions: per
+    contender and problem, in the stress suite; 0 for none.
+    """
 
     contenders: tuple[Contender, ...]
     cases: tuple[BenchCase, ...]
@@ -60,7 +61,7 @@ class Plan:
 
 
 def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
-    """Do what the book lacks; it is saved after each step."""
+    """Run the steps that the book lacks, and save it after each."""
     forget_old(plan, book)
     with keeping(lambda: kept(plan, bundles)):
         compile_missing(plan, book, bundles, gpu, tell)
@@ -73,7 +74,7 @@ def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda wh
 
 
 def forget_old(plan: Plan, book: Book) -> None:
-    """What was found of code that has changed since."""
+    """Remove rows of code that has changed since."""
     for contender in plan.contenders:
         rows = [book.get(contender.name, case.problem) for case in plan.cases_of(contender)]
         book.forget(row.key for row in rows if row is not None and row.code != code_of(contender))
@@ -91,8 +92,9 @@ def compile_missing(
     until_s: float = math.inf,
     crew: Sequence[Workers] = (),
 ) -> list[str]:
-    """On all cores, or by a crew. A kernel that is refused gets a row; the reasons are returned as well. until_s: on
-    the clock of time.monotonic; what has not begun by then is left."""
+    """Compile on all cores, or by given workers; return the reasons of refusals, which also get rows. until_s: deadline
+    to begin, on time.monotonic's clock.
+    """
     missing = [
         (contender, case)
         for contender, case in _kernels(plan)
@@ -117,12 +119,12 @@ def compile_missing(
 
 
 def compiled(plan: Plan, bundles: Index) -> int:
-    """How many kernels are there, each for a problem."""
+    """Return the number of compiled kernels, each for a problem."""
     return sum(bundles.find(contender, case.problem) is not None for contender, case in _kernels(plan))
 
 
 def kept(plan: Plan, bundles: Index) -> str:
-    """What there is to say of it when an interrupt comes."""
+    """Return the message for an interrupt."""
     return f"{compiled(plan, bundles)} of {len(_kernels(plan))} kernels are compiled and kept in {bundles.folder}"
 
 
@@ -142,7 +144,7 @@ def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Pair], Task]:
 def on_all_cores(
     items: Sequence[T], task: Callable[[T], Task], limit_s: float, until_s: float
 ) -> Generator[tuple[T, Ended]]:
-    """Each core has a child and a share; each end is reported as it comes."""
+    """Run a task for each item, a child and a share for each core; yield results as they come."""
     if items:
         with crew_of(len(items), limit_s) as crew:
             yield from shared_out(crew, items, task, until_s)
@@ -152,7 +154,7 @@ def on_all_cores(
 def crew_of(
     count: int, limit_s: float, environment: Mapping[str, str] | None = None, keep: bool = False
 ) -> Generator[tuple[Workers, ...]]:
-    """So many, or as many as there are cores; the first child of each imports from here on."""
+    """Yield workers, at most one a core; their first children start importing."""
     with ExitStack() as stack:
         cores = max(1, min(count, os.cpu_count() or 1, MOST_COMPILERS))
         made = (Workers(limit_s, environment=environment, keep=keep) for _ in range(cores))
@@ -163,15 +165,16 @@ def crew_of(
 
 
 def dealt(items: Sequence[T], count: int) -> list[Sequence[T]]:
-    """By turns."""
+    """Deal items in turn."""
     return [items[first::count] for first in range(count)]
 
 
 def shared_out(
     crew: Sequence[Workers], items: Sequence[T], task: Callable[[T], Task], until_s: float
 ) -> Generator[tuple[T, Ended]]:
-    """Each of the crew has a share; each end is reported as it comes. Nobody goes on after a failure before the caller
-    has seen to it, so close this where it may not come to its end."""
+    """Give each worker a share; yield results as they come. After a failure its worker waits for the caller, so close
+    this generator if it may not be exhausted.
+    """
     ended: queue.SimpleQueue[tuple[T, Ended, threading.Semaphore] | None] = queue.SimpleQueue()
     seen_to = [threading.Semaphore(0) for _ in crew]
 
@@ -205,7 +208,7 @@ def _all_released(semaphores: Sequence[threading.Semaphore]) -> Iterator[None]:
 
 @contextmanager
 def ended_if_broken_off(crew: Sequence[Workers]) -> Iterator[None]:
-    """Before the threads that wait for them are waited for."""
+    """Kill the workers on an exception, before joining their threads."""
     try:
         yield
     except BaseException:
@@ -226,8 +229,7 @@ def check_side_by_side(
     until_s: float = math.inf,
     goes_on: Callable[[Row], bool] = lambda row: True,
 ) -> None:
-    """As `check_missing`, several at a time; those of a share have a child together, until it breaks off. goes_on: is
-    asked after each."""
+    """Check as `check_missing` does, in parallel; a share uses one child until it fails. goes_on: asked after each."""
     missing = [(who, case) for who, case in plan.pairs() if book.get(who.name, case.problem) is None]
     tell(f"checking {len(missing)}, {len(crew)} at a time")
 
@@ -247,7 +249,7 @@ def check_side_by_side(
 def check_missing(
     plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell, until_s: float = math.inf
 ) -> None:
-    """Each contender in a child of its own."""
+    """Check each contender in its own child."""
     for contender in takewhile(lambda each: time.monotonic() < until_s, plan.contenders):
         missing = [case for case in plan.cases_of(contender) if book.get(contender.name, case.problem) is None]
         tell(f"checking {contender.name} on {len(missing)} problems")
@@ -258,11 +260,11 @@ def check_missing(
 
 
 def _until_hung(ends: Generator[Ended], cases: Sequence[BenchCase]) -> Iterator[tuple[BenchCase, Ended]]:
-    """A contender that hangs once costs the time limit once: what is left of its problems is not tried."""
+    """Yield results up to the first hang, so that a contender's other problems do not cost the time limit again."""
     hung = ""
     for case in cases:
         ended = Ended(failed=hung) if hung else next(ends, None)
-        if ended is None:  # the workers are over
+        if ended is None:  # the workers have ended
             return
         yield case, ended
         if ended.hung:
@@ -284,7 +286,7 @@ def _taking_part(contender: Contender, case: BenchCase, bundles: Index) -> dict[
 
 
 def _row(contender: Contender, case: BenchCase, ended: Ended, bundles: Index | None = None) -> Row:
-    """What a check found; or, of a compilation, why there is nothing to check."""
+    """Return the row of a check, or of a failed compilation."""
     found = bundles.find(contender, case.problem) if bundles else None
     schedule = (found or {}).get("schedule", {})
     row = Row(contender.name, case.problem, case.band, schedule=schedule, code=code_of(contender))
@@ -303,14 +305,15 @@ def _reason(ended: Ended) -> str:
 
 
 def time_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> None:
-    """Each problem with everybody who was right on it. One of them without a time has all of them timed again."""
+    """Time each problem with all correct contenders; one missing time repeats them all."""
     while time_pass(plan, book, bundles, workers, tell):
         pass
 
 
 def time_pass(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> bool:
-    """Once what lacks a time; whether anything did. Who breaks a session off is left out of the next pass, and who
-    hangs out of all that follow."""
+    """Time problems without times, once; return true if there was one. A failing contender skips the next pass, a
+    hanging one all further ones.
+    """
     sessions, tried = list(_sessions(plan, book)), False
     ends = workers.run([_measure_task(*session, bundles, plan) for session in sessions])
     for (case, able), ended in zip(sessions, ends):
@@ -333,7 +336,7 @@ def _leave_out(name: str, hung_on: BenchCase, plan: Plan, book: Book) -> None:
 
 
 def _sessions(plan: Plan, book: Book) -> Iterator[tuple[BenchCase, list[Contender]]]:
-    """What is to be timed, and who takes part."""
+    """Yield problems to time, with their contenders."""
     for case in plan.cases:
         able = [each for each in plan.contenders if each.takes(case.problem) and _is_right(book, each, case)]
         if any(_is_untimed(book, contender, case) for contender in able):
@@ -347,7 +350,7 @@ def _measure_task(case: BenchCase, able: Sequence[Contender], bundles: Index, pl
 
 
 def _is_right(book: Book, contender: Contender, case: BenchCase) -> bool:
-    """cuBLAS takes part also where it rounds more than it should: it is what the others are measured by."""
+    """Return true if a contender may be timed; cuBLAS always, as the others' reference."""
     row = book.get(contender.name, case.problem)
     good = ("correct", "wrong") if contender.kind == CUBLAS else ("correct",)
     return row is not None and row.status in good and not row.untimed
@@ -363,7 +366,7 @@ def _keep(ended: Ended, case: BenchCase, able: Sequence[Contender], plan: Plan, 
         _keep_times(ended.result, case, plan, book)
         return
     guilty = [contender for contender in able if contender.name == ended.at]
-    for contender in guilty or able:  # nobody's step: buffers that do not fit, for one
+    for contender in guilty or able:  # no contender's step, e.g. buffers do not fit
         book.put(replace(book.row(contender.name, case.problem), untimed=_reason(ended)))
 
 
@@ -405,7 +408,7 @@ def _is_unstressed(book: Book, contender: Contender, case: BenchCase) -> bool:
 
 
 def ok(rows: Iterable[Row]) -> bool:
-    """Nothing but cuBLAS was wrong or failed, and something was right."""
+    """Return true if something was right, and nothing but cuBLAS wrong or failed."""
     found = [row for row in rows if row.contender != CUBLAS]
     bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed or not _stood(row)]
     return not bad and any(row.status == "correct" for row in found)

@@ -1,4 +1,4 @@
-"""What to measure: named lists of problems, each in a band that has a mean of its own."""
+"""Suites: named lists of problems, in bands with a mean each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blackwell_matmul.problem.problem import DTYPES, Problem
 
 @dataclass(frozen=True)
 class BenchCase:
-    """A problem and the band that it counts in."""
+    """A problem and its band."""
 
     problem: Problem
     band: str = ""
@@ -31,7 +31,7 @@ class Layer:
 
 
 def _layers(model: str, hidden: int, intermediate: int, key_value: int) -> tuple[Layer, ...]:
-    """Attention's input and output, and the two halves of a gated MLP. key_value: columns of K and V together."""
+    """Return attention's input and output, and the halves of a gated MLP. key_value: columns of K and V together."""
     return (
         Layer(model, "qkv", hidden + key_value, hidden),
         Layer(model, "o", hidden, hidden),
@@ -46,11 +46,11 @@ LAYERS: tuple[Layer, ...] = (
     *_layers("Qwen2.5 7B", 3584, 18944, 1024),
     *_layers("Qwen2.5 32B", 5120, 27648, 2048),
 )
-"""Sizes as in the models' published configurations."""
+"""Layers with the sizes of the models' published configurations."""
 
 
 def layers_of(problem: Problem) -> str:
-    """The layers with these weights: "Llama 3 8B qkv"."""
+    """Return the layers with these weights: "Llama 3 8B qkv"."""
     found = [f"{layer.model} {layer.name}" for layer in LAYERS if (layer.n, layer.k) == (problem.n, problem.k)]
     return ", ".join(found)
 
@@ -59,7 +59,7 @@ SMALL_M = (1, 16, 64)
 LARGE_M = (128, 512, 2048, 8192)
 SQUARES = (1024, 2048, 4096, 8192)
 ODD_M = (1, 63, 129, 333, 896, 1000, 1792, 2432)
-"""896, 1792 and 2432: rows of tiles that do not fill the last group, which a wrong division leaves unwritten."""
+"""Odd M. 896, 1792 and 2432 leave the last group of tile rows incomplete, which a wrong division would skip."""
 
 ODD_NK = ((4096, 4096), (1032, 1096), (72, 40))
 STRESSED = ((4096, 4096, 4096), (1792, 4096, 4096), (2432, 4096, 1024), (1000, 1032, 1096), (129, 8192, 1024))
@@ -87,10 +87,10 @@ _MAKERS = {"ladder": _ladder, "llm": _llm, "odd": _odd, "stress": _stress}
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"ladder": ("fp16", "bf16"), "llm": ("bf16",), "odd": ("fp16", "bf16"), "stress": ("fp16", "bf16")}
 )
-"""The suites, each with the types that it measures unless told otherwise."""
+"""Suites and their default types."""
 
 OF_SIZE = "size"
-"""What the problems of --size go under."""
+"""Suite name for problems of --size."""
 
 
 def cases(
@@ -100,8 +100,7 @@ def cases(
     form: Form = PLAIN,
     batches: int = 1,
 ) -> tuple[BenchCase, ...]:
-    """The problems of a suite, or one problem in each type, each in a form and so many times; InputError for a suite or
-    a type that there is not."""
+    """Return a suite's problems, or one size in each type; InputError for an unknown suite or type."""
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
     for dtype in dtypes:
@@ -115,7 +114,7 @@ def cases(
 
 
 def _formed(case: BenchCase, form: Form, batches: int) -> BenchCase:
-    """In a band of its own, unless it is plain."""
+    """Return the case in a form and batches, in a band of its own unless plain."""
     problem = replace(case.problem, form=form, batches=batches)
     said = [f"{batches} batches"] * (batches > 1) + [str(form)] * (form != PLAIN)
     return BenchCase(problem, ", ".join([case.band] * bool(case.band) + said))

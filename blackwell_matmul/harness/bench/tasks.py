@@ -1,4 +1,4 @@
-"""What a child process does: compile, check, time, stress. Each takes and returns plain data and tells its steps."""
+"""Tasks of a child process: compile, check, time, stress. Each takes and returns plain data and reports steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisone
 from blackwell_matmul.harness.verdict import Verdict, check_matmul, check_product
 from blackwell_matmul.problem.problem import Problem
 
-import_tilus()  # not where it is needed first: children are forked from a process that has imported this
+import_tilus()  # early, as children are forked from a process that has imported this
 
 Step = Callable[[str], None]
 Record = Mapping[str, Any]
-"""A dataclass as JSON has it."""
+"""A dataclass as JSON."""
 
 CHECK_SEED = 100
 
@@ -35,7 +35,7 @@ def compile_kernel(step: Step, contender: Record, problem: Record, gpu: Record, 
 
 
 def check(step: Step, contender: Record, problem: Record, bundle: Record | None, device: str) -> dict[str, Any]:
-    """One call on a poisoned output, compared with float64."""
+    """Run one call on a poisoned output, and compare with float64."""
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
@@ -46,7 +46,7 @@ def check(step: Step, contender: Record, problem: Record, bundle: Record | None,
 def _checked(
     call: Call, place: Cpu, problem: Problem, operands: Arguments, bundle: Record | None
 ) -> tuple[Verdict, torch.Tensor, bool]:
-    """The verdict on one call, what it computed, and whether it wrote outside of C."""
+    """Return one call's verdict, its output, and true if it wrote outside of C."""
     poisoned = place.poisoned(problem)
     result = _run(call, operands, poisoned)
     place.synchronize()
@@ -56,7 +56,7 @@ def _checked(
 
 
 def verdict_on(call: Call, operands: Arguments) -> Verdict:
-    """On one call that writes its last operand, which held nothing that could be taken for a result."""
+    """Return the verdict on one call; its output, the last operand, is filled with NaN before."""
     operands[-1].fill_(math.nan)
     call(*operands)
     return check_matmul(*operands)
@@ -77,7 +77,7 @@ def _errors(verdict: Verdict) -> dict[str, float | None]:
 
 
 def measure(step: Step, contenders: Sequence[Record], problem: Record, settings: Record, device: str) -> dict[str, Any]:
-    """All contenders on one problem, interleaved. A record of one has its bundle beside it."""
+    """Time all contenders on one problem, interleaved; a contender's record includes its bundle."""
     what, place, chosen = Problem.from_dict(problem), device_named(device), protocol.Settings(**settings)
     step("buffers")
     sets = place.sets(what)
@@ -92,7 +92,7 @@ def measure(step: Step, contenders: Sequence[Record], problem: Record, settings:
 def interleaved(
     groups: Mapping[str, protocol.Group], how: Mapping[str, str], place: Cpu, settings: protocol.Settings, step: Step
 ) -> dict[str, Any]:
-    """Groups by name, in turns, with the GPU's own telemetry. how: each of them is launched."""
+    """Time groups by name in turns, with the GPU's telemetry. how: launch of each."""
     telemetry = place.telemetry()
     timings, warmup = protocol.measure(groups, settings, time.monotonic, step)
     return {
@@ -102,13 +102,13 @@ def interleaved(
 
 
 BATCH = 100
-"""Repetitions between two looks at what has been counted."""
+"""Repetitions between two reads of the counter."""
 
 
 def stress(
     step: Step, contender: Record, problem: Record, bundle: Record | None, device: str, repetitions: int
 ) -> dict[str, Any]:
-    """A checked call repeated, each output poisoned before and compared bit by bit; then the same from one graph."""
+    """Repeat a checked call on poisoned outputs, compared bit by bit; then from one graph."""
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
@@ -146,7 +146,7 @@ def _counted(step: Step, what: str) -> Callable[[int], None]:
 def _different(
     run: Callable[[], torch.Tensor], first: torch.Tensor, poisoned: Poisoned, times: int, tell: Callable[[int], None]
 ) -> int:
-    """How many of so many results are not the first one; counted where the results are."""
+    """Count results that differ from the first, on their device."""
     count = torch.zeros((), dtype=torch.int64, device=first.device)
     for number in range(times):
         poisoned.refill()

@@ -1,8 +1,8 @@
-"""The process that children are forked from: it imports, and then forks whenever it is asked to, by `nursery`.
+"""Template process: imports once, then forks children on request of `nursery`.
 
-Its arguments are the number of its socket and the modules. It has one thread and starts nothing on a GPU, which a fork
-would not survive. Each message has five files: what the child's environment is, its stdin, stdout and stderr, and a
-socket, on which a process between the two says that the child has begun, and with which code it has ended.
+Its arguments are its socket's number and the modules. It has one thread and uses no GPU, as neither survives a fork.
+Each message has five files: the child's environment, stdin, stdout, stderr, and a socket. There, an intermediate
+process reports the child's start and exit code.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main() -> None:
     collect_seldom()
     asked = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
-        with suppress(Exception):  # whose task it is says why
+        with suppress(Exception):  # its task reports the reason
             import_module(module)
-    gc.freeze()  # else each child would copy what the collector writes to
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those between
+    gc.freeze()  # else the collector's writes would copy memory in each child
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for intermediate processes
     while files := socket.recv_fds(asked, 1, FILES)[1]:
         if os.fork() == 0:
             asked.close()
@@ -59,13 +59,13 @@ def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> N
     with suppress(ProcessLookupError):  # it had no group of its own yet
         os.killpg(number, signal.SIGKILL)
     with suppress(ChildProcessError):
-        os.waitpid(number, 0)  # what it had on a GPU is free then
+        os.waitpid(number, 0)  # then its GPU memory is free
     os._exit(0)
 
 
 def _tell_end(number: int, parent: socket.socket) -> None:
-    """Without taking it from the list of processes: until its group has ended, its number must not be another's."""
-    with suppress(OSError):  # it was waited for already, or nobody wants to know
+    """Report the end without reaping: until its group has ended, the process number must stay reserved."""
+    with suppress(OSError):  # already reaped, or no reader
         found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
         assert found is not None
         parent.send(b"%d\n" % (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status))
@@ -87,7 +87,7 @@ def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
 
 
 def _spoilt() -> bool:
-    """Whether something that was imported has asked CUDA for what it has: then a fork can ask it no more."""
+    """Return true if an import has used CUDA, which then fails after a fork."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda._is_in_bad_fork()
 

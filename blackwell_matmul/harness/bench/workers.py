@@ -1,8 +1,7 @@
-"""Work in child processes, so that a kernel that hangs or crashes costs one task and never the run.
+"""Work in child processes, so that a hanging or crashing kernel costs one task only.
 
-A child does its tasks one after the other and tells of each step. One that is silent for too long, or dies, ends; the
-task it was at gets the reason, and a new child goes on with the rest. A child that has done its tasks may be kept, and
-goes on with those of the next run.
+A child runs its tasks in order and reports each step. A child that is silent too long, or dies, is ended. Its current
+task gets the reason, and a new child continues. A child may be kept for the next run.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ from blackwell_matmul.harness.bench import nursery
 from blackwell_matmul.harness.bench.child import MARK
 
 Task = Mapping[str, Any]
-"""Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""
+"""Task as plain data. "do": a function of `tasks` or "module:function"; other items: its arguments."""
 
 TASKS = "blackwell_matmul.harness.bench.tasks"
 
 START_LIMIT_S = 300.0
-"""For a child's imports, which take seconds, and more where the disk is cold and the cores are busy."""
+"""Seconds for a child's imports with a cold disk and busy cores."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a task ended: with a result, refused in a sentence, or broken off (failed) at a step (at).
-    hung: its child was silent for too long."""
+    """End of a task: a result, a refusal, or a failure at a step. hung: its child was silent too long."""
 
     result: dict[str, Any] | None = None
     refused: str = ""
@@ -44,9 +42,9 @@ class Ended:
 
 
 class Workers:
-    """Children, one at a time. limit_s: the longest that one may be silent. environment: variables that they start
-    with, besides this process's. module: what they import before there is work. keep: a child that has done its tasks
-    does those of the next run as well."""
+    """Children, one at a time. limit_s: maximum silence. environment: added variables. module: imported before there is
+    work. keep: a child continues in the next run.
+    """
 
     def __init__(
         self, limit_s: float, environment: Mapping[str, str] | None = None, module: str = TASKS, keep: bool = False
@@ -64,7 +62,7 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """End the children, from any thread; `run` begins nothing more."""
+        """End the children, from any thread; `run` starts nothing more."""
         with self._lock:
             self._over = True
             children = (self._ready, self._at_work)
@@ -72,7 +70,7 @@ class Workers:
             child.end()
 
     def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
-        """One `Ended` for each task, in order. step: is told what a child is about to do."""
+        """Yield one `Ended` for each task, in order. step: called before each step of a child."""
         done, idle = 0, False
         while done < len(tasks) and (child := self._take()):
             try:
@@ -84,7 +82,7 @@ class Workers:
                 self._leave(child, idle)
 
     def prepare(self) -> None:
-        """Have a child ready, with its imports under way."""
+        """Start a child's imports."""
         self._ready = self._ready or self._child()
 
     def _child(self) -> _Child:
@@ -107,7 +105,7 @@ class Workers:
 
 
 class _Child:
-    """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
+    """A process that imports, then waits for tasks. It ends when its stdin closes."""
 
     def __init__(self, process: nursery.Begun) -> None:
         self._process = process
@@ -122,13 +120,13 @@ class _Child:
         self._said.put(None)
 
     def work(self, tasks: Sequence[Task], limit_s: float, step: Callable[[str], None]) -> Iterator[Ended]:
-        """The tasks' ends, up to the one at which the child broke off."""
+        """Yield the tasks' ends, up to the one at which the child failed."""
         self._send(tasks)
         for _ in tasks:
             ended = self._next_end(limit_s, step, limit_s if self._started else START_LIMIT_S)
             self._started = True
             yield ended
-            if ended.failed:  # the child has left, or has to
+            if ended.failed:  # the child has left, or must
                 return
 
     def _next_end(self, limit_s: float, step: Callable[[str], None], first_limit_s: float) -> Ended:
@@ -154,14 +152,14 @@ class _Child:
             self._process.stdin.flush()
 
     def _why(self) -> str:
-        """Why the process ended: the signal, or the last line that it wrote to stderr."""
+        """Return why the process ended: the signal, or the last line of stderr."""
         code, errors = self._process.why()
         if code < 0:
             return f"its process was ended by signal {-code} ({_signal_name(-code)})"
         return left_with(code, errors)
 
     def end(self) -> None:
-        """With all that it has started; once."""
+        """Kill the child with its children; once."""
         with self._lock:
             if self._ended:
                 return

@@ -1,7 +1,7 @@
-"""One shape of call for every function that takes a kernel: `f(kernel, m, n, k, dtype=, schedule=, target=, form=)`.
+"""Common call of every function that takes a kernel: `f(kernel, m, n, k, dtype=, schedule=, target=, form=)`.
 
-Behind the kernel stand m, n and k, for which the arguments are made up; or a `Problem`; or all the arguments of its
-`__call__`, with tensors; or nothing, for 1024 each or the defaults of its `example_args`.
+After the kernel come m, n and k, for generated arguments; or a `Problem`; or all arguments of its `__call__`, with
+tensors; or nothing, for 1024 each or the defaults of its `example_args`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 Target = str | Gpu | None
-"""A GPU by name, "B200", or as the compiler calls it, "sm_100a"; None: one that the kernel is for."""
+"""A GPU by name, "B200", or by target, "sm_100a"; None: one that the kernel is for."""
 
 
 FormOf = Form | Epilogue | None
-"""Of what `v7` and `h8` compute; an epilogue stands for the plain form with it, None for what the kernel pins."""
+"""A form of `v7` and `h8`. An epilogue stands for the plain form with it; None: as the kernel pins."""
 
 
 class Size(NamedTuple):
-    """How large a call is; None where that is left to the kernel."""
+    """Size of a call; None where the kernel decides."""
 
     extents: tuple[int, int, int] | None
     dtype: str | None
@@ -46,7 +46,7 @@ def resolve_call(
     *,
     seed: int | None = None,
 ) -> KernelCall:
-    """given: what stands behind the kernel, None at its end where something was left out; the rest as for `resolve`."""
+    """Return the resolved call. given: arguments after the kernel, None for omitted ones; the rest as for `resolve`."""
     from blackwell_matmul.harness.calls.kernel_call import KernelCall, require_form, resolve, with_form
 
     found, given = find(kernel), _without_end(given)
@@ -63,7 +63,7 @@ def resolve_call(
 
 
 def _pinned_form(kernel: Any, form: FormOf) -> Form:
-    """What is given, or what the kernel was made with."""
+    """Return the given form, or the kernel's own."""
     from blackwell_matmul.harness.calls.kernel_call import own_form
     from blackwell_matmul.kernels.forms import pinned_form
 
@@ -74,7 +74,7 @@ def _pinned_form(kernel: Any, form: FormOf) -> Form:
 
 
 def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None, form: FormOf = None) -> Problem:
-    """The matmul that is meant, without any tensors of it."""
+    """Return the problem of a call without making tensors."""
     found, given = find(kernel), _without_end(given)
     pinned = _pinned_form(kernel, form)
     size = _size(found, given, dtype, pinned)
@@ -87,7 +87,7 @@ def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None, form
 
 
 def _size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: Form) -> Size | None:
-    """None where what stands behind the kernel are the arguments of its call."""
+    """Return the size; None if the arguments of the kernel's call are given."""
     kind = None if dtype is None else plain_dtype(dtype)
     if len(given) == 1 and isinstance(given[0], Problem):
         return _of_problem(given[0], kind, form)
@@ -103,7 +103,7 @@ def _size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: Form
 
 
 def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
-    """Without what was left out of m, n and k."""
+    """Return the arguments without omitted trailing ones."""
     values = tuple(given)
     while len(values) <= 3 and values and values[-1] is None:
         values = values[:-1]
@@ -131,7 +131,7 @@ def _of_problem(problem: Problem, dtype: str | None, form: Form) -> Size:
 
 
 def _of_tensors(found: UserKernel, given: Sequence[Any], form: Form) -> tuple[tuple[Any, ...], Problem | None]:
-    """All the arguments of a call, and what it multiplies; None where that is no matmul's."""
+    """Return all arguments of a call, and its problem, or None if it is no matmul."""
     if found.takes_forms:
         return _of_form(found, given, form)
     if len(given) != 6 or found.example_args is not None:
@@ -143,7 +143,7 @@ def _of_tensors(found: UserKernel, given: Sequence[Any], form: Form) -> tuple[tu
 
 
 def _of_form(found: UserKernel, given: Sequence[Any], form: Form) -> tuple[tuple[Any, ...], Problem]:
-    """With what was left out; the tensors say the form, but for the activation and the factors."""
+    """Return all arguments with defaults; the tensors determine the form, except activation and factors."""
     rung: Any = found.script_cls
     takes = inspect.signature(rung.check_arguments)
     try:
@@ -161,14 +161,14 @@ def _of_form(found: UserKernel, given: Sequence[Any], form: Form) -> tuple[tuple
 
 
 def one_of(target: Target, gpu: Target) -> Target:
-    """`gpu` is what some functions called the target before all were called alike."""
+    """Return `gpu`, an older name of the target, if given; else `target`."""
     if target is not None and gpu is not None:
         raise InputError(f"target is {shown(target)} and gpu is {shown(gpu)}, which is the same; give one of the two.")
     return gpu if target is None else target
 
 
 def name_of(target: Target) -> str | None:
-    """The GPU's name, where a target of the compiler stands for one; anything else as it is."""
+    """Return the GPU's name for a compiler target; other names unchanged."""
     if isinstance(target, Gpu):
         return target.name
     is_target = (plain_text(target) or "").startswith("sm_") and by_name(target) is None

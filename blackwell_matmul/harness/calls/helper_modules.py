@@ -1,9 +1,8 @@
-"""The modules beside a user's file: what it imports from its own folder is its own.
+"""Modules next to a user's file: each file imports its own.
 
-Two files may each have a `common.py` beside them. Python keeps one module of a name, so that the second file would get
-the first one's. Here each file that is loaded has its modules apart, found wherever its code imports them, also from
-within a function and later. In `sys.modules` they have the file's name before theirs, so that what they define can be
-pickled. No library is hidden by a file of its name, and nothing is written beside one.
+Python keeps one module of a name, so a second file would get the first file's `common.py`. Here each loaded file has
+its own modules, also for imports inside functions and later. In `sys.modules` the file's name precedes theirs, so that
+their objects can be pickled. Libraries are never hidden, and nothing is written next to a file.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 _OURS = ("blackwell_matmul", "tilus")
 
 _lock = RLock()
-"""Held while the modules of a file stand in `sys.modules` under the names that it knows them by."""
+"""Lock while a file's modules are in `sys.modules` under their plain names."""
 
 
 class Loader(SourceFileLoader):
-    """Runs a file as it is now, whatever bytecode there is of it, and with the imports of `beside`.
+    """Runs a file's current source, ignoring bytecode, with the imports of `beside`.
 
-    name: what the module is called in `sys.modules` for good; its classes say so, too.
+    name: permanent name in `sys.modules`, also in its classes.
     """
 
     def __init__(self, fullname: str, path: str, name: str, beside: HelperModules) -> None:
@@ -53,7 +52,7 @@ class Loader(SourceFileLoader):
 
 
 class HelperModules:
-    """The modules of a folder, as one file imports them. prefix: what stands before their names in `sys.modules`."""
+    """Modules of a folder, as one file imports them. prefix: before their names in `sys.modules`."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
@@ -71,7 +70,7 @@ class HelperModules:
             return builtins.__import__(name, globals, locals, fromlist, level)
 
     def _has(self, top: str) -> bool:
-        """Whether the folder has this module or package, and nobody else: what is imported from there is shared."""
+        """Return true if only the folder has this module or package; modules imported from elsewhere are shared."""
         if top in self._tops:
             return True
         place = self._folder / top
@@ -84,7 +83,7 @@ class HelperModules:
 
     @contextmanager
     def _named_plainly(self, top: str) -> Iterator[None]:
-        """Inside the block these modules have their plain names, and no others have them."""
+        """Give these modules, and no others, their plain names inside the block."""
         with _lock:
             self._enter(top)
             try:
@@ -111,7 +110,7 @@ class HelperModules:
             self._hidden = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """As an entry of `sys.meta_path` has it: of the folder's files, and of those in its packages."""
+        """Find a module in the folder or its packages, as an entry of `sys.meta_path`."""
         if name.partition(".")[0] not in self._tops:
             return None
         spec = PathFinder.find_spec(name, [str(self._folder)] if path is None else path)
@@ -125,7 +124,7 @@ def _of_tops(tops: set[str]) -> list[str]:
 
 
 def _is_of_a_library(name: str) -> bool:
-    """Whether Python finds a module of the standard library or an installed one of that name, or this package."""
+    """Return true if the standard library, an installed package or this package has a module of that name."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in _OURS:
         return True

@@ -1,4 +1,4 @@
-"""How much memory a run takes, and how much this process may still have."""
+"""Host memory of a run, and memory available to this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from blackwell_matmul.harness.verdict import BLOCK_BYTES, BLOCK_ELEMENTS
 from blackwell_matmul.problem.problem import Problem
 
 MARGIN = 1.3
-"""What peaks were above `run_bytes`, at most, for V1 with a large A, a large B and a large C."""
+"""Factor from `run_bytes` to the peak, for V1 with a large A, B or C."""
 
 
 def require_memory(problem: Problem) -> None:
-    """InputError where a run of this problem takes more memory than is available."""
+    """Raise InputError if a run of this problem needs more memory than available."""
     need_bytes, have_bytes = MARGIN * run_bytes(problem), available_bytes()
     if have_bytes is not None and need_bytes > have_bytes:
         raise InputError(
@@ -26,29 +26,29 @@ def require_memory(problem: Problem) -> None:
 
 
 def run_bytes(problem: Problem) -> int:
-    """The most that a run takes at a time: A, B and C, and what making, simulating or checking them takes beside."""
+    """Return the peak bytes of a run: A, B and C, with making, simulating or checking them."""
     return problem.bytes + max(_made(problem), _simulated(problem), _checked(problem))
 
 
 def _elements(problem: Problem) -> tuple[int, int]:
-    """Of A and of B."""
+    """Return the elements of A and of B."""
     a = problem.m * (problem.batches if problem.form.a_batched else 1)
     b = problem.n * (problem.batches if problem.form.b_batched else 1)
     return a * problem.k, b * problem.k
 
 
 def _made(problem: Problem) -> int:
-    """An operand in fp32, before its type is its own."""
+    """Return the bytes of an operand in fp32, before its conversion."""
     return 4 * max(_elements(problem))
 
 
 def _simulated(problem: Problem) -> int:
-    """A and B as shared memory holds their elements, in fp32, and a C that several processes write to."""
+    """Return the bytes of A and B in fp32, as shared memory holds them, and of a C shared by processes."""
     return 4 * sum(_elements(problem)) + problem.c_bytes * problem.batches * problem.m * problem.columns
 
 
 def _checked(problem: Problem) -> int:
-    """B in float64, and beside that once more, for its norms, or a block of rows: those of A in float64, or of C."""
+    """Return the bytes of B in float64, and again for its norms or a block of rows of A or C."""
     rows = min(problem.m, max(1, BLOCK_ELEMENTS // problem.columns))
     of_b = 8 * problem.n * problem.k
     return of_b + max(of_b, 8 * rows * problem.k, BLOCK_BYTES * rows * problem.columns)
@@ -58,13 +58,13 @@ def _checked(problem: Problem) -> int:
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the machine and each control group of this process, such as a container's, have left; None: not known."""
+    """Return the available bytes of the machine and of this process's control groups (containers); None if unknown."""
     found = _of_the_machine(proc), *_of_groups(proc, groups)
     return min((each for each in found if each is not None), default=None)
 
 
 def _of_the_machine(proc: Path) -> int | None:
-    """On Linux what can be had without swapping; elsewhere all that there is."""
+    """Return the memory available without swapping on Linux, elsewhere the total."""
     left = _fields(proc / "meminfo").get("MemAvailable:")
     if left is not None:
         return left * 1024
@@ -74,8 +74,9 @@ def _of_the_machine(proc: Path) -> int | None:
 
 
 def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Linux, "Control Group v2: memory.max", and v1, "memory.limit_in_bytes". A limit holds for all groups below, and
-    the pages of files are given up where memory is needed."""
+    """Yield limits of Linux, "Control Group v2: memory.max", and v1, "memory.limit_in_bytes". A limit covers all groups
+    below; file pages can be reclaimed.
+    """
     for line in _lines(proc / "self" / "cgroup"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         version = 1 if "memory" in controllers.split(",") else 2
@@ -97,7 +98,7 @@ def _of_group(folder: Path, version: int) -> Iterator[int]:
 
 
 def _fields(file: Path) -> dict[str, int]:
-    """By the first word of each line, the number after it."""
+    """Return the number after the first word of each line."""
     words = (line.split() for line in _lines(file))
     return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
 

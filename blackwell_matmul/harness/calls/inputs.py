@@ -1,4 +1,4 @@
-"""The tensors that a kernel is called with: made up from a seed, or address space alone where nothing runs."""
+"""Tensors for a kernel's call: generated from a seed, or address space alone if nothing runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem.problem import Problem, plain_seed
 
 Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""A[m, k], B[n, k] and C[m, n], or a batch of each, as the problem's form has them lie in memory."""
+"""A[m, k], B[n, k] and C[m, n], or batches of them, in the layout of the problem's form."""
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> Operands:
-    """A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that an element nobody writes shows.
+    """Return A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that unwritten elements show.
 
-    The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
+    The same seed gives the same values. Raises InputError if this machine's memory is too small.
     """
     seed = plain_seed(seed)
     if not isinstance(problem, Problem):
@@ -37,16 +37,16 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
 
 
 def unfilled(problem: Problem) -> Operands:
-    """Tensors that nobody fills: address space, not memory, so that they may be larger than this machine's."""
+    """Return tensors without values: address space only, which may exceed this machine's memory."""
     return _operands(_Maker(problem))
 
 
 NO_RESERVE = 0x4000
-"""Linux's MAP_NORESERVE, which Python's mmap has from 3.13 on: without it more than there is of memory is refused."""
+"""Linux's MAP_NORESERVE, in Python's mmap from 3.13 on; without it, more than the memory is refused."""
 
 
 def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor that takes memory only where somebody writes to it."""
+    """Return a tensor that uses memory only where it is written."""
     nbytes = math.prod(shape) * dtype.itemsize
     if sys.platform != "linux":
         return torch.empty(shape, dtype=dtype)
@@ -55,8 +55,9 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """All of a call; None: nobody fills the tensors. Those of a form are as V7 has them: bias, residual, scale_a,
-    scale_b and the batches follow, and 0 stands for what the epilogue has not."""
+    """Return all arguments of a call; seed None: without values. A form's follow in V7's order: bias, residual,
+    scale_a, scale_b and batches, 0 for an absent one.
+    """
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     sizes = problem.m, problem.n, problem.k
     if problem.is_plain:
@@ -67,8 +68,7 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
-    """On the generator's device, A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and of a form what follows C
-    in a call."""
+    """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C."""
     make = _Maker(problem, generator)
     a, b = make.a(), make.b(problem.k**-0.5)
     return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
@@ -76,7 +76,7 @@ def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the tensors of a problem. generator: of their values; None: they have none."""
+    """Makes the tensors of a problem. generator: of their values; None for no values."""
 
     problem: Problem
     generator: torch.Generator | None = None
@@ -102,14 +102,14 @@ class _Maker:
     def operand(
         self, rows: int, k_major: bool, stride: int, between: int, batched: bool, size: float = 1.0
     ) -> torch.Tensor:
-        """A[m, k] or B[n, k], or one for each batch, as the fields of `Form` say."""
+        """Return A[m, k] or B[n, k], or one for each batch, in the layout of `Form`."""
         lines = (rows, self.problem.k) if k_major else (self.problem.k, rows)
         batches = (self.problem.batches,) if batched and self.problem.batches > 1 else ()
         made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype], size), stride, between)
         return made if k_major else made.mT
 
     def output(self) -> torch.Tensor:
-        """C, full of NaN."""
+        """Return C, full of NaN."""
         problem, dtype = self.problem, dtype_of_c(self.problem)
         shape = ((problem.batches,) if problem.batches > 1 else ()) + (problem.m, problem.columns)
         if self.generator is None:
@@ -119,7 +119,7 @@ class _Maker:
         return spread(made, problem.form.c_stride, 0)
 
     def read_by_epilogue(self) -> tuple[object, ...]:
-        """Bias, residual, scale_a and scale_b."""
+        """Return bias, residual, scale_a and scale_b."""
         problem, how, of_c = self.problem, self.problem.form.epilogue, dtype_of_c(self.problem)
         batches = (problem.batches,) if problem.batches > 1 else ()
         bias = self.values((problem.n,), of_c) if how.bias else 0
@@ -144,7 +144,7 @@ def _fitting(problem: Problem) -> Iterator[None]:
 
 
 def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
-    """The same with lines `stride`, and matrices `between` elements apart; 0: each follows the one before."""
+    """Return the tensor with lines `stride` and matrices `between` elements apart; 0: packed."""
     if not stride and not between:
         return lines
     *batches, count, length = lines.shape
@@ -159,11 +159,11 @@ def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
 
 
 _seeding = threading.RLock()
-"""Held while the seeds of torch and numpy are set, which all threads share."""
+"""Lock for setting the seeds of torch and numpy, which all threads share."""
 
 
 def _renew() -> None:
-    """In a forked child: the thread that held the lock is the parent's."""
+    """Renew the lock in a forked child, as a thread of the parent may hold it."""
     global _seeding
     _seeding = threading.RLock()
 
@@ -174,7 +174,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
+    """Seed torch's and numpy's random numbers inside the block; restore their state afterwards."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _seeding, torch.random.fork_rng(devices=gpus):
         before = np.random.get_state()

@@ -1,7 +1,7 @@
-"""Which kernel does the user mean, and on which arguments: resolved once, for every command and for Python.
+"""Resolves a kernel and its arguments, once for every command and for Python.
 
-A kernel is a rung's name ("v1"), a script of the user's ("my_kernel.py:MyScript"), a script class, or a kernel with
-pins. A size gives the arguments: of C[m, n] = A[m, k] @ B[n, k].T, or of `example_args` beside the class.
+A kernel is a rung's name ("v1"), a user's script ("my_kernel.py:MyScript"), a script class, or a kernel with pins. A
+size determines the arguments: of C[m, n] = A[m, k] @ B[n, k].T, or of `example_args` in the class's module.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from blackwell_matmul.problem.problem import Problem, positive
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
-    """One call of one kernel. script: what is called, the class or a kernel with pins of its own. pins: of `__init__`,
-    besides those. size: (m, n, k) as given. problem: of a matmul; None where `example_args` made the arguments.
-    seed: what gave them."""
+    """A call of a kernel. script: a class, or a kernel with pins of its own. pins: further arguments of `__init__`.
+    size: given (m, n, k). problem: of a matmul; None if `example_args` made the arguments. seed: of the arguments.
+    """
 
     kernel: UserKernel
     script: Any
@@ -38,23 +38,23 @@ class KernelCall:
 
     @property
     def is_matmul(self) -> bool:
-        """Whether it is judged as C = A @ B.T, and not by a reference of its own."""
+        """Return true if the expected result is C = A @ B.T, not a reference of its own."""
         return self.problem is not None and self.kernel.reference is None
 
     def with_defaults(self) -> tuple[Any, ...]:
-        """The arguments, with what the kernel has for those that were left out."""
+        """Return the arguments, with the kernel's defaults for omitted ones."""
         bound = inspect.signature(self.kernel.script_cls.__call__).bind(None, *self.arguments)
         bound.apply_defaults()
         return bound.args[1:]
 
     @contextmanager
     def loaded(self) -> Iterator[None]:
-        """Around all that runs the kernel's code: its folder can be imported from, and its exit ends nobody else."""
+        """Prepare to run the kernel's code: its folder is importable, and its exit ends only itself."""
         with user_kernel.importable(self.kernel.folder), user_kernel.surviving_exit(self.kernel):
             yield
 
     def expected(self) -> Mapping[int, Any]:
-        """By position, the outputs that its file's `reference` names for these arguments; none without one."""
+        """Return the outputs of its file's `reference` for these arguments, by position; empty without one."""
         if self.kernel.reference is None:
             return {}
         try:
@@ -66,7 +66,7 @@ class KernelCall:
             return user_kernel.expected_outputs(self.kernel, copies)
 
     def compared(self, expected: Mapping[int, Any]) -> list[OutputVerdict]:
-        """After a run, the outputs beside what was expected."""
+        """Compare the outputs of a run with the expected ones."""
         names, tolerance = list(self.kernel.parameters), self.kernel.tolerance
         return [compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items()]
 
@@ -81,10 +81,11 @@ def resolve(
     batches: int = 1,
     seed: int | None = None,
 ) -> KernelCall:
-    """form: how the matrices lie in memory, and the epilogue; batches: how many products. seed: gives the values
-    of the arguments; None where nothing runs, and matmuls get tensors that nobody fills.
+    """Return the resolved call. form: layouts and epilogue; batches: number of products. seed: of the arguments'
+    values; None if nothing runs, for matmuls' tensors without values.
 
-    size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
+    size and dtype: None is 1024 each, or the defaults of `example_args`, and the type of the kernel's pointers, or
+    fp16.
     """
     found = find(kernel)
     pins, sizes = pins_of(found, schedule), plain_size(size, found.least_extent)
@@ -100,18 +101,18 @@ def resolve(
 
 
 def with_form(pins: Mapping[str, object], form: Form, script: Any) -> dict[str, object]:
-    """With the form pinned, as tensors do not say all of it; unless the kernel was made with it."""
+    """Return the pins with the form, which tensors do not determine, unless the kernel has it."""
     return dict(pins) if form == PLAIN or own_form(script) is not None else {**pins, "form": form}
 
 
 def own_form(kernel: Any) -> Any:
-    """What a kernel was made with; None where it was not."""
+    """Return the form that a kernel was made with; None without one."""
     pins = attribute(kernel, "pins")
     return pins.get("form") if isinstance(pins, Mapping) else None
 
 
 def require_form(found: UserKernel, form: Form, batches: int) -> None:
-    """InputError for a kernel that computes one product of K-major matrices, and is asked for another."""
+    """Raise InputError if a kernel computes only one product of K-major matrices, and another is requested."""
     if (form == PLAIN and batches == 1) or found.takes_forms:
         return
     what = " and ".join(filter(None, (str(form), f"{batches} batches" if batches > 1 else "")))
@@ -136,7 +137,7 @@ def _example(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None, 
 
 
 def plain_size(size: Sequence[int] | None, least: int = 1) -> tuple[int, int, int] | None:
-    """Three integers, or None."""
+    """Return three integers, or None."""
     if size is None:
         return None
     if not isinstance(size, (tuple, list)) or len(size) != 3:

@@ -1,14 +1,13 @@
-"""A script from a user's own file: loading it, and what its file says about arguments and right answers.
+"""Scripts from a user's file: loading, example arguments and references.
 
-`load("my_kernel.py:MyScript")` runs the file as a module of its own: what it imports from its folder is its own, too
-(`beside.py`), its name hides no other module, and nothing is written beside it. Two conventions tell how to call the
-script:
+`load("my_kernel.py:MyScript")` runs the file as a separate module. Its imports from its folder are its own
+(`helper_modules.py`), its name hides no other module, and nothing is written next to it. Two conventions define a call:
 
-- `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16.
-- `example_args(m, n, k)` beside the class returns the arguments of one call, whatever they are.
+- `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16. -
+`example_args(m, n, k)` in the class's module returns the arguments of one call of any kind.
 
-`reference(*args)` beside the class gets a copy of these arguments, before the run, and returns what the outputs must
-be: `{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol)` replaces those of `outputs`.
+`reference(*args)` in the module gets a copy of these arguments, before the run, and returns the expected outputs:
+`{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol)` replaces those of `outputs`.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ Pins = str | Schedule | Mapping[str, object] | None
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A script class, and what stands beside it in its file (None where it does not). source: the text that names it,
-    where one does."""
+    """A script class, and the functions of its module (None if missing). source: its name in text, if given so."""
 
     script_cls: type
     folder: Path | None
@@ -69,17 +67,17 @@ class UserKernel:
 
     @property
     def is_of_the_space(self) -> bool:
-        """Whether its schedules are of the shared space: a rung, by name or as a class, or made of one."""
+        """Return true if its schedules are of the shared space: a rung, by name or class, or made of one."""
         return bool(getattr(self.script_cls, "knobs", None))
 
     @property
     def least_extent(self) -> int:
-        """Of m, n and k: what they mean is up to `example_args`, where there is one, and 0 may be what it wants."""
+        """Return the least extent of m, n and k: 0 with `example_args`, which may give them any meaning."""
         return 1 if self.example_args is None else 0
 
     @property
     def takes_forms(self) -> bool:
-        """Whether it computes any `Form`, with the epilogue that this says and none of its own."""
+        """Return true if it computes any `Form`, with this epilogue and none of its own."""
         from blackwell_matmul.kernels.finishing import FinishingScript
 
         found = self.script_cls
@@ -87,17 +85,17 @@ class UserKernel:
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The parameters of `__call__` after self, by name."""
+        """Return the parameters of `__call__` after self, by name."""
         return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a kernel is given as `my_kernel.py` or `my_kernel.py:MyScript`, and not as the name of a rung."""
+    """Return true for `my_kernel.py` or `my_kernel.py:MyScript`, false for a rung's name."""
     return _FILE.fullmatch(text) is not None
 
 
 def check_name(kernel: str) -> None:
-    """InputError for what is neither a rung's name nor a file that can be read; nothing is loaded."""
+    """Raise InputError for text that is neither a rung's name nor a readable file; nothing is loaded."""
     named = _FILE.fullmatch(kernel)
     if named is None:
         known_rung(kernel)
@@ -106,7 +104,7 @@ def check_name(kernel: str) -> None:
 
 
 def find(kernel: Any) -> UserKernel:
-    """The class that is meant and what stands beside it; InputError for what is no kernel."""
+    """Return the class and the functions of its module; InputError for what is no kernel."""
     if isinstance(kernel, UserKernel):
         return kernel
     if isinstance(kernel, str) and not names_a_file(kernel):
@@ -116,7 +114,7 @@ def find(kernel: Any) -> UserKernel:
 
 
 def load(script: str | type) -> UserKernel:
-    """The script at `my_kernel.py:MyScript` (without a class: the only one there), or a class with its module."""
+    """Return the script at `my_kernel.py:MyScript` (without a class: the only one), or a class with its module."""
     import_tilus()
     if isinstance(script, str):
         named = _FILE.fullmatch(script)
@@ -157,7 +155,7 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
 
 
 def load_module(path: str) -> ModuleType:
-    """Run a file as a module of its own name; InputError, one sentence with the line, when it cannot be."""
+    """Run a file as a module of its own name; InputError, one sentence with the line, if it fails."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
     loader = Loader(name, str(file), name, HelperModules(file.parent, name))
@@ -189,7 +187,7 @@ def _existing(path: str) -> Path:
 
 @contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """Let files of `folder` be imported, after all else so that none of them hides a library; write no bytecode."""
+    """Allow imports from `folder`, after all libraries; write no bytecode."""
     path, written = list(sys.path), sys.dont_write_bytecode
     sys.path[len(sys.path) :] = [str(folder)] if folder else []
     sys.dont_write_bytecode = True
@@ -210,7 +208,7 @@ def _load_failure(path: str, file: Path, error: BaseException) -> str:
 
 
 def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
-    """`my_kernel.py:12`, the deepest line of the user's file that was running."""
+    """Return `my_kernel.py:12`, the deepest line of the user's file that was running."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
     return f"{shown}:{lines[-1]}" if lines else shown
@@ -246,7 +244,7 @@ def _kind(value: object) -> str:
 
 
 def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, ...]:
-    """What `example_args` returns for a size, or for its defaults."""
+    """Return the arguments of `example_args` for a size, or for its defaults."""
     assert kernel.example_args is not None
     sizes = () if size is None else tuple(size)
     try:
@@ -265,7 +263,7 @@ def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, .
 
 
 def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
-    """InputError where the kernel takes more arguments, or fewer."""
+    """Raise InputError if the kernel takes another number of arguments."""
     required = [name for name, each in kernel.parameters.items() if each.default is inspect.Parameter.empty]
     if not len(required) <= len(args) <= len(kernel.parameters):
         count = f"{len(required)} to " * (len(required) < len(kernel.parameters)) + str(len(kernel.parameters))
@@ -275,7 +273,7 @@ def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
 
 @contextmanager
 def surviving_exit(kernel: UserKernel) -> Iterator[None]:
-    """A script that exits does not end the program that checks it."""
+    """Survive a script that exits."""
     try:
         yield
     except SystemExit as error:
@@ -283,7 +281,7 @@ def surviving_exit(kernel: UserKernel) -> Iterator[None]:
 
 
 def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the user's file; what it raises becomes one sentence with its line."""
+    """Call a function of the user's file; its errors become one sentence with the line."""
     try:
         with importable(kernel.folder):
             return function(*args)
@@ -298,7 +296,7 @@ def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) ->
 
 
 def expected_outputs(kernel: UserKernel, args: tuple[Any, ...]) -> dict[int, Any]:
-    """What `reference` returns for these arguments, by position."""
+    """Return the outputs of `reference` for these arguments, by position."""
     assert kernel.reference is not None
     names = list(kernel.parameters)
     outputs = call_beside(kernel, kernel.reference, *args)
@@ -324,7 +322,7 @@ _PROBLEM_DTYPES = {TORCH_NAMES[dtype]: dtype for dtype in SIXTEEN_BITS}
 
 
 def matmul_problem(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
-    """The problem for a script that is called with (m, n, k, a, b, c); its typed pointers decide the type."""
+    """Return the problem of a script that is called with (m, n, k, a, b, c); its typed pointers decide the type."""
     pointers = _matmul_pointers(kernel)
     typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
     for name, pointer in typed.items():
@@ -347,7 +345,7 @@ def _sizes(size: Sequence[int] | None) -> tuple[int, int, int]:
 
 
 def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
-    """What each of the three pointers points to; InputError when the call is no matmul's."""
+    """Return the element type of each of the three pointers; InputError if the call is no matmul's."""
     kinds = {name: _annotation(parameter.annotation) for name, parameter in kernel.parameters.items()}
     if "text" in kinds.values():
         raise InputError(
@@ -366,7 +364,7 @@ def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
 
 
 def _annotation(annotation: Any) -> str:
-    """`integer`, `~float16` for a pointer, `text`, or `other`."""
+    """Return `integer`, `~float16` for a pointer, `text`, or `other`."""
     from tilus.hidet.ir.type import DataType, PointerType
 
     if isinstance(annotation, str):
@@ -383,17 +381,17 @@ def _annotation(annotation: Any) -> str:
 
 
 def pins_of(found: UserKernel, schedule: Pins) -> dict[str, object]:
-    """What a schedule pins, read as the kernel's `__init__` has it."""
+    """Return a schedule's pins, with the types of the kernel's `__init__`."""
     if isinstance(schedule, str) and found.is_rung:
         return dict(kernels.parse_schedule(found.source, schedule))
     return read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
 
 
 def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> dict[str, object]:
-    """The arguments of `__init__` in `swizzle=true,stages=3`, each of the type that its parameter is annotated with.
+    """Return the arguments of `__init__` in `swizzle=true,stages=3`, each of its parameter's annotated type.
 
-    A mapping is taken as it is, but for tilus types given by name. Without an annotation, what looks like an integer,
-    a number, true, false or none is one, and the rest is text.
+    A mapping is unchanged, except tilus types given by name. Without an annotation, text that looks like an integer, a
+    number, true, false or none becomes one.
     """
     parameters = inspect.signature(kernel.script_cls.__init__).parameters  # type: ignore[misc]
     pairs = _pairs(schedule) if isinstance(schedule, str) else dict(schedule)
@@ -460,7 +458,7 @@ def _data_type(name: str, text: str) -> Any:
 
 
 def fill_dtype(kernel: UserKernel, pins: Mapping[str, object], problem: Problem) -> dict[str, object]:
-    """The pins of a matmul, with a `dtype` that `__init__` asks for and nobody gave."""
+    """Return a matmul's pins, with a `dtype` if `__init__` requires one that is not given."""
     from tilus.hidet.ir.type import DataType
 
     parameter = inspect.signature(kernel.script_cls.__init__).parameters.get("dtype")  # type: ignore[misc]

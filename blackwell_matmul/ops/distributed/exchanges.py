@@ -1,7 +1,7 @@
-"""How parts travel between processes while products are computed: through symmetric memory, or as messages.
+"""Exchange of parts between processes during products: by symmetric memory, or by messages.
 
-Both ways have the contract of torch's own pipelines, which take a function that multiplies. Messages are posted as
-early as they can be; on CUDA they are on NCCL's stream, and only the product that needs a part waits for it.
+Both have the contract of torch's pipelines, which take a function that multiplies. Messages are posted as early as
+possible. On CUDA they use NCCL's stream, and only the product that needs a part waits for it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 Consume = Callable[[Tensor, int], None]
-"""Of a part, and the rank that it is from."""
+"""Takes a part and its source rank."""
 Produce = Callable[[int, Tensor], None]
-"""Of the rank that a part is for, into a tensor."""
+"""Takes the rank of a part, and a tensor to write it to."""
 
 
 def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group: Any, keep: bool = True) -> None:
-    """Consume the shards of all ranks, one's own first. gathered: room for all; keep: also for one's own."""
+    """Consume the shards of all ranks, the own first. gathered: room for all; keep: store the own one, too."""
     if _has_symmetric_memory(group, shard.device):
         symmetric()._pipelined_all_gather_and_consume(shard, consume, gathered, group.group_name, keep)
     else:
@@ -31,7 +31,7 @@ def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group:
 
 
 def produce_and_scatter(produce: Produce, received: Tensor, group: Any) -> None:
-    """Produce a part for each rank, one's own last. received: those of all ranks for this one, in their order."""
+    """Produce a part for each rank, the own last. received: parts of all ranks for this one, in rank order."""
     if _has_symmetric_memory(group, received.device):
         symmetric()._pipelined_produce_and_all2all(produce, received, group.group_name)
     else:
@@ -65,7 +65,7 @@ def _scatter_by_messages(produce: Produce, received: Tensor, group: Any) -> None
 
 
 def _swap(leaving: Tensor, target: int, arriving: Tensor, source: int, group: Any) -> list[Any]:
-    """Both directions at once; the last of the works is over when `arriving` is there."""
+    """Send and receive; when the last work is done, `arriving` is complete."""
     sent = dist.P2POp(dist.isend, leaving, group=group, group_peer=target % dist.get_world_size(group))
     return list(dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, arriving, group=group, group_peer=source)]))
 
@@ -79,7 +79,7 @@ def _finish(works: list[Any]) -> None:
 
 
 def symmetric() -> Any:
-    """Of torch 2.13; it has these pipelines for its own fused operations, and no public name for them."""
+    """Return torch 2.13's pipelines of its own fused operations, which have no public name."""
     from torch.distributed import _symmetric_memory
 
     return _symmetric_memory
@@ -91,7 +91,7 @@ def _has_symmetric_memory(group: Any, device: torch.device) -> bool:
 
 @functools.cache
 def _all_reach_each_other(group: Any) -> bool:
-    """Whether all ranks are on one machine whose GPUs read each other's memory; each rank finds the same answer."""
+    """Return true if all ranks are on one machine whose GPUs access each other's memory; equal on each rank."""
     mine = (socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.current_device())
     places: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(places, mine, group=group)

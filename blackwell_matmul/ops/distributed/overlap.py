@@ -1,6 +1,6 @@
-"""`all_gather_matmul` and `matmul_reduce_scatter`: rows travel while others are multiplied.
+"""`all_gather_matmul` and `matmul_reduce_scatter`: communication of rows overlaps with products.
 
-Those of an operand, or of the result; each is the way back of the other.
+The rows are an operand's or the result's; each function is the backward pass of the other.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def all_gather_matmul(
     return_a: bool = True,
     simulate: bool = False,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """a and a @ b for each b[k, n], where a is every process's a_shard[.., k] along gather_dim, by rank.
+    """Return a and a @ b for each b[k, n], where a is every process's a_shard[.., k] along gather_dim, by rank.
 
-    As torch.ops.symm_mem.fused_all_gather_matmul: a shard is multiplied while others are on their way. gather_dim: any
-    but the last. group: a process group or its name; None: all processes. return_a: whether a is wanted, which carries
-    no gradient; the products do.
+    As torch.ops.symm_mem.fused_all_gather_matmul: shards are multiplied while others travel. gather_dim: any but the
+    last. group: a process group or its name; None: all processes. return_a: also return a, which carries no gradient;
+    the products do.
 
-    Raises InputError for what does not fit, before anything is sent, and UnsupportedError where no kernel runs. What
-    fails on the way is torch.distributed's error.
+    Raises InputError for operands that do not fit, before communication, and UnsupportedError if no kernel runs. Later
+    failures are torch.distributed's errors.
     """
     check_tensors(a_shard=a_shard)
     if not isinstance(bs, (list, tuple)) or not bs:
@@ -62,14 +62,14 @@ def matmul_reduce_scatter(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """This process's part, along scatter_dim, of the sum of all processes' a[.., k] @ b[k, n].
+    """Return this process's part, along scatter_dim, of the sum of all processes' a[.., k] @ b[k, n].
 
-    As torch.ops.symm_mem.fused_matmul_reduce_scatter: a part is on its way while the next one is multiplied. The parts
-    are added by rank, whatever came first: the same bits every time. reduce_op: "sum" or "avg". scatter_dim: any but
-    the last. group: as of `all_gather_matmul`. With gradients.
+    As torch.ops.symm_mem.fused_matmul_reduce_scatter: a part travels while the next one is multiplied. Parts are added
+    in rank order, so results are reproducible to the bit. reduce_op: "sum" or "avg". scatter_dim: any but the last.
+    group: as of `all_gather_matmul`. With gradients.
 
-    Raises InputError for what does not fit, before anything is sent, and UnsupportedError where no kernel runs. What
-    fails on the way is torch.distributed's error.
+    Raises InputError for operands that do not fit, before communication, and UnsupportedError if no kernel runs. Later
+    failures are torch.distributed's errors.
     """
     check_tensors(a=a)
     if plain_text(reduce_op) not in REDUCTIONS:
@@ -87,11 +87,11 @@ def matmul_reduce_scatter(
     return made
 
 
-# --- what does not fit
+# --- checks
 
 
 def _known(group: Any) -> Any:
-    """The process group that is meant."""
+    """Return the process group."""
     if not dist.is_available() or not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first.")
     found = dist.group.WORLD if group is None else _named(group) if isinstance(group, str) else group
@@ -133,7 +133,7 @@ def _check(name: str, a: Tensor, b: Any, dim_name: str, dim: object, simulate: b
 
 @dataclass(frozen=True)
 class _Way:
-    """Along which dimension, and between whom."""
+    """Dimension and group of the communication."""
 
     dim: int
     group: Any
@@ -144,16 +144,16 @@ class _Way:
         return dist.get_world_size(self.group)
 
     def rows(self, x: Tensor) -> Tensor:
-        """x as a matrix, so that a part along `dim` is rows that follow each other."""
+        """Return x as a matrix, with a part along `dim` as consecutive rows."""
         return x.movedim(self.dim, 0).flatten(0, -2)
 
     def shaped(self, rows: Tensor, like: Tensor) -> Tensor:
-        """The matrix as the tensor `like` is shaped, but for the sizes of `dim` and of the last dimension."""
+        """Return the matrix in the shape of `like`, except `dim` and the last dimension."""
         others = [size for at, size in enumerate(like.shape[:-1]) if at != self.dim]
         return rows.unflatten(0, (-1, *others)).movedim(0, self.dim)
 
     def gathered(self, shard: Tensor, bs: Sequence[Tensor], keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """The rows of all ranks, and their products."""
+        """Return the rows of all ranks, and their products."""
         part = self.rows(shard).contiguous()
         whole = part.new_empty((part.shape[0] * self.world, part.shape[1]))
         products = [part.new_empty((whole.shape[0], b.shape[1])) for b in bs]
@@ -167,7 +167,7 @@ class _Way:
         return whole, products
 
     def scattered(self, a: Tensor, b: Tensor, mean: bool = False) -> Tensor:
-        """This rank's rows of the sum of all ranks' products, added in the order of the ranks."""
+        """Return this rank's rows of the sum of all ranks' products, added in rank order."""
         parts = self.rows(a).chunk(self.world)
         received = parts[0].new_empty((self.world * parts[0].shape[0], b.shape[1]))
 
@@ -179,7 +179,7 @@ class _Way:
         return stacked.mean(0) if mean else stacked.sum(0)
 
     def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
-        """The kernel writes into place, but for what TMA cannot address."""
+        """Multiply into place, or into a temporary if TMA cannot address it."""
         made = run(rows, b, ALONE, simulate=self.simulate, into=place)
         if made is not place:
             place.copy_(made)
@@ -200,7 +200,7 @@ class _GatherAndMultiply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        """Of a, the sum over all ranks, each its own rows; of b, of all rows, as this rank has used them."""
+        """Return a's gradient, each rank's own rows summed over all ranks, and b's, of all rows on this rank."""
         way, (whole, *bs) = ctx.way, ctx.saved_tensors
         given = [(grad, b) for grad, b in zip(grads[1:], bs, strict=True) if grad is not None]
         of_a = None
@@ -222,7 +222,7 @@ class _MultiplyAndScatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        """All ranks' gradients are gathered, and multiplied on their arrival."""
+        """Gather all ranks' gradients, and multiply them on arrival."""
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
         whole, (of_a,) = way.gathered(of_own, [b.mT], keep=ctx.needs_input_grad[3])

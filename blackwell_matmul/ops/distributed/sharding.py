@@ -1,7 +1,6 @@
-"""How products of sharded tensors are sharded: rows, columns, batches, and k, whose parts are summed afterwards.
+"""Sharding of products: rows, columns, batches, and k, whose partial results are summed later.
 
-torch asks for each dimension of a mesh. What it is told is what may be on the devices: what has to move to get there,
-it moves.
+torch asks for each dimension of a mesh. The answer lists allowed placements; torch redistributes to one of them.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ Row = tuple[Placement, list[Placement | None]]
 
 @torch.compiler.assume_constant_result
 def register() -> None:
-    """Once. torch.compile calls it, and does not trace it: there is nothing to compile, and traces of it break off."""
+    """Register the rules once. torch.compile calls this without tracing, as a trace would break here."""
     _registered()
 
 
 @functools.cache
 def _registered() -> None:
-    """For `torch.ops.blackwell_matmul.matmul`, of DTensors, and the one below autograd.
+    """Register for DTensors of `torch.ops.blackwell_matmul.matmul`, and for the operation below autograd.
 
-    torch finds a strategy again by what it takes to decide it: of keywords, the integers alone. The shape of C depends
-    on the activation, too, and there is no public way to say so (torch 2.13, register_sharding).
+    torch caches a strategy by its inputs, of keywords by integers alone. C's shape also depends on the activation, and
+    no public API tells that (torch 2.13, register_sharding).
     """
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):
@@ -57,7 +56,7 @@ def _acceptable(
 
 
 def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:
-    """With a placement for each tensor that there may be."""
+    """Yield allowed placements of each possible tensor."""
     here, batched = Replicate(), 3 in (len(a.shape), len(b.shape))
     last = 2 if batched else 1  # of C
     single = scale_a is None or torch.Size(scale_a.shape).numel() == 1
@@ -79,5 +78,5 @@ def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:
 
 
 def _of_columns(scale_a: Any) -> Placement:
-    """scale_b is [n], or [1, n] beside a scale_a of [m, 1]."""
+    """Return scale_b's placement for columns: its shape is [n], or [1, n] with a scale_a of [m, 1]."""
     return Shard(len(scale_a.shape) - 1)

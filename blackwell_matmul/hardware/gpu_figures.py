@@ -1,13 +1,13 @@
-"""Speed of each part of a GPU: figures for the time model, each with its source and kind.
+"""Figures of each part of a GPU for the time model, each with its source and how it was obtained.
 
-measured: a microbenchmark's number. derived: computed from measured ones. assumed: unpublished.
-Cycles are the SM's; times in ns do not depend on the SM's clock.
+measured: a microbenchmark's own number. derived: computed from measured ones. assumed: nobody has published one. Cycles
+are the SM's; figures in nanoseconds stay the same when the SM's clock falls.
 
 Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 
 - SA: SemiAnalysisAI/microbench-blackwell, B200 at 1.3 GHz: throughput and latency of tcgen05.mma, TMA, cp.async, and
   the main loop of one CTA.
-- META: facebookexperimental/triton, NVLatencyModel.cpp: latencies of a scheduler for B200 kernels.
+- META: facebookexperimental/triton, NVLatencyModel.cpp: cycles that a scheduler of B200 kernels assumes.
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
@@ -63,39 +63,48 @@ MMA_SYNC_PRODUCTS = 16 * 8 * 16
 """Products of an mma.sync.m16n8k16."""
 
 ROW_BYTES = 128
-"""Bytes of a TMA request to the L2; a shorter row takes as long."""
+"""Bytes that TMA moves, and requests from the L2, at a time; a shorter row takes as long."""
 
 
 @dataclass(frozen=True)
 class TimeFigures:
-    """Figures of one GPU; None if it lacks the part or nobody has published the figure.
+    """Figures of one GPU. None: the GPU has no such thing, or nobody has published it.
 
-    clock_ghz: SM clock without load; clock_fall_ghz: its decrease with busy tensor cores. mma_latency_cycles: from
-    issue of a tcgen05.mma until a warp sees its result, less the interval; pair_latency_cycles: the same for a CTA
-    pair; chain_cycles: once for a chain of them; commit_gap_cycles: between two chains. wgmma_latency_cycles: latency
-    of a wgmma; wgmma_interval: cycles for a column of 64 rows. mma_sync_interval: SM cycles for an mma.sync.m16n8k16
-    with fp32 accumulation; mma_sync_latency_cycles: its latency. tma_row_cycles: TMA load of up to 128 bytes;
-    tma_cycles: latency of a TMA load beyond a plain one. l2_ns, memory_ns: latency of a load; queue_ns: added with busy
-    memory. fill_bytes_per_cycle: cp.async into shared memory; l2_bytes_per_ns: L2 to all SMs; burst_bytes: burst of one
-    SM; port_bytes_per_cycle: L2 to one SM. l2_joins: exponent x of merged loads: p neighbouring pairs in a GPC that
-    load together cost the L2 p ** (1 - x). near_l2_bytes: L2 capacity for repeated use; memory_bytes_per_ns: reads by
-    kernels; stream_bytes_per_ns: contiguous reads; memory_store_cost: cost of a stored byte in read ones. wait_cycles,
-    arrive_cycles, expect_cycles: mbarrier.wait, mbarrier.arrive, arrive.expect_tx; issue_cycles, tma_issue_cycles:
-    issue by one lane, of a TMA load; wake_cycles: from the end of a phase until a waiting warp continues;
-    remote_cycles: arrival at the other CTA's mbarrier; release_cycles: added by a release of stores; sync_cycles,
-    sync_warp_cycles: bar.sync, added by each warp; cluster_sync_cycles: barrier.cluster. strip_load_cycles: tcgen05.ld
-    of up to 64 columns; half_load_cycles: of 128 columns. cast_cycles, cast_value_cycles: conversion, and each value of
-    a thread; special_results: exp2, log2, rsqrt, tanh and similar results for a cycle; shuffle_cycles: shuffle with its
-    use; shuffle_results: results for a cycle; stage_cycles, stage_value_cycles: st.shared, and each value of a thread;
-    unstage_cycles: ld.shared; fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: TMA store until its
-    source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib. line_bytes: bytes for a
-    cycle of loads and stores by threads, at most a sector of 32; part_sector_cycles: store of a part of a sector.
-    rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: TMA load of up to 128 bytes, for a row pitch aligned to
-    this and no more, so that rows start within L2 lines; rows_few_sms: factor if at most half of the SMs work.
-    query_cycles: reading a CLC response; cancel_ns: latency of a CLC request. alloc_cycles: tcgen05.alloc;
-    alloc_again_cycles: one that had to wait. launch_ns: from a CTA's end to the next CTA's start on its SM;
-    start_cycles: until it works; ramp_ns: of a kernel. cluster_share: share of the SMs that clusters of more than two
-    CTAs fill, since each lies in one GPC.
+    clock_ghz: without load; clock_fall_ghz: its decrease while the tensor cores are always busy.
+
+    mma_latency_cycles: from the issue of a tcgen05.mma until a warp sees its end, less the interval;
+    pair_latency_cycles: the same for a CTA pair; chain_cycles: once in a chain of MMAs; commit_gap_cycles: between two
+    chains. wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a column, for 64 rows. mma_sync_interval:
+    cycles of an SM for an mma.sync.m16n8k16 with fp32 sums; mma_sync_latency_cycles: until its result can be used.
+
+    tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: its additional latency over a plain load. l2_ns,
+    memory_ns: from a load's issue to its data; queue_ns: additional, while the memory is always busy.
+    fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: to one SM, at once;
+    port_bytes_per_cycle: to one SM, even if few others load. l2_joins: exponent j of joined requests: what p pairs of
+    neighbours in a GPC load at the same time, the L2 delivers p ** (1 - j) times. near_l2_bytes: data that repeated use
+    finds in the L2. memory_bytes_per_ns: for kernels that read; stream_bytes_per_ns: for kernels that read all of it in
+    one piece; memory_store_cost: memory time of a stored byte, relative to a byte that is read.
+
+    wait_cycles, arrive_cycles, expect_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx. issue_cycles: of an
+    instruction that one lane issues; tma_issue_cycles: of a TMA load. wake_cycles: from the end of a phase until a
+    waiting warp continues. remote_cycles: to an mbarrier of the other CTA; release_cycles: additional, with a release
+    of what was stored. sync_cycles: bar.sync; sync_warp_cycles: additional, for each warp in it. cluster_sync_cycles:
+    barrier.cluster.
+
+    strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece. cast_cycles: a
+    conversion; cast_value_cycles: additional, for each value of a thread; special_results: results of exp2, log2,
+    rsqrt, tanh and the like in a cycle; shuffle_cycles: from one lane to another; shuffle_results: in a cycle.
+    stage_cycles, stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async.
+    store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until the data has left,
+    behind a buffer of store_buffer_kib. line_bytes: of a 32-byte sector that threads load or store, at most, a cycle;
+    part_sector_cycles: of a sector that they store in part. rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: of
+    a TMA load, for up to 128 bytes, if the pitch of its rows is a multiple of so many bytes and no more, so that rows
+    begin within L2 lines; rows_few_sms: factor on these if at most half of the SMs work.
+
+    query_cycles: of reading a CLC response, which arrives after cancel_ns. alloc_cycles: tcgen05.alloc;
+    alloc_again_cycles: of one that had to wait. launch_ns: from a CTA's end to the next one's start on its SM;
+    start_cycles: from there to its first work; ramp_ns: of a kernel. cluster_share: fraction of the SMs that clusters
+    of more than two CTAs fill, since each lies in one GPC.
     """
 
     clock_ghz: GpuFigure
@@ -164,13 +173,13 @@ class TimeFigures:
     cluster_share: GpuFigure
 
     def cut_row_cycles(self, pitch_bytes: int, few_sms: bool) -> float:
-        """Return cycles of a TMA load of up to 128 bytes at a row pitch that starts in L2 lines; 0 if aligned."""
+        """Return TMA's cycles for up to 128 bytes of rows of this pitch, if they begin within L2 lines; otherwise 0."""
         by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
         cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
         return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
-        """Return the number of clusters of this size that run at once, one CTA on an SM."""
+        """Return how many clusters of `size` CTAs, one on each SM, run at once."""
         return max(1, int(sm_count * (self.cluster_share if size > 2 else 1)) // size)
 
 
@@ -325,7 +334,7 @@ _H100 = dataclasses.replace(
 
 
 def _as_assumed(figures: TimeFigures, whose: str) -> TimeFigures:
-    """Return the figures as assumptions for another GPU."""
+    """Return a copy whose figures are all assumed, for another GPU."""
     known = {name: value for name, value in vars(figures).items() if value is not None}
     assumed = {name: _a(value, f"{whose}: {value.source}") for name, value in known.items()}
     return dataclasses.replace(figures, **assumed)
@@ -362,7 +371,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
         "H100": _H100,
     }
 )
-"""Figures by the names of `GPUS`. Those of the B300 were not compared with measurements."""
+"""Figures by the names of `GPUS`. Those of the B300 are not validated."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -370,11 +379,11 @@ MISSING: Mapping[str, str] = MappingProxyType(
         "GB10": "how fast mma.sync is there, the latencies and the rate of its L2, and the latency of its memory",
     }
 )
-"""Figures that nobody has published, by GPU."""
+"""Unpublished figures of the GPUs that have no `TimeFigures`, as far as was found."""
 
 
 def figures_of(gpu: object) -> TimeFigures:
-    """Return the figures of a GPU; InputError, with the names that work, if it has none."""
+    """Return the figures of the GPU with this name; raise InputError, with the names that work, if it has none."""
     name = (plain_text(gpu) or "").casefold()
     for known, figures in TIME_FIGURES.items():
         if known.casefold() == name:
@@ -387,7 +396,8 @@ def figures_of(gpu: object) -> TimeFigures:
 
 
 def timed_gpu(text: object) -> str:
-    """Return a GPU's name as it is, or the first GPU with figures for a target such as "sm_90a"; else InputError."""
+    """Return a GPU's name as given, or for a target such as "sm_90a" the first name in `TIME_FIGURES` with that target;
+    raise InputError if there are no figures."""
     of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
     if not of_target and (plain_text(text) or "").startswith("sm_"):
         raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

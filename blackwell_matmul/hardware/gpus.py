@@ -1,4 +1,4 @@
-"""Limits, features and peak of each GPU, every figure with its source.
+"""GPUs: limits, features and peak rates, each figure with its source.
 
 Sources, by the letter used below:
 
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 
 REGISTERS_PER_SM = 65536
-"""32-bit registers of an SM, for every GPU here (G)."""
+"""32-bit registers of an SM of every GPU here (G)."""
 
 _WARPGROUP = 128
-"""Threads that put one warp in each of the SM's four partitions, each with a quarter of the registers."""
+"""Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU.
+    """A GPU's name, target, limits and rates.
 
-    arch: PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: maximum of one CTA, static and dynamic together,
-    after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05. features: names from
-    `FEATURES`. memory_gb: device memory (data sheet), None if boards differ. memory_gb_per_s: peak, 10^9 bytes a second
-    (data sheet), None if boards differ. dense_fp16_tflops: fp16 or bf16 with fp32 accumulation, without sparsity; None
-    if boards differ.
+    arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most of one CTA after opting in, static and
+    dynamic together. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05. features: names
+    from `FEATURES`. memory_gb: device memory. memory_gb_per_s: peak memory bandwidth, 10^9 bytes a second.
+    dense_fp16_tflops: fp16 or bf16 with fp32 accumulation, without sparsity. None: the data sheet does not say.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Gpu:
         return f"{self.name} ({self.arch})"
 
     def registers_per_thread(self, threads: int) -> int:
-        """Return the registers of a thread in a CTA of this size: its share of an SM's partition, a multiple of 8."""
+        """Return the registers of each thread of a CTA, in steps of 8: an SM's four partitions share them equally."""
         of_partition = REGISTERS_PER_SM // (-(-threads // _WARPGROUP) * _WARPGROUP) // 8 * 8
         return min(self.max_registers_per_thread, of_partition)
 
@@ -77,11 +76,11 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "clc": "cluster launch control (P: sm_100)",
     }
 )
-"""Features of GPUs, with the source for each."""
+"""Features of GPUs, with the source of the targets that have them."""
 
 _HOPPER = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "wgmma"})
 _DATA_CENTER_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "tcgen05", "clc"})
-# Named Blackwell, but without tensor memory. PTX promises clc from sm_100 on; quack's notes deny it for sm_120.
+# Blackwell without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
 _GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"})
 
 _KIB = 1024
@@ -175,13 +174,13 @@ _ALL = (
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
-"""GPUs by name. The first GPU with an `arch` represents it."""
+"""GPUs by name. The first of several with one `arch` stands for it."""
 
 _OF_TARGET = {arch: next(gpu for gpu in _ALL if gpu.arch == arch) for arch in dict.fromkeys(gpu.arch for gpu in _ALL)}
 
 
 def gpu_for_target(target: str) -> Gpu:
-    """Return the GPU that represents a target such as "sm_100a"; InputError, with valid targets, if there is none."""
+    """Return the GPU that stands for a target such as "sm_100a"; raise InputError, with valid targets, if none does."""
     found = _OF_TARGET.get(plain_text(target) or "")
     if found is None:
         raise InputError(f"target is {shown(target)}; the targets with a known GPU are {', '.join(_OF_TARGET)}.")
@@ -192,7 +191,7 @@ OTHER_TARGETS = (
     *("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_100f", "sm_103", "sm_103f"),
     *("sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_121", "sm_121f"),
 )
-"""Further targets that tilus compiles for."""
+"""Other targets that tilus compiles for."""
 
 
 def by_name(text: object) -> Gpu | None:
@@ -202,7 +201,7 @@ def by_name(text: object) -> Gpu | None:
 
 
 def board(gpu: Gpu) -> Gpu | None:
-    """Return the table's GPU by name and SMs: an "H100 80GB HBM3" of 132 SMs is an H100; else None."""
+    """Return the GPU of the table with this name and SM count, or None: an "H100 80GB HBM3" of 132 SMs is an H100."""
     alike = (each for each in GPUS.values() if each.sm_count == gpu.sm_count)
     return next((each for each in alike if f"{gpu.name} ".startswith(f"{each.name} ")), None)
 
@@ -210,7 +209,7 @@ def board(gpu: Gpu) -> Gpu | None:
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {"GB300": "B300", "DGX Spark": "GB10", "RTX PRO 6000": "RTX 5090", "H800": "H100", "GH200": "H200"}
 )
-"""Names of GPUs without own figures, each with a GPU of the same target (S; D)."""
+"""GPUs without an entry of their own, each with one of the same target (S; D)."""
 
 _TARGETS = {gpu.name.casefold(): gpu.arch for gpu in _ALL}
 _TARGETS.update((name.casefold(), GPUS[alike].arch) for name, alike in OTHER_NAMES.items())
@@ -222,16 +221,16 @@ def target_of(name: object) -> str | None:
 
 
 def target_named(text: str) -> str:
-    """Return the target of the GPU of this name, or a target as it is; InputError for anything else."""
+    """Return the target of the GPU of this name, or a target as it is; raise InputError for anything else."""
     return text if text in OTHER_TARGETS else target_of(text) or gpu_named(text).arch
 
 
 WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
-"""Prefixes of targets for which PTX has tcgen05 (P)."""
+"""Prefixes of the targets for which PTX has tcgen05 (P)."""
 
 
 def gpu_named(text: str) -> Gpu:
-    """Return the GPU of this name, such as "H200", or of this target; InputError for anything else."""
+    """Return the GPU of this name, such as "H200", or the one of this target; raise InputError for anything else."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets = ", ".join(GPUS), ", ".join(_OF_TARGET)
@@ -240,7 +239,7 @@ def gpu_named(text: str) -> Gpu:
 
 
 def lacking(who: object, feature: str) -> str:
-    """Return words for a sentence: a GPU or target lacks a feature's instructions, and the GPUs that have them."""
+    """Return words of a sentence: a GPU or a target lacks the instructions of a feature, and which GPUs have them."""
     *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
     have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return f"{who} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
@@ -250,7 +249,7 @@ _AS_WRITTEN = {"tma": "TMA"}
 
 
 def detect() -> tuple[DetectedGpu, ...]:
-    """Return the GPUs of this machine as the driver reports them; an empty tuple without GPU or driver."""
+    """Return the GPUs of this machine, as the driver reports them; none if there is no GPU or no driver."""
     from blackwell_matmul.hardware.detect import detect as detected
 
     return detected()

@@ -1,11 +1,11 @@
-"""`predicted_cycles`: about how long a schedule takes, in closed form. It ranks schedules, no more.
+"""`predicted_cycles`: a closed-form estimate of a schedule's time, for ranking schedules only.
 
-The rules are those of the model of time (`simulator/timing/`) where all CTAs do the same at once, and every number is
-one of its figures (`gpu_figures.py`). A CTA takes k-tile after k-tile: each costs the tensor core its products and the
-way into the SM its bytes, which CTAs that share an SM share; and a stage is used again once it was loaded and
-multiplied. Before and after its k-tiles a CTA starts and stores. The SM with the most tiles ends last.
+The rules are those of the time model (`simulator/timing/`), for CTAs that all do the same at once. Figures of the GPU
+come from `gpu_figures.py`; the constants below are fitted to the files of bench/results/ that they name. Each k-tile
+costs MMA time and loading time, which CTAs of one SM share. A stage is reused once it was loaded and multiplied. A CTA
+starts before its k-tiles and stores after them. The SM with the most tiles ends last.
 
-How well it ranks, beside that model and beside what was measured: docs/time.md, by bench/choice.py.
+docs/time.md compares its ranking with that model and with measurements (bench/choice.py).
 """
 
 from __future__ import annotations
@@ -38,102 +38,81 @@ from blackwell_matmul.schedules.tile_config import (
 )
 
 USUAL_LOAD = 1.0
-"""Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
-else bounds a kernel leaves power: its cycles are those of the full clock."""
+"""Load of the tensor cores, a fraction, in a kernel that they bound: it runs at the clock of that load. A kernel that
+anything else bounds runs at the full clock."""
 
 OUT_OF_STEP = 0.3
-"""Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 took 47.8
-us, and in clusters 39.1. Kernels that split tiles come in clusters of two always, and it is 38.6 and 39.3
-(h200_tiles_h7.json)."""
+"""Fraction of the B shared by neighbours without a cluster that the L2 delivers twice (h200_tiles_h7.json)."""
 
 PART_OF_A, FEW, PART_OF_MANY = 0.55, 4, 0.75
-"""Of a tile of A, what the L2 notices where all CTAs come in clusters, up to so many rows of tiles and beyond: it is
-wanted for as many columns of tiles as there are, at about the same time. Tiles of 128x64 of 512x2112x7168 take some 425
-cycles a k-tile, which is 20480 bytes with all of A, of which an SM gets 34 a cycle (h200_tiles_h7.json); clusters are
-dealt out one to a GPC in turn, so that with more rows one GPC has more of them (h100_in_order.json)."""
+"""Effective fraction of an A tile that costs L2 bandwidth if all CTAs come in clusters: up to FEW rows of tiles, and
+beyond (h200_tiles_h7.json, h100_in_order.json)."""
 
 GPC_SMS = 16
-"""That share a GPC, as nearly all of an H100 do. What they load at the same time comes once: of 130 CTAs that load one
-k-tile after another, each its tile of 10 by 13, 128x80 take 375 cycles for each if those of a square share a GPC, and
-609 in clusters of two, which are dealt out one to a GPC in turn (bench/calibrate/tables/h100_micro.csv, "squares")."""
+"""SMs of a GPC, on most of an H100. The L2 delivers once what CTAs of a GPC load at the same time
+(bench/calibrate/tables/h100_micro.csv, "squares")."""
 
 IN_ORDER, IN_ORDER_DRIFT = 1.6, 1.5
-"""Of what could come once, how often it does where CTAs come in order; and how fast that ends, beside `DRIFT_BYTES`,
-as CTAs with tiles to come are in no step any more. By 326 problems on an H100 (h100_in_order.json)."""
+"""Rows that CTAs in order load from the L2, as a multiple of the fewest possible, and its growth for each `DRIFT_BYTES`
+of later tiles (h100_in_order.json)."""
 
 LATE_NS = 700
-"""That a grid takes longer which does not start while the one before it ends (`EARLY_PRODUCTS`)."""
+"""Nanoseconds that a grid loses if it does not start before the previous grid ends (`EARLY_PRODUCTS`)."""
 
 EARLY_WEIGHTS = 2**26
 EARLY_PRODUCTS = 2**33
-"""The most elements of B, and products, with which a grid starts early: some 30 to 40 µs on an H200.
+"""Most elements of B, and most products, of a grid that starts early: some 30 to 40 µs on an H200.
 
-A grid that starts early takes the SMs in the order in which they get free. Started all at once, CTAs with neighbouring
-tiles are on neighbouring SMs, whose requests to the L2 are joined: at full power an H200 then takes 1 % less for
-problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
-(bench/results/h200_early_start.json)."""
+CTAs of a larger grid start all at once. Neighbouring tiles then lie on neighbouring SMs, whose requests to the L2 are
+joined (bench/results/h200_early_start.json).
+"""
 
 DRIFT_BYTES = 4000 * 128
-"""Of a row, in all k-tiles of a CTA together: after so many CTAs are in no step any more, and nothing of A is spared.
-128x128 in 7 and 72 tiles of an SM takes 15 and 40 % longer for each k-tile than in two, on an H100, and 128x256, which
-has time, no longer (h100_tune.json)."""
+"""Bytes of a row, over all k-tiles of a CTA, after which CTAs drift apart and share no more of A (h100_tune.json)."""
 
 NEIGHBOURS_PART = 1 / 58
-"""Of what the memory gives, the most that goes this way: 81 of an H200's 4700 bytes/ns. With 64x2112x7168, 76 CTAs
-take 14.1 us, as some are neighbours, and 60 take 12.4, as none are (h200_tiles_h7.json)."""
+"""Largest fraction of the memory bandwidth on one path to the L2: 81 of 4700 bytes/ns (h200_tiles_h7.json)."""
 
 KIB = 1024
 NORM = 4
-"""Of the bounds of a k-tile, or of a rate: it takes longer than the longest of them, where two are equal 19 %. With 3
-to 8 the choice on an H200 loses 0.8 to 1.1 % (h200_tiles_h7.json)."""
+"""Exponent of the norm in `_with_each_other`: two equal bounds take 19 % longer than one (h200_tiles_h7.json)."""
 
 PLAIN = 4
-"""How many times longer a strip takes into shared memory that is not swizzled: two rows in eight meet in the same
-banks, all of the tile at once, while TMA writes the next k-tiles there."""
+"""Slowdown of writing a strip to shared memory without a swizzle: two rows in eight begin in the same banks."""
 
 NARROW, NARROW_BYTES = 2, 32
-"""How many times longer TMA stores rows of up to so many bytes, a sector each. With both the choice among what was
-measured of 311 problems on an H100 loses 0.9 %, and 1.1 without (h100_strips.json, h100_last_groups.json,
-h100_any_m.json); on a B200 nobody has measured them."""
+"""Slowdown of TMA stores whose rows have up to NARROW_BYTES, one sector each (h100_strips.json, h100_last_groups.json,
+h100_any_m.json). Not measured on a B200."""
 
 SUM_BYTES = 4
-"""Of fp32."""
+"""Bytes of an fp32 sum."""
 
 RELEASE_CYCLES = 1000
-"""That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
-H200 some 1100 to 1600 for 2 to 8 KiB (bench/calibrate/tables/h200_micro.csv, "exchange: heard"), and the choice is best
-a little below (h200_tiles_h7.json)."""
+"""Cycles of a release to the other CTAs of a cluster and of their wait. An H200 takes 1100 to 1600 for 2 to 8 KiB
+(bench/calibrate/tables/h200_micro.csv, "exchange: heard"); the value is fitted (h200_tiles_h7.json)."""
 
 OUTSIDE_PART = 0.5
-"""Of a row that is there, what the L2 notices of one that TMA fills with zeros: 64x144 with 56 of them in 12 of 132
-tiles takes 18.4 us, and 12.6 with none; 128x128, which has time, 1 us longer (h100_tails.json)."""
+"""L2 cost of a row that TMA fills with zeros, as a fraction of a row's in memory (h100_tails.json)."""
 
 MANY_OUTSIDE = 12
-"""CTAs that load them at once; fewer hold each other up less. 64x112 with 80 of them in 2 of 126 tiles takes no longer
-than with none, and 64x64 with 56 in 64 of 128 tiles took 1.5 times as long (h100_strips.json)."""
+"""CTAs that load such rows at once for the full cost; fewer cost proportionally less (h100_strips.json)."""
 
 ZERO_ROW_CYCLES = 1.5
-"""Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 takes 14.3
-us and one of 16x80 9.4, with 48 such rows fewer for each of 45 k-tiles (h200_tiles_h7.json)."""
+"""Cycles of a row of zeros in a k-tile that the memory bounds; up to 5 in others (h200_tiles_h7.json)."""
 
 TURN_CYCLES = 20
-"""That a k-tile takes besides, where warps go round a ring: both wait, arrive and go on once for each. Of 64x64, 16x32
-and 128x256 a k-tile of 128 columns takes as long as two of 64 less 5 to 40 (h200_tiles_wide.json)."""
+"""Cycles that each k-tile of a ring adds: every warp waits, arrives and goes on once (h200_tiles_wide.json)."""
 
 HELD_UP = 1.05
-"""Of what the products take: up to there shared memory makes them wait, and they keep the clock low. At full power an
-H200 takes 1.5 % longer for 128x224, beside 128x256, than its products do, and 4 % for 128x176 (h200_chosen.json,
-h200_tiles_wide.json); but tiles that wait longer yet do not take longer than those of one warpgroup, which would be
-chosen for them (h100_tiles_wide.json)."""
+"""Largest ratio of shared-memory to MMA cycles at which MMAs stall and still keep the clock low (h200_chosen.json,
+h200_tiles_wide.json, h100_tiles_wide.json)."""
 
 OF_THREE = 1.015
-"""Of a k-tile that three warpgroups multiply: where these were chosen without it, of 114 problems whose rows are whole
-lines, they took 0.5 % longer than what was chosen of two (h100_rectangles.json)."""
+"""Factor on a k-tile of three warpgroups, fitted where rows are whole L2 lines (h100_rectangles.json)."""
 
 OF_LARGE_CLUSTERS: Mapping[str, float] = MappingProxyType({"H200": 1.04})
-"""Of a k-tile of CTAs in clusters of four and more that share A or B, where rows are whole lines, by GPU. On an H200,
-whose memory is faster, they took 8 % longer in the ten of 492 problems that come without them so, to which this is
-fitted (h200_clusters.json); where rows begin within lines see `CUT_ROWS_TRAITS`."""
+"""Factor on a k-tile of CTAs that share A or B in clusters of four and more, by GPU, for whole L2 lines
+(h200_clusters.json). `CUT_ROWS_TRAITS` has the factors for other rows."""
 
 CUT_ROWS_TRAITS: Mapping[str, float] = MappingProxyType(
     {
@@ -151,23 +130,25 @@ CUT_ROWS_TRAITS: Mapping[str, float] = MappingProxyType(
         "warpgroups 1": 1.057,
     }
 )
-"""Of what is predicted otherwise, by `traits`, where rows begin within lines of the L2: fitted to 828 problems on an
-H200 and an H100, which then lose 1.8 and 2.4 %, and 3.3 and 2.7 without (bench/choice_traits.py). Fitted to half of
-an H200's, for 260 others it chose what takes 1.1 % less in the mean (h200_cut_rows.json)."""
+"""Factors on the predicted cycles, by `traits`, for rows that begin within L2 lines: fitted to 828 problems on an H200
+and an H100 (bench/choice_traits.py has the files)."""
 
 SHARED_BYTES = 128
-"""That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
+"""Bytes of shared memory in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
 
 RESERVED_BYTES = 1024
-"""Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide, compute capability 8.x and later)."""
+"""Bytes of an SM's shared memory that each CTA reserves (CUDA C++ Programming Guide, from capability 8.x)."""
 
 USUAL_REGISTERS = 40
-"""What a thread takes besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
+"""Registers of a thread besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
 
 
 class Supply(NamedTuple):
-    """What an SM gets, in its cycles. products: how much longer they take, at the clock that they leave. latency: of a
-    load. incoming: bytes a cycle, its share of the L2; from_memory: the same bytes at the rate of the memory behind."""
+    """Rates of one SM, in its cycles.
+
+    products: factor on MMA cycles, for the clock under load. latency: cycles of a load. incoming: bytes a cycle from
+    the L2. from_memory: the same bytes at the rate of the memory.
+    """
 
     figures: TimeFigures
     ghz: float
@@ -178,12 +159,12 @@ class Supply(NamedTuple):
 
 
 def predicted_cycles(tile: TileConfig) -> int:
-    """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
+    """Predict the SM cycles, at full clock, from the launch to the last store of the SM with the most tiles."""
     return round(modelled_cycles(tile) * _of_traits(tile))
 
 
 def traits(tile: TileConfig) -> tuple[str, ...]:
-    """By which `CUT_ROWS_TRAITS` tells schedules apart."""
+    """Return the traits by which `CUT_ROWS_TRAITS` tells schedules apart."""
     boxes = ceil_div(tile.row_bytes, ROW_BYTES)
     found = f"cluster {tile.cluster_m}x{tile.cluster_n}", f"split {tile.split_k}", f"boxes {boxes}"
     return *found, f"warpgroups {tile.consumers}"
@@ -194,7 +175,7 @@ def _of_traits(tile: TileConfig) -> float:
 
 
 def modelled_cycles(tile: TileConfig) -> float:
-    """As `predicted_cycles`, by the rules alone, without what was measured of kinds of schedules."""
+    """Predict cycles as `predicted_cycles` does, without the factors of `CUT_ROWS_TRAITS`."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = _start(tile, supply)
@@ -212,8 +193,8 @@ def modelled_cycles(tile: TileConfig) -> float:
 
 
 def least_cycles(tile: TileConfig) -> int:
-    """No more than `predicted_cycles`, and found sooner: as if loads were never in each other's way. So all tiles of an
-    SM take their products, TMA and shared memory alone, and one of them all else that a CTA takes by itself."""
+    """Return a lower bound of `predicted_cycles` that is cheaper to compute: loads never contend. All tiles of an SM
+    count for MMAs, TMA and shared memory; one tile counts for the rest."""
     supply, products = _unlimited(tile.gpu), _products(tile)
     figures = supply.figures
     own = max(products * supply.products, _shared(tile), _into_shared_memory(tile, figures))
@@ -224,7 +205,7 @@ def least_cycles(tile: TileConfig) -> int:
 
 @cache
 def _unlimited(gpu: Gpu) -> Supply:
-    """More than any tile gets."""
+    """Return rates that no tile exceeds."""
     figures = nearest_figures(gpu)
     ghz = figures.clock_ghz * 1.0
     return Supply(
@@ -239,15 +220,15 @@ def _start(tile: TileConfig, supply: Supply) -> float:
 
 
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
-    """Of so many CTAs that share an SM, from their start to the next ones'."""
+    """Return the cycles of CTAs that share an SM, from their start to the start of the next ones."""
     turnover = supply.figures.launch_ns * supply.ghz + supply.figures.start_cycles
     ends = turnover + _first(tile, supply) + _epilogue(tile, supply, together)
     return tile.k_tiles * _k_tile(tile, supply, together) + ends
 
 
 def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
-    """On the SM that has the most. A kernel that stays on its SMs launches as many clusters as they could hold, and of
-    large ones they hold fewer."""
+    """Return the tiles of the busiest SM. Fewer of a persistent kernel's large clusters run at once than are
+    launched."""
     size = tile.cluster_ctas
     count, at_once = ceil_div(tile.ctas, size), figures.clusters_at_once(tile.gpu.sm_count, size)
     if "persistent" not in tile.features:
@@ -261,9 +242,11 @@ def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
 
 @cache
 def nearest_figures(gpu: Gpu) -> TimeFigures:
-    """Those of the first GPU of its architecture; or else an RTX 5090's, with the memory of this one.
-    Good enough to rank schedules, and for no prediction of time. What is fitted here goes with an H200's figures: with
-    its own the choice on an H100 is no better, 2.0 % behind the best of 177 problems (h100_tiles_wide.json)."""
+    """Return the figures of the first GPU with this architecture, or an RTX 5090's with this GPU's memory bandwidth.
+
+    They are for ranking schedules, not for predicting time. The constants above are fitted with an H200's figures, so
+    an H100 uses these too (h100_tiles_wide.json).
+    """
     known = next((name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch), None)
     if known is not None:
         return TIME_FIGURES[known]
@@ -273,7 +256,7 @@ def nearest_figures(gpu: Gpu) -> TimeFigures:
 
 
 def _supply(tile: TileConfig) -> Supply:
-    """With the L2 alone, and with what its misses take besides."""
+    """Return the rates of an SM: from the L2 alone, and with the misses of the L2."""
     figures = nearest_figures(tile.gpu)
     ghz, loaded_ghz = figures.clock_ghz * 1.0, _loaded_ghz(figures)
     ctas = tile.ctas
@@ -290,14 +273,13 @@ def _supply(tile: TileConfig) -> Supply:
 
 
 def _loaded_ghz(figures: TimeFigures) -> float:
-    """The clock that the products leave."""
+    """Return the clock in GHz with busy tensor cores."""
     return figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD
 
 
 def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
-    """Bytes/ns: all that the memory gives, or as much as the CTAs can take. The last ones are done when those are that
-    have a neighbour, and with few CTAs none has, in a cluster or not. Near both bounds it is less, as measured where
-    tiles can be split."""
+    """Return the memory rate in bytes/ns, limited by what the CTAs' paths to the L2 carry. CTAs that share a path end
+    last; few CTAs share none. Kernels with `split_k` combine both bounds."""
     ctas = tile.ctas
     sharing = NEIGHBOURS if ctas * NEIGHBOURS > tile.gpu.sm_count else 1
     bounds = 1, sharing / (ctas * NEIGHBOURS_PART)
@@ -305,9 +287,8 @@ def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _again(tile: TileConfig) -> float:
-    """Bytes of B that the L2 gets once more, each time from its other half or from memory, as rows of tiles are in no
-    step: those of split tiles, whose clusters lie anywhere; neighbours without a cluster now and then, and where tiles
-    can be split all have one."""
+    """Return the bytes of B that the L2 fetches again because rows of tiles are out of step. Clusters of split tiles
+    lie anywhere; neighbours drift apart unless they are a cluster."""
     rows = ceil_div(tile.problem.m, tile.block_m)
     out_of_step = 0 if "neighbours" in tile.features else OUT_OF_STEP
     more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
@@ -315,14 +296,13 @@ def _again(tile: TileConfig) -> float:
 
 
 def _from_l2(tile: TileConfig) -> float:
-    """Bytes of A and B that all SMs load; multicast spares some."""
+    """Return the bytes of A and B that all SMs load from the L2."""
     return tile.ctas * tile.k_tiles * _loaded_rows(tile) * tile.row_bytes
 
 
 def _loaded_rows(tile: TileConfig) -> float:
-    """Of A and B, by one CTA for each k-tile, as far as the L2 notices: once for two neighbours what they share, and
-    part of an A that many want. Those of one cluster share B, by multicast; CTAs that follow each other share it, too,
-    unless they are parts of a tile, or share A, where there is one row of tiles."""
+    """Return the rows of A and B that a CTA costs the L2 for each k-tile. A cluster shares them by multicast, and
+    consecutive CTAs share B, or A where there is one row of tiles."""
     rows = ceil_div(tile.problem.m, tile.block_m)
     if tile.in_order:
         return _rows_in_order(tile, rows)
@@ -335,7 +315,7 @@ def _loaded_rows(tile: TileConfig) -> float:
 
 
 def _rows_in_order(tile: TileConfig, rows: int) -> float:
-    """Those that follow each other go down the rows of a group, then to the next column, and share a GPC."""
+    """Return `_loaded_rows` for CTAs in order: a GPC's go down the rows of a group, column by column."""
     high = rows / max(1, ceil_div(rows - tile.group_m // 2, tile.group_m))  # `kernels.tiles_of_any_size`
     wide = min(ceil_div(tile.problem.n, tile.block_n), max(1, GPC_SMS / high))
     once = (min(high, GPC_SMS) * tile.cta_m + wide * tile.cta_n) / GPC_SMS
@@ -344,7 +324,7 @@ def _rows_in_order(tile: TileConfig, rows: int) -> float:
 
 
 def _part_of_a(tile: TileConfig) -> float:
-    """That the L2 notices; less than all where CTAs come in clusters and are in step."""
+    """Return the fraction of A that costs L2 bandwidth: less than 1 if CTAs come in clusters and are in step."""
     if "neighbours" not in tile.features:
         return 1
     part = PART_OF_A if ceil_div(tile.problem.m, tile.block_m) <= FEW else PART_OF_MANY
@@ -353,8 +333,8 @@ def _part_of_a(tile: TileConfig) -> float:
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
-    """Bytes of A and B, which nothing has used of late. What the L2 has no room for comes once for each wave of CTAs,
-    or, where it has room for those of a wave, once for each group of rows."""
+    """Return the bytes of A and B that come from memory. If one wave of CTAs needs more than the L2 holds, they come
+    once for each wave, otherwise once for each group of rows."""
     problem, bytes_of_row = tile.problem, tile.problem.k * tile.problem.element_bytes
     once = (problem.m + problem.n) * bytes_of_row
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
@@ -372,14 +352,14 @@ def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _products(tile: TileConfig) -> float:
-    """Cycles of the tensor core for a k-tile. mma.sync has a rate of its own on each GPU."""
+    """Return the tensor core's cycles for a k-tile. mma.sync has a rate of its own on each GPU."""
     interval = nearest_figures(tile.gpu).mma_sync_interval if tile.mma.name == "mma.sync" else None
     rate = MMA_SYNC_PRODUCTS / interval if interval else tile.mma.fma_per_cycle
     return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * rate)
 
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0) -> float:
-    """Of each of the CTAs that share an SM. outside: rows of A and B that are not there."""
+    """Return the cycles of a k-tile for each CTA of an SM. outside: rows of A and B beyond the matrices."""
     figures, rows, products = supply.figures, _loaded_rows(tile) + OUTSIDE_PART * outside, _products(tile)
     shared, at_once = _shared(tile), products * supply.products
     own = max(at_once, _held_up(products, shared, supply), shared, _into_shared_memory(tile, figures))
@@ -393,22 +373,21 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:
-    """What a k-tile takes whatever bounds it. The products of the largest take longer than the way to another CTA."""
+    """Return the cycles of a k-tile that nothing hides; the largest tile's MMAs hide the way to another CTA."""
     one_way = figures.remote_cycles / 2 if tile.cluster_tiles > 1 and not tile.is_largest else 0
     turn = TURN_CYCLES if "boxes" in tile.features else 0
     return one_way / tile.stages + turn + _zeros(tile)
 
 
 def _held_up(products: float, shared: float, supply: Supply) -> float:
-    """Of products that wait for shared memory now and then, at the clock that tensor cores leave which are busy for
-    that part of the time; 0 where that does not tell."""
+    """Return the cycles of MMAs that shared memory stalls, at the clock of partly busy tensor cores; or 0."""
     if not products < shared < HELD_UP * products:
         return 0
     return shared * supply.ghz / (supply.ghz - supply.figures.clock_fall_ghz * products / shared)
 
 
 def _rows_outside(tile: TileConfig) -> float:
-    """Of A and B, in the last tiles of several, as far as there are CTAs that load them at once."""
+    """Return the rows of A and B beyond the matrices in the last tiles, weighted by how many CTAs load them at once."""
     problem, (step_m, step_n) = tile.problem, _last_steps(tile)
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
     rows = -problem.m % step_m if tiles_m > 1 else 0
@@ -417,34 +396,33 @@ def _rows_outside(tile: TileConfig) -> float:
 
 
 def _last_steps(tile: TileConfig) -> tuple[int, int]:
-    """In what steps of rows and columns the last tiles begin further up and to the left, where kernels have a knob
-    `split_k` (`kernels.tiles_of_c`)."""
+    """Return the step of rows and of columns by which last tiles move up and left, with `split_k`
+    (`kernels.tiles_of_c`)."""
     if "split_k" not in tile.features or "gathered" in tile.features:
         return tile.block_m, tile.block_n
     return (tile.warpgroup_m, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 
 
 def _zeros(tile: TileConfig) -> float:
-    """What the rows of A beyond M, which TMA fills with zeros, hold up loads for; where there is one row of tiles, as
-    they are few in others."""
+    """Return the cycles that rows of A beyond M, filled with zeros, delay loads; not if there are several rows of
+    tiles."""
     return ZERO_ROW_CYCLES * max(0, tile.block_m - tile.problem.m) if "tma" in tile.features else 0
 
 
 def _with_each_other(*bounds: float) -> float:
-    """The longest, and more where others are nearly as long: what is late for one keeps the next waiting."""
+    """Combine bounds: the longest, and more if others are nearly as long, as each delay of one makes the next wait."""
     most = max(bounds)
     return most * sum([(bound / most) ** NORM for bound in bounds]) ** (1 / NORM)
 
 
 def _shared(tile: TileConfig) -> float:
-    """For how long what TMA writes and the products read keeps shared memory. On an H200 small tiles are bound by it:
-    what cuBLAS takes for a k-tile of 64x64, 225 to 250 cycles, is the 256 rows that one of 128 bytes a cycle takes."""
+    """Return the cycles of shared memory for a k-tile: TMA's writes and the MMAs' reads."""
     read = tile.mma.rows_read(tile)
     return (read + tile.cta_m + tile.cta_n) * tile.row_bytes / SHARED_BYTES if read else 0
 
 
 def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
-    """For how long a k-tile keeps TMA, or what cp.async fills."""
+    """Return the cycles of TMA, or of cp.async, to fill shared memory with a k-tile."""
     rows = tile.cta_m + tile.cta_n
     if "tma" in tile.features:
         return rows * ceil_div(tile.row_bytes, ROW_BYTES) * figures.tma_row_cycles
@@ -452,8 +430,7 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _cut_rows(tile: TileConfig) -> float:
-    """For how long the rows that a CTA asks for keep TMA if they begin within lines of the L2; those that come by
-    multicast another CTA asks for."""
+    """Return TMA's cycles for rows that begin within L2 lines; another CTA requests rows that come by multicast."""
     if "tma" not in tile.features:
         return 0
     figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
@@ -462,9 +439,8 @@ def _cut_rows(tile: TileConfig) -> float:
 
 
 def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
-    """What follows one upon another, however few CTAs there are: where warps specialise, the products of a warpgroup,
-    which issues the next ones while they are in flight; where they do not, these are waited for; and without a ring the
-    loads, too."""
+    """Return the cycles of a k-tile's dependent steps, however few CTAs there are. Specialised warps issue the next
+    MMAs while some are in flight. Other kernels wait for them, and without a ring for the loads, too."""
     figures = supply.figures
     issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.tma_issue_cycles
     issues = 0 if tile.mma.name == "tcgen05" else tile.row_bytes / MMA_K_BYTES * figures.issue_cycles
@@ -483,14 +459,14 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
 
 
 def _round_trip(tile: TileConfig, supply: Supply) -> float:
-    """From the issue of a k-tile's loads till a warp goes on with it."""
+    """Return the cycles from the issue of a k-tile's loads until a warp goes on with its data."""
     figures = supply.figures
     tma = figures.tma_cycles + figures.wait_cycles if "tma" in tile.features else 0
     return supply.latency + tma + _into_shared_memory(tile, figures)
 
 
 def _latency(tile: TileConfig, figures: TimeFigures) -> float:
-    """From the end of a k-tile's products till a warp sees it."""
+    """Return the cycles from the end of a k-tile's MMAs until a warp sees it."""
     if tile.mma.name != "tcgen05":
         return figures.wgmma_latency_cycles or figures.mma_sync_latency_cycles or 0
     return ((figures.pair_latency_cycles if tile.pair > 1 else figures.mma_latency_cycles) or 0) + figures.chain_cycles
@@ -504,7 +480,7 @@ def _sync(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _first(tile: TileConfig, supply: Supply) -> float:
-    """Until the first k-tile is there."""
+    """Return the cycles until the first k-tile is multiplied."""
     figures = supply.figures
     together = figures.alloc_cycles if tile.tensor_memory_columns else 0.0
     together += figures.cluster_sync_cycles if tile.cluster_ctas > 1 else 0
@@ -512,7 +488,7 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 
 
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
-    """From the last product to the last store."""
+    """Return the cycles from the last MMA to the last store."""
     figures = supply.figures
     if not tile.strip_row_bytes:
         stored = tile.cta_m * _finished_columns(tile) * C_BYTES
@@ -522,27 +498,26 @@ def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
 
 
 def _turnover(tile: TileConfig, supply: Supply) -> float:
-    """From the last product to the next tile's first: once the last strips have a place to leave from, they leave while
-    that is multiplied. Of 16 products of 1024x1024x1024 on an H100, 128x128, of two strips for two places, takes 59 us,
-    and 128x256, of four, 63 (h100_tune.json)."""
+    """Return the cycles from the last MMA of a tile to the first one of the next. Once each remaining strip has a
+    buffer, strips leave during the next tile (h100_tune.json)."""
     figures, strips = supply.figures, _strips_of(tile)
     waited_for = max(0, strips - tile.strip_buffers) / strips
     return max(strips * _strip(tile, figures), waited_for * _drain(tile, figures)) + _exchange(tile, supply)
 
 
 def _drain(tile: TileConfig, figures: TimeFigures) -> float:
-    """For how long TMA stores what a CTA finishes of a tile."""
+    """Return TMA's cycles to store what a CTA finishes of a tile."""
     slower = NARROW if tile.strip_row_bytes <= NARROW_BYTES else 1
     return slower * tile.cta_m * _finished_columns(tile) * C_BYTES / KIB * figures.drain_kib_cycles
 
 
 def _strips_of(tile: TileConfig) -> float:
-    """At least one, though a schedule that nobody has checked has a wider strip than its tile."""
+    """Return the strips that a CTA finishes; at least one, even if a schedule is not checked."""
     return max(1, _finished_columns(tile) / tile.e_block_n)
 
 
 def _strip(tile: TileConfig, figures: TimeFigures) -> float:
-    """From the sums to the issue of the store."""
+    """Return the cycles from the accumulator to the issue of a strip's store."""
     slower = 1 if tile.strip_row_bytes in SWIZZLE_BYTES else PLAIN
     strip = _cast(tile, figures) + figures.stage_cycles + figures.stage_value_cycles * tile.strip_values * slower
     strip += figures.fence_cycles + 2 * _sync(tile, figures) + figures.issue_cycles
@@ -552,7 +527,7 @@ def _strip(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _cast(tile: TileConfig, figures: TimeFigures) -> float:
-    """Of a strip, in registers once it is there."""
+    """Return the cycles to convert a strip, and to load it from tensor memory."""
     cycles = figures.cast_cycles + figures.cast_value_cycles * tile.strip_values
     if tile.tensor_memory_columns:
         columns = tile.e_block_n
@@ -561,15 +536,14 @@ def _cast(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _finished_columns(tile: TileConfig) -> int:
-    """Of a tile, by the CTA of those that share it that has most: whole strips."""
+    """Return the columns of a tile that one CTA finishes, in whole strips; the most if CTAs share the tile."""
     if "gathered" in tile.features:
         return tile.block_n
     return ceil_div(tile.strips, tile.split_k) * tile.e_block_n
 
 
 def _exchange(tile: TileConfig, supply: Supply) -> float:
-    """What the CTAs of a split tile write for each other, and read: there and back through the L2, and once all have
-    told each other so."""
+    """Return the cycles in which the CTAs of a split tile write and read each other's sums through the L2."""
     if tile.split_k == 1:
         return 0
     figures, columns = supply.figures, _finished_columns(tile)
@@ -578,8 +552,7 @@ def _exchange(tile: TileConfig, supply: Supply) -> float:
 
 
 def resident_ctas(tile: TileConfig) -> int:
-    """How many CTAs an SM holds at once: by shared memory, tensor memory, registers and threads; at least one. Of a
-    kernel that stays on its SMs there is one for each."""
+    """Return the CTAs that an SM holds, by shared memory, tensor memory, registers and threads; one if persistent."""
     if "persistent" in tile.features:
         return 1
     registers = max(tile.registers, tile.strip_values) + USUAL_REGISTERS

@@ -1,4 +1,4 @@
-"""Which rungs serve which GPU. The rungs themselves are in `kernels/`."""
+"""Rungs by architecture. The rungs themselves are in `kernels/`."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "sm_121a": ("g0",),
     }
 )
-"""For each architecture the rungs to try on it, best first."""
+"""Rungs to try on each architecture, best first."""

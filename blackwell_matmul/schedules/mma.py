@@ -1,6 +1,4 @@
-"""The instructions that multiply, one spec for each; `tile_config` puts a schedule, its spec, a problem and a GPU
-together.
-"""
+"""MMA instructions, one spec for each; `tile_config` joins a schedule, its spec, a problem and a GPU."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ from blackwell_matmul.schedules.tile_config import (
 
 
 class Tcgen05(MmaSpec):
-    """tcgen05.mma of kind::f16 and kind::f8f6f4, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into
-    tensor memory: 128 rows of a CTA, with cta_group::2 of each of two.
+    """tcgen05.mma of kind::f16 and kind::f8f6f4 into tensor memory, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix
+    Shapes"). A CTA computes 128 rows, with cta_group::1 or, in each CTA of a pair, cta_group::2.
 
-    fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. workspace_bytes: tcgen05.alloc leaves
-    the address of the tensor memory in shared memory.
+    fma_per_cycle: from the dense peak and the clock of a B200's data sheet. workspace_bytes: tcgen05.alloc writes the
+    address of the tensor memory to shared memory.
     """
 
     name, instruction, gpu_feature = "tcgen05", "tcgen05.mma", "tcgen05"
@@ -41,7 +39,7 @@ class Tcgen05(MmaSpec):
     workspace_bytes = 4
     fma_per_cycle = 4096
     few_columns = (16, 32, 64)
-    """block_n, in the space, of a kernel that has few rows of A in the columns of tensor memory."""
+    """Values of block_n in the space of a kernel that puts few rows of A into the columns of tensor memory."""
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.pair
@@ -63,39 +61,39 @@ class Tcgen05(MmaSpec):
         return 0
 
     def threads(self, tile: TileConfig) -> int:
-        """Four warps read tensor memory. Where a CTA computes tile after tile, three more load, multiply and ask."""
+        """Count four warps that read tensor memory; with CLC three more load, multiply and query."""
         return WARPGROUP + 3 * WARP if "clc" in tile.features else WARPGROUP
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
         return tensor_memory_columns(tile.block_n * (2 if "clc" in tile.features else 1))
 
     def barriers(self, tile: TileConfig) -> int:
-        """One that the accumulator is complete; or two for each of two accumulators, and two for the answers."""
+        """Count one for the accumulator; with CLC two for each of two accumulators and two for the responses."""
         return 6 if "clc" in tile.features else 1
 
     def multiplied_columns(self, tile: TileConfig) -> float:
-        """Narrow tiles are bound by shared memory, 128 bytes a cycle (SemiAnalysis, microbench-blackwell, B200: for 16
-        of K, N / 2 cycles or a cycle for 128 bytes of A and B, whichever is more)."""
+        """Count a narrow tile as wider, as shared memory bounds it: 16 of K take N / 2 cycles, or one for each 128
+        bytes of A and B if that is more (SemiAnalysis, microbench-blackwell, B200)."""
         return tile.block_n * max(1.0, (self.rows + tile.cta_n) / (2 * tile.block_n))
 
 
 def tensor_memory_columns(block_n: int) -> int:
-    """What tcgen05.alloc takes for an accumulator of fp32: a power of two, 32 at least (PTX ISA, "tcgen05.alloc")."""
+    """Return the columns of an fp32 accumulator: a power of two, at least 32 (PTX ISA, "tcgen05.alloc")."""
     return max(32, 1 << (block_n - 1).bit_length())
 
 
 SUM_K, SUM_K_FP32 = 512, 128
-"""Products of 8-bit numbers that wgmma adds up at a time, for a C of 16 bits and one of fp32: the error is up to 1.18
-times that of torch._scaled_mm then, and the same (h100_fast_accum.json, h200_drawn.json)."""
+"""Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error
+then is at most 1.18 times that of torch._scaled_mm, and equal (h100_fast_accum.json, h200_drawn.json)."""
 
 NARROW = 80
-"""Columns of a tile of C up to which a k-tile of two boxes pays (`space.preference`)."""
+"""Most columns of a tile of C for which a k-tile of two boxes pays (`space.preference`)."""
 
 
 class Wgmma(MmaSpec):
-    """wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16), into registers.
+    """wgmma into registers (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, 32 bytes of k).
 
-    fma_per_cycle: from the dense peak and the clock of the data sheet of an H200.
+    fma_per_cycle: from the dense peak and the clock of an H200's data sheet.
     """
 
     name = instruction = shape = gpu_feature = "wgmma"
@@ -105,31 +103,28 @@ class Wgmma(MmaSpec):
     plain_strips = True
     least_rows = rows
     few_rows = (16, 32)
-    """What a tile can have instead where the kernel multiplies zeros besides."""
+    """Values of block_m of a tile with fewer rows than wgmma; the kernel multiplies zeros besides."""
     columns = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
-    """block_n, in the space, where C is computed as it is; of C transposed any multiple of 8 from 64 on."""
+    """Values of block_n in the space without swap_ab; with swap_ab any multiple of 8 from 64 on."""
 
     columns_of_three = 192
-    """The most of block_n, in the space, where three warpgroups multiply (`rules.FEW_REGISTERS`)."""
+    """Largest block_n in the space for three warpgroups (`rules.FEW_REGISTERS`)."""
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
-        """K-tiles whose products a warpgroup leaves to the tensor cores while it goes on: 0 or 1.
+        """Return the k-tiles whose MMAs a warpgroup leaves in flight when it goes on: 0 or 1.
 
-        Of two warpgroups one multiplies while the other waits, and what both leave would delay both. But not where a
-        product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 1 to 21 % less
-        with one in flight, and with the others up to 7 % more; with 176 columns 2.7 % less on an H100 (ten problems),
-        and with 136 2 % (three).
+        Of two warpgroups one multiplies while the other waits, so MMAs in flight of both would delay both. One in
+        flight pays for short MMAs and for a few widths that stall (measured on an H200 and an H100).
         """
         return int(consumers == 1 or block_n < 128 or block_n in (136, 144, 176))
 
     @staticmethod
     def sum_tiles(element_bytes: int, block_k: int, form: Form) -> int:
-        """K-tiles whose products wgmma adds up, before they are added to the others in fp32; 0: all.
+        """Return the k-tiles that wgmma sums before their sum is added to the others in fp32; 0: all.
 
-        Of 16 bits its sums are fp32's. Of 8 bits it keeps some 13 bits of each addend, beside the largest: with all
-        2048 to 18944 products in one sum the error was 1.8 to 4.1 times that of torch._scaled_mm
-        (h100_fast_accum.json).
+        wgmma sums products of 16 bits in fp32. Of 8 bits it keeps some 13 bits of each addend relative to the largest,
+        which loses precision over a long K (h100_fast_accum.json).
         """
         if element_bytes > 1 or form.fast_accum:
             return 0
@@ -149,8 +144,7 @@ class Wgmma(MmaSpec):
         return None
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
-        with four rows of them. Few rows, and few columns, are for CTAs that are alone."""
+        """Tell whether the space has this tile: any width for specialised warps; small tiles for single CTAs."""
         if "consumers" not in row:
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
@@ -169,21 +163,21 @@ class Wgmma(MmaSpec):
         return alone and few and SPACE_ROW_ELEMENTS <= row.get("block_k", 0) <= most
 
     def _is_for_three(self, row: Mapping[str, int]) -> bool:
-        """Whether three warpgroups multiply it: they have registers for so many columns."""
+        """Tell whether three warpgroups have the registers for this width."""
         whole = row["block_k"] == SPACE_ROW_ELEMENTS
         return whole and SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three
 
     def registers(self, tile: TileConfig) -> int:
-        """Of the sums; of 8 bits there are those of a few k-tiles besides."""
+        """Count registers of the sums; of 8 bits the sums of a few k-tiles are held besides."""
         sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, tile.problem.form) else 1
         return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)
 
     def rows_read(self, tile: TileConfig) -> int:
-        """Each warpgroup reads its rows of A and all of B, once for each k-tile."""
+        """Count each warpgroup's rows of A and all of B, once for each k-tile."""
         return tile.mma_m + tile.consumers * tile.block_n
 
     def column_bytes(self, tile: TileConfig) -> int:
-        """Of each warpgroup a bias and a scale."""
+        """Return the bytes of a bias and of row-wise scales, for each warpgroup."""
         epilogue = tile.problem.form.epilogue
         elements = epilogue.bias * tile.problem.c_bytes, 4 * (epilogue.scale == "rowwise")
         return tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
@@ -193,11 +187,10 @@ class Wgmma(MmaSpec):
 
 
 class MmaSync(MmaSpec):
-    """mma.sync of 16-bit types, m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), from registers into registers.
-    Of eight warps four share the rows of a tile and two its columns.
+    """mma.sync of 16-bit types, m16n8k16, from registers into registers (PTX ISA, "Matrix Fragments for mma.m16n8k16").
 
-    fma_per_cycle: a GeForce's mma.sync with fp32 sums has an eighth of a B200's (RTX 5090: 209.5 TFLOPS, 170 SMs,
-    2.41 GHz).
+    Four of eight warps share the rows of a tile and two its columns. fma_per_cycle: an eighth of a B200's for fp32 sums
+    on a GeForce (RTX 5090: 209.5 TFLOPS, 170 SMs, 2.41 GHz).
     """
 
     name = instruction = shape = "mma.sync"
@@ -222,11 +215,11 @@ class MmaSync(MmaSpec):
 
 
 MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (Tcgen05(), Wgmma(), MmaSync())})
-"""By the name that a rung has for it."""
+"""Specs by the name that a rung's `mma` has."""
 
 
 def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
-    """InputError for a schedule without a tile."""
+    """Return a schedule's sizes on a problem and a GPU; raise InputError if block_m, block_n or block_k is missing."""
     block_m, block_n, block_k = schedule.block_m, schedule.block_n, schedule.block_k
     if block_m is None or block_n is None or block_k is None:
         raise InputError(f"schedule {schedule} is incomplete; it needs block_m, block_n and block_k.")

@@ -1,8 +1,8 @@
-"""How eight warps hold a tile of C, and the same registers seen as the strips in which it leaves.
+"""Register layouts of a tile of C in eight warps, and the same registers viewed as strips.
 
-One mma.sync computes 16 rows and 8 columns (PTX ISA, "Matrix Fragments for mma.m16n8k16": D); four warps share the
-rows and two the columns of a strip. The strips come first in a thread's registers, because tilus 0.2.0 reads no other
-slices right (see `frontend/faults/register_slices.py`).
+One mma.sync computes 16 rows and 8 columns (PTX ISA, "Matrix Fragments for mma.m16n8k16": D). Four warps share the rows
+and two the columns of a strip. The strips come first in a thread's registers, because tilus 0.2.0 reads other slices
+wrong (`frontend/faults/register_slices.py`).
 """
 
 from tilus import RegisterLayout
@@ -15,7 +15,7 @@ MMA_ROWS, MMA_COLUMNS = 16, 8
 
 
 def accumulator_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
-    """A tile of `rows` x `columns`: (warp, 16 rows, half, row of 8; strip, warp, 8 columns, lane of 4, pair)."""
+    """Return the layout of a tile: (warp, 16 rows, half, row of 8; strip, warp, 8 columns, lane of 4, pair)."""
     rows_each, columns_each = rows // (WARPS_M * MMA_ROWS), strip_columns // (WARPS_N * MMA_COLUMNS)
     return register_layout(
         shape=[rows, columns],
@@ -26,7 +26,7 @@ def accumulator_layout(rows: int, columns: int, strip_columns: int) -> RegisterL
 
 
 def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
-    """The same registers as (strips, rows, strip_columns)."""
+    """View the same registers as (strips, rows, strip_columns)."""
     rows_each, columns_each = rows // (WARPS_M * MMA_ROWS), strip_columns // (WARPS_N * MMA_COLUMNS)
     return register_layout(
         shape=[columns // strip_columns, rows, strip_columns],

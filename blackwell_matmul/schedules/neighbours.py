@@ -1,4 +1,4 @@
-"""The schedules beside one: each has one thing changed, and what has to follow it."""
+"""Schedules with one change each, and what must change with it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("swap_ab",), (*TILE, "consumers")),
     *(((name,), ()) for name in ("split_k", "cluster_m", "cluster_n", "block_k", "e_block_n", "stages", "group_m")),
 )
-"""Knobs that are changed, and those that may go with them."""
+"""Knobs that change, and the knobs that may change with them."""
 
 SLOWER = 1.05
-"""Of the predicted cycles, up to which a schedule is worth a try: the closed form is no better than that."""
+"""Factor on the predicted cycles up to which a schedule is worth a try, given the accuracy of the prediction."""
 
 MOST, MOST_TILES = 3, 2
-"""Changes that are tried, and how many tiles, until one of them does better; each costs a launch."""
+"""Numbers of changes and of tiles that are tried until one of them is faster; each costs a launch."""
 
 
 def knobs_beside(has: Mapping[str, int]) -> list[list[dict[str, int]]]:
-    """The same for a kernel that is no rung, and has knobs of the same names: for each change what differs, each knob
-    doubled and halved; a ring of k-tiles stays as long."""
+    """Return values that differ, for each change, in a kernel of the user's with knobs of the same names. Each knob is
+    doubled and halved; a ring of k-tiles keeps its length."""
     found = [
         [{name: value} for value in _doubled_or_halved(has[name])] for name in SPACE if name in has and name not in RING
     ]
@@ -53,7 +53,7 @@ def _doubled_or_halved(value: int) -> list[int]:
 
 
 def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[list[Schedule]]:
-    """For each change what can run with the fewest predicted cycles, the fewest first."""
+    """Return, for each change, the schedules that can run, fewest predicted cycles first."""
 
     def cycles(each: Schedule) -> int:
         return predicted_cycles(tile_config(each, problem, gpu))
@@ -68,7 +68,7 @@ def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[list[Sche
 
 
 def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, ...]) -> Iterator[dict[str, int]]:
-    """Stages are fewer, which may give a CTA more its room; how many more would do, a run of the same kernel tells."""
+    """Yield each changed row. Stages only decrease, which may let more CTAs share an SM."""
     names = [name for name in (*changed, *besides) if name in has]
     offered = {**SPACE, "stages": [each for each in SPACE["stages"] if each < has.get("stages", 0)]}
     for values in itertools.product(*(offered[name] for name in names)):
@@ -78,7 +78,7 @@ def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, 
 
 
 def _following(schedule: Schedule, row: dict[str, int], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
-    """With strips that fill its tile; with as many stages, and with as many as take the same room."""
+    """Yield the first that can run, with strips that fill its tile, and with stages as before and of the same bytes."""
     has = {**dict(schedule), **row}
     if not MMA_SPECS[schedule.mma].in_space(has, sorted(schedule.kernel_features)):
         return
@@ -98,5 +98,5 @@ def _stage_size(row: Mapping[str, int]) -> int:
 
 
 def _up_to(name: str, most: int) -> list[int]:
-    """Its values, the largest first."""
+    """Return the knob's values up to `most`, the largest first."""
     return [each for each in reversed(SPACE[name]) if each <= most]

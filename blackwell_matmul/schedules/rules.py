@@ -1,4 +1,4 @@
-"""Why a schedule cannot run a problem on a GPU: a predicate for each reason, one sentence with the numbers."""
+"""Reasons why a schedule cannot run a problem on a GPU: one predicate each, a sentence with the numbers."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from blackwell_matmul.schedules.tile_config import (
 )
 
 SPARE_REGISTERS = 60
-"""What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
-were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+"""Registers that a thread needs besides its part of the accumulator: addresses, the loop, a strip of C. Kernels
+compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
 
 FEW_REGISTERS = 32
-"""The same where so many warps share an SM that ptxas spares: 192x192 compiles in three warpgroups and a warp, which
-have 128 registers a thread, and 192x208 does not (ptxas of CUDA 13.0, C7602)."""
+"""Registers likewise, if a thread can have fewer than the hardware's maximum, for which ptxas saves registers: 192x192
+in three warpgroups and a warp compiles, 192x208 does not (ptxas of CUDA 13.0, C7602)."""
 
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
-"""A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Most elements in a dimension of a box, and alignment in bytes (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 SAME_BANKS_BYTES = 64
-"""Of rows that follow each other without a swizzle and are a multiple of that, four in eight begin in the same banks,
-or all; of others two (of 32 banks of 4 bytes)."""
+"""Bytes: unswizzled rows of a multiple begin in the same banks, four or all of eight; other rows in pairs."""
 
 SPAN_BYTES = 128
-"""Of an operand that is contiguous along its rows, in one piece of shared memory (`frontend.operand_majors`)."""
+"""Bytes of one piece of an MN-major operand in shared memory (`frontend.operand_majors`)."""
 
 SHARE_ROWS = 8
-"""After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
+"""Rows after which a swizzle repeats: TMA writes parts of a tile from such a row on."""
 
 MAX_CLUSTER_CTAS = 8
-"""The largest portable size (CUDA Programming Guide, "Thread Block Clusters")."""
+"""CTAs of the largest portable cluster (CUDA Programming Guide, "Thread Block Clusters")."""
 
 GRID_Y = 65535
 
@@ -53,14 +52,14 @@ def _rungs_for(arch: str) -> str:
 
 
 def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
-    """Why this GPU cannot run a kernel that multiplies so."""
+    """Return why this GPU cannot run kernels with this MMA, or None."""
     if mma.gpu_feature not in gpu.features:
         return f"{lacking(gpu, mma.gpu_feature)}{_rungs_for(gpu.arch)}."
     return None
 
 
 def targets(mma: str) -> tuple[str, ...]:
-    """The architectures, of the GPUs that are known, for which a kernel that multiplies so can be compiled."""
+    """Return the architectures of known GPUs for which a kernel with this MMA can be compiled."""
     return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if why_no_mma(MMA_SPECS[mma], gpu) is None))
 
 
@@ -112,7 +111,7 @@ def _registers_fit(tile: TileConfig) -> str | None:
     need, have = tile.registers, tile.registers_per_thread
     spare = SPARE_REGISTERS if have == tile.gpu.max_registers_per_thread else FEW_REGISTERS
     if tile.consumers > 2 and str(tile.problem.form.epilogue):
-        need += tile.strip_values  # what it makes of one, beside the sums: 192x176 in one strip spilled 1320 bytes
+        need += tile.strip_values  # its results, beside the sums: 192x176 in one strip spilled
     if not need or need + spare <= have:
         return None
     return (
@@ -122,7 +121,7 @@ def _registers_fit(tile: TileConfig) -> str | None:
 
 
 def fits(tile: TileConfig) -> bool:
-    """Into the shared memory that a CTA can have."""
+    """Tell whether the tile fits the shared memory of a CTA."""
     return tile.shared_bytes <= tile.gpu.shared_memory_per_block_bytes
 
 
@@ -166,7 +165,7 @@ def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
 
 
 def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
-    """Whether a strip of C can be a tile of any width in this kernel."""
+    """Tell whether a kernel can store a tile of C as one strip of any width."""
     return mma.plain_strips and "split_k" in features
 
 
@@ -217,7 +216,7 @@ def _strips_for_every_cta(tile: TileConfig) -> str | None:
 
 
 def _parts_have_a_k_tile(tile: TileConfig) -> str | None:
-    """The first k-tile of a part overwrites what tensor memory happens to hold."""
+    """Require a k-tile in each part, since the first one overwrites the old contents of tensor memory."""
     k_tiles = ceil_div(tile.problem.k, tile.block_k)
     if tile.split_k <= k_tiles or not tile.tensor_memory_columns:
         return None
@@ -270,7 +269,7 @@ def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
 
 
 def _swapped_is_plain(tile: TileConfig) -> str | None:
-    """What an epilogue reads has the rows and columns of C; and a lane of stmatrix.trans stores 16 bits of each."""
+    """Require 16-bit C for stmatrix.trans, without an epilogue that reads rows or columns of C."""
     form = tile.problem.form
     of_places = form.epilogue.bias or form.epilogue.residual or form.epilogue.scale == "rowwise"
     if not tile.swap_ab or (
@@ -294,7 +293,7 @@ def _form_is_the_rungs(tile: TileConfig) -> str | None:
 
 
 def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
-    """Operands that are contiguous along their rows lie in spans of 128 bytes."""
+    """Require whole spans of 128 bytes, in which MN-major operands lie."""
     form, width = tile.problem.form, SPAN_BYTES // tile.problem.element_bytes
     if form.a_major == form.b_major == "k":
         return None
@@ -390,7 +389,7 @@ RULES: tuple[Rule, ...] = (
     _shared_memory_fits,
     _cp_async_copies_four_bytes,
 )
-"""What tilus's code generation refuses as well."""
+"""Rules that tilus's code generation enforces as well."""
 
 STRICTER_RULES: tuple[Rule, ...] = (
     _block_n_is_whole_mmas,
@@ -418,18 +417,18 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _offsets_fit_int32,
     _grid_fits,
 )
-"""What code generation lets pass, all or in part, and the driver, PTX or the result does not."""
+"""Rules that code generation does not enforce, or in part, and that the driver, PTX or a correct result need."""
 
 
 def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
-    """Each reason why `schedule` cannot run `problem` on `gpu`, one sentence with the numbers; empty if it can."""
+    """Return each reason why `schedule` cannot run `problem` on `gpu`, a sentence with numbers; empty if it can."""
     require(schedule=(schedule, Schedule), problem=(problem, Problem), gpu=(gpu, Gpu))
     missing = _missing(schedule)
     return [missing] if missing else broken(RULES + STRICTER_RULES, schedule, problem, gpu)
 
 
 def can_run(schedule: Schedule, problem: Problem, gpu: Gpu) -> bool:
-    """Whether `why_not` has no reason; after the first one it looks for no other."""
+    """Tell whether `why_not` has no reason, and stop at the first one."""
     if _missing(schedule):
         return False
     tile = tile_config(schedule, problem, gpu)
@@ -444,7 +443,7 @@ def require(**arguments: tuple[object, type]) -> None:
 
 
 def broken(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
-    """The sentences of those of `rules` that a complete schedule breaks."""
+    """Return the sentences of those `rules` that a complete schedule breaks."""
     tile = tile_config(schedule, problem, gpu)
     return [reason for rule in rules if (reason := rule(tile)) is not None]
 

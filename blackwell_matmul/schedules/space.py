@@ -1,4 +1,4 @@
-"""The one autotune space, and which schedule of it is taken when nobody says.
+"""The autotune space of all rungs, and the choice of a schedule if nobody pins it.
 
 A rung gets the part of `SPACE` that its knobs span (`BlackwellMatmulV1.knobs`), which follow from its features.
 """
@@ -43,11 +43,11 @@ from blackwell_matmul.schedules.tile_config import (
 )
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
-"""Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
+"""Every knob with its values. Not every combination fits into every GPU: `why_not` tells."""
 
 
 class HasKnobs(Protocol):
-    """What a rung's class offers here; `features` and `mma`, too, if it is one of ours."""
+    """A rung's class; classes of this package also have `features` and `mma`."""
 
     __name__: str
     knobs: Sequence[str]
@@ -57,25 +57,26 @@ Rung = type[HasKnobs] | Sequence[str]
 """A rung's class, or the names of knobs."""
 
 Row = Mapping[str, int]
-"""Values of knobs, of all or some of them."""
+"""Values of some or all knobs."""
 
 
 def knobs_of(features: Sequence[str], mma: str) -> tuple[str, ...]:
-    """The knobs of a rung with these features."""
+    """Return the knobs of a rung with these features."""
     return tuple(name for name, knob in KNOBS.items() if knob.feature in ("", *features) and knob.mma in ("", mma))
 
 
 def projection(rung: Rung) -> tuple[Schedule, ...]:
-    """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order.
+    """Return the part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in
+    order.
 
-    Without what no problem and no GPU could make run: tiles that the rung's mma does not compute, and strips that do
-    not fill one. And a split tile is one of few: their order makes no difference, so they have one.
+    It leaves out schedules that no problem and no GPU could run: tiles that the rung's MMA does not compute, and strips
+    that do not fill a tile. Split tiles are few and have one order, as their order makes no difference.
     """
     return _projection(_knobs(rung), *_kind(rung))
 
 
 def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
-    """The mma and the features of a rung, as a schedule of it has them."""
+    """Return the mma and the features of a rung, as its schedules have them."""
     blank = Schedule(mma=getattr(rung, "mma", "tcgen05"), features=getattr(rung, "features", None))
     return blank.mma, blank.features
 
@@ -83,8 +84,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 @cache
 @uncollected()
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 220,631,040 combinations that H7's have, most are left out before they
-    are made."""
+    """Enumerate knobs a few at a time: most of H7's 220,631,040 combinations are excluded before they are made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
@@ -99,17 +99,17 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
 
 
 _ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m", "swap_ab")
-"""What `MmaSpec.in_space` asks for."""
+"""Knobs that `MmaSpec.in_space` reads."""
 
 _ASKED_BY_STRIPS = ("e_block_n",)
-"""What `_has_strips` asks for besides."""
+"""Knobs that `_has_strips` reads besides."""
 
 _ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
-"""What `_fills_its_cluster` asks for besides."""
+"""Knobs that `_fills_its_cluster` reads besides."""
 
 
 def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:
-    """Each row with each combination of values of those knobs that are turned, and that has one purpose."""
+    """Yield each row with each combination of the knobs in `turned` that has one purpose."""
     names = [name for name in knobs if name in turned]
     combinations = [dict(zip(names, values)) for values in itertools.product(*(SPACE[name] for name in names))]
     combinations = [values for values in combinations if _has_one_purpose(values)]
@@ -117,12 +117,12 @@ def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row])
 
 
 def _has_one_purpose(row: Row) -> bool:
-    """CTAs split a tile, or share A, or come in order without clusters."""
+    """Tell whether the row does at most one of these: split a tile, share A, order CTAs without clusters."""
     return (row.get("split_k", 1) > 1) + (row.get("cluster_n", 1) > 1) + (row.get("neighbours") == 1) <= 1
 
 
 def _has_strips(row: Row, plain: bool) -> bool:
-    """Whether strips fill the tile; without a swizzle one does, and what is computed transposed has one way."""
+    """Tell whether strips fill the tile. Without a swizzle one strip does, and C transposed has one width of strips."""
     columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
     if row.get("swap_ab") and "e_block_n" in row:
         return strip == _transposed_strip(columns, row["consumers"])
@@ -132,22 +132,24 @@ def _has_strips(row: Row, plain: bool) -> bool:
 
 
 def _transposed_strip(columns: int, consumers: int) -> int:
-    """A few wide strips; one, where 8 columns are all that divides a tile."""
+    """Return the widest strip within the limit; the whole tile if 8 columns are all that divides it."""
     widest = TRANSPOSED_STRIP if consumers <= 2 else TRANSPOSED_STRIP_OF_THREE
     return max((strip for strip in SPACE["e_block_n"] if strip <= widest and columns % strip == 0), default=columns)
 
 
 TRANSPOSED_STRIP, TRANSPOSED_STRIP_OF_THREE = 104, 56
-"""Rows of C in a strip of what is computed transposed, at most, by up to two warpgroups, and by three: shared memory
-holds two for each. With fewer, wider strips a tile takes up to 2 % less, but not where they cost a stage
-(h100_swapped.json)."""
+"""Most rows of C in a strip of C transposed, for up to two warpgroups and for three. Shared memory holds two strips of
+each; wider ones could cost a stage (h100_swapped.json)."""
 
 
 def _fills_its_cluster(row: Row) -> bool:
-    """Whether there is a strip for each CTA that computes the tile, a share of B for each that reads it, and the order
-    of the tiles is one that tells: not where they are few, or small. CTAs come in one order alone without clusters, in
-    clusters of four, or that share A, or with C transposed, and where three warpgroups multiply; and these are not
-    split, nor is C transposed. Four above each other and several beside each other are what C transposed is in rows."""
+    """Tell whether each CTA of the cluster has a strip and a share of B, and whether the cluster and the order are
+    useful.
+
+    Orders of few or small tiles make no difference, so one is left. CTAs in order, three warpgroups, clusters of four,
+    clusters that share A and clusters of C transposed have one order. These, and C transposed, are not split. 4xN
+    clusters are excluded: swap_ab covers the same shapes.
+    """
     split_k, cluster_m, cluster_n = (row.get(name, 1) for name in ("split_k", "cluster_m", "cluster_n"))
     in_order, swapped = row.get("neighbours") == 1, row.get("swap_ab")
     if split_k * cluster_m * cluster_n > MAX_CLUSTER_CTAS:
@@ -181,10 +183,10 @@ def _knobs(rung: Rung) -> tuple[str, ...]:
 
 
 def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None) -> Schedule:
-    """The schedule to use when nobody pins it, or the best of those that match `pins`: of those that can run, the one
-    with the fewest predicted cycles (`cost_model.predicted_cycles`), and of those the largest tile.
+    """Choose the schedule for a problem if nobody pins it, or the best of those that match `pins`.
 
-    Pins that leave nothing raise InputError.
+    It is the one with the fewest predicted cycles that can run (`cost_model.predicted_cycles`), and of equals the
+    largest tile. Pins that leave nothing raise InputError.
     """
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
     pinned = as_pins(pins)
@@ -197,14 +199,12 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
 
 
 STEPS_OF_M = {16: 1, 1024: 8, 2048: 16, 4096: 32, INT32_MAX - 64: 64}
-"""Up to each of these numbers of rows those of one step are chosen for alike, as for the most of them: tiles have 16
-rows, 32, or a multiple of 64, and of C transposed any multiple of 8. Who serves prompts of any length chooses once for
-8 of them, and for 64 where that makes no difference. A step too many can cost a column of tiles: chosen for 80 rows,
-68x2640x2424 took 14.2 us, and 9.6 as chosen for 72 (h100_cut_rows.json)."""
+"""Step of M, up to each number of rows: all M of a step get the schedule of its largest. Prompts of any length then
+need few choices. Too large a step could cost a column of tiles of C transposed (h100_cut_rows.json)."""
 
 
 def _of_many_m(problem: Problem) -> Problem:
-    """Where A is contiguous along M, TMA asks for a multiple of 16 bytes of this very m."""
+    """Round M up to its step, but not for an M-major A, whose TMA alignment depends on the exact M."""
     if problem.form.a_major == "m" or problem.m > max(STEPS_OF_M):
         return problem
     step = next(step for most, step in STEPS_OF_M.items() if problem.m <= most)
@@ -212,12 +212,12 @@ def _of_many_m(problem: Problem) -> Problem:
 
 
 CHOICES_KEPT = 128
-"""In this process; each is a walk through thousands of schedules."""
+"""Choices that a process keeps; each takes a walk through thousands of schedules."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """What `matching` gives, known by what it follows from: knobs, mma, features and pins."""
+    """Result of `matching`, identified by what determines it: knobs, mma, features and pins."""
 
     origin: Hashable
     schedules: Sequence[Schedule] = dataclasses.field(compare=False)
@@ -227,7 +227,7 @@ class _Found:
 @uncollected()
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
     if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
-        return None  # whichever it is
+        return None  # for any schedule
     kinds = _kinds(found, _Held(problem.element_bytes, problem.c_bytes, problem.form, problem), gpu)
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
     in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
@@ -235,7 +235,7 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
 
 
 def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Schedule]:
-    """The preferred ones first. What takes more cycles for certain than those that were asked for is not predicted."""
+    """Yield the preferred ones first. Schedules whose lower bound exceeds those asked for are not predicted."""
     waiting = [(_certain(tile), i) for i, (_, tile) in enumerate(some)]
     heapq.heapify(waiting)
     while waiting:
@@ -247,7 +247,7 @@ def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Sche
 
 
 def _certain(tile: TileConfig) -> tuple[int, ...]:
-    """What a preference begins with, or less; of wasteful ones, which are seldom asked for, without a look at them."""
+    """Return a lower bound of a preference. Wasteful schedules, which are seldom asked for, are not estimated."""
     wasteful = _is_wasteful(tile)
     return (wasteful, 0 if wasteful else _log_cycles(least_cycles(tile)))
 
@@ -257,7 +257,7 @@ _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("s
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """What a CTA's shared memory holds of a problem, of whatever size."""
+    """Problem data that determine a CTA's shared memory, whatever the problem's size."""
 
     element_bytes: int
     c_bytes: int
@@ -267,8 +267,7 @@ class _Held:
 
 @lru_cache(CHOICES_KEPT)
 def _kinds(found: _Found, held: _Held, gpu: Gpu) -> tuple[tuple[Schedule, ...], ...]:
-    """Those that differ in stages and group_m alone together, most stages first. Of those that shared memory has no
-    room for none runs: one of each kind is left."""
+    """Group schedules that differ in stages and group_m alone, most stages first; one is left if none fits."""
     kinds: dict[Any, list[Schedule]] = {}
     for schedule in sorted(found.schedules, key=_stages, reverse=True):
         kinds.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
@@ -285,9 +284,8 @@ def _stages(schedule: Schedule) -> int:
 
 
 def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
-    """Those of a kind to which none of the others is preferred for certain. Of two orders of more rows of tiles than
-    there are, which are the same, the larger is. Where a CTA has its SM for itself more stages cost nothing, and are
-    preferred as long as k-tiles fill them."""
+    """Yield the schedules of a group that may be preferred. Orders with more rows than there are tiles are equal: the
+    largest stays. If a CTA has its SM for itself, more stages cost nothing, up to the k-tiles that fill them."""
     tile = tile_config(kind[-1], problem, gpu)
     rows, last_order = ceil_div(tile.problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
     enough = _useful_stages(tile) if "persistent" in tile.features else 1
@@ -299,26 +297,24 @@ def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterato
 
 
 RESOLUTION = 0.01
-"""What is nearer than this, of the whole, counts as equal: predictions are not that good."""
+"""Relative difference of predicted cycles below which schedules count as equal: predictions are no better."""
 
 
 N_MAJOR_GROUP = 8
-"""Rows of tiles in a group that a large product takes 1 to 3 % less with than with 16 where lines of B follow each
-other along N, on an H100: more columns of tiles are wanted at once (h100_tune.json)."""
+"""Rows of tiles in a group, for a large product with an N-major B on an H100 (h100_tune.json)."""
 
 SQUARE_GROUP, SQUARE_COLUMNS = 4, 176
-"""Rows of tiles in a group that an H100's SMs share most with, 16 of which lie in a GPC, and the columns of tiles up to
-which that pays: of 18 such problems H7 takes 24 % longer in groups of 16 for one, 9 and 12 for two, 11 % less for one,
-and as long or up to 4 % longer for the others; wider tiles take up to 6 % less in groups of 16 (h100_orders.json). Of
-66 others, drawn at random, it takes 2 % less to 40 % longer in groups of 16, 4.6 % in the geometric mean
-(h100_orders_heldout.json)."""
+"""Rows of tiles in a group that 16 SMs of a GPC share best, and the widest tile for which such groups pay
+(h100_orders.json, h100_orders_heldout.json)."""
 
 
 def preference(schedule: Schedule, tile: TileConfig, cycles: float | None = None) -> tuple[int, ...]:
-    """What to sort schedules by, best first; of equals those of C as it is come first, then few large tiles, then wide
-    strips, stages that k-tiles can fill and large groups, and last small clusters. Tiles of fewer rows than the MMA
-    multiplies are for problems of so few rows: of others nobody measured them. cycles: as predicted; None predicts
-    them."""
+    """Return a sort key, best first: fewest cycles, then C not transposed, few large tiles, wide strips, stages that
+    k-tiles fill, large groups, and small clusters.
+
+    Tiles of fewer rows than the MMA multiplies come last, except for problems of so few rows. cycles: as predicted;
+    None predicts them.
+    """
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0),
         *(min(tile.stages, _useful_stages(tile)), -tile.stages),
@@ -333,13 +329,12 @@ def _log_cycles(cycles: float) -> int:
 
 
 def counted_alike(cycles: float) -> float:
-    """The same for all cycles that count as equal."""
+    """Return a value that is the same for all cycles that count as equal."""
     return math.exp(RESOLUTION * _log_cycles(cycles))
 
 
 def _order(tile: TileConfig) -> int:
-    """Of equals the order of tiles with most of it is preferred: that whose groups are nearest to what was found
-    best."""
+    """Return the order's preference among equals: groups nearest to the best known size."""
     rows, wanted = ceil_div(tile.problem.m, tile.block_m), SPACE["group_m"][-1]
     if tile.problem.form.b_major == "n":
         wanted = N_MAJOR_GROUP
@@ -349,39 +344,34 @@ def _order(tile: TileConfig) -> int:
 
 
 def _cluster(tile: TileConfig) -> int:
-    """Of equals small clusters are preferred, but with the largest tiles and many rows of them pairs, which take half
-    of B out of the L2: 34 such problems take 1.2 % less on an H100, and 2 to 3 % less than alone with k-tiles of 128
-    columns (h100_large.json); on an H200 as long, as far as they were measured (h200_tiles_wide.json)."""
+    """Return the cluster's preference among equals: single CTAs, but pairs for many rows of the largest tiles, which
+    halves the L2 reads of B (h100_large.json, h200_tiles_wide.json)."""
     many = ceil_div(tile.problem.m, tile.block_m) >= SPACE["group_m"][-1]
     return -abs(tile.cluster_m - (2 if tile.is_largest and many else 1))
 
 
 def _clusters(tile: TileConfig) -> int:
-    """Of equals CTAs in clusters are preferred, but not where all rows of tiles are in one square: 17 such problems of
-    512 rows take 1.6 % less without, in the mean (h100_in_order.json)."""
+    """Return the preference for clusters among equals; not if all rows of tiles fit one group (h100_in_order.json)."""
     return tile.neighbours if ceil_div(tile.problem.m, tile.block_m) > SQUARE_GROUP else -tile.neighbours
 
 
 def _useful_stages(tile: TileConfig) -> int:
-    """Those that k-tiles fill. Where a CTA has tiles to come a ring reaches half into the next one, and no further: of
-    32 products of 4096x4096x128 on an H100 three stages are at 1.02 of cuBLAS, two at 0.98 and six at 0.91, and of 64
-    of 2048x2048x64 two are the best (h100_bmm_stages.json)."""
+    """Return the stages that k-tiles fill. The ring of a persistent CTA with more tiles reaches half into the next
+    tile, and no further (h100_bmm_stages.json)."""
     more_to_come = "persistent" in tile.features and tile.ctas > tile.gpu.sm_count
     return ceil_div(tile.k_tiles * 3, 2) if more_to_come else tile.k_tiles
 
 
 def _is_wasteful(tile: TileConfig) -> bool:
-    """Few rows for a problem of more; or a k-tile in several boxes. Half as many of twice the width are half as many
-    waits, but a ring has room for half as many, too. That pays where the tile is narrow; others take up to 20 % longer
-    on an H200 (h200_tiles_wide.json). The largest, which has time for two k-tiles, is as fast there, but not in
-    clusters of two with k-tiles of one box: see `_cluster`."""
+    """Tell whether a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay. Two boxes
+    halve the waits and the stages, which pays for narrow tiles (h200_tiles_wide.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
     narrow = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow)
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
-    """The schedules with the pinned values; a knob or a value that does not exist is refused by name."""
+    """Return the schedules with the pinned values; raise InputError for a knob or a value that does not exist."""
     knobs, kind, wanted = _knobs(rung), _kind(rung), {}
     for name, value in pins.items():
         if name not in knobs:
@@ -397,19 +387,19 @@ def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
 
 @cache
 def _offered(name: str, *space: Any) -> tuple[int, ...]:
-    """The values of a knob in a projection."""
+    """Return the values of a knob in a projection."""
     return tuple(sorted({getattr(schedule, name) for schedule in _projection(*space)}))
 
 
 @lru_cache(CHOICES_KEPT)
 def _with_values(wanted: tuple[tuple[str, int | None], ...], *space: Any) -> tuple[Schedule, ...]:
-    """Those of a projection: a choice and what is built of it ask for the same ones."""
+    """Return the schedules of a projection with these values; a choice and its build ask for the same ones."""
     return tuple(each for each in _projection(*space) if all(getattr(each, name) == value for name, value in wanted))
 
 
 def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
-    """Where none of the projection has all the pins: those that have most of them, with the others, too. They can run,
-    or why_not says what stands in the way."""
+    """Return the schedules that match most pins, with all pins set; none of the projection has all of them. They can
+    run, or `why_not` has a reason."""
 
     def has(each: Schedule) -> int:
         return sum(getattr(each, name) == value for name, value in pins.items())
@@ -420,7 +410,7 @@ def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
 
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
-    """What stops all of them; or, if each has its own trouble, what stops the one that asks for least."""
+    """Return why none runs: the reasons that all schedules share, else those of the schedule with the fewest."""
     listed = [why_not(schedule, problem, gpu) for schedule in matching]
     common = [reason for reason in listed[0] if all(reason in other for other in listed)]
     fewest = min(range(len(listed)), key=lambda i: len(listed[i]))

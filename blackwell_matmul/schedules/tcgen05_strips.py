@@ -1,4 +1,4 @@
-"""How registers hold what tcgen05.load brings of a strip, a row in each thread (PTX ISA, "tcgen05.ld": 32x32b)."""
+"""Register layouts of a strip that tcgen05.load brings, a row in each thread (PTX ISA, "tcgen05.ld": 32x32b)."""
 
 from tilus import RegisterLayout
 from tilus.ir.layout.ops import spatial
@@ -9,5 +9,5 @@ def strip_layout(rows: int, columns: int) -> RegisterLayout:
 
 
 def pair_layout(rows: int, columns: int) -> RegisterLayout:
-    """The registers of one strip as (rows, columns / 2, 2)."""
+    """View the registers of one strip as (rows, columns / 2, 2)."""
     return spatial(rows, 1, 1).local(1, columns // 2, 2)

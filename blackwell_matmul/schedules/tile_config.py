@@ -1,6 +1,6 @@
-"""`TileConfig`: a complete schedule on a problem and a GPU, and what it needs of an SM.
+"""`TileConfig`: the sizes of a complete schedule on a problem and a GPU, and its needs of an SM.
 
-`MmaSpec` is what an instruction that multiplies says of that; `mma.py` has one for each.
+`MmaSpec` is an MMA instruction's part of them; `mma.py` has one for each instruction.
 """
 
 from __future__ import annotations
@@ -18,80 +18,78 @@ WARP = 32
 WARPGROUP = 128
 
 MMA_K_BYTES = 32
-"""What every one of them takes of a row along k at a time."""
+"""Bytes of a row along k that one MMA instruction takes."""
 
 ALIGNMENT_BYTES = 128
-"""Shared memory is handed out in multiples of this, at least."""
+"""Smallest alignment of a shared-memory allocation, in bytes."""
 
 MBARRIER_BYTES = 8
 
 SWIZZLE_BYTES = (128, 64, 32, 16)
-"""How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
+"""Bytes of a row that TMA can swizzle; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
 
 LAST_ROWS = 8
-"""Of C, in steps of which the last tiles begin further up, and that leave at a time (`kernels.tiles_of_c`); a swizzle
-begins anew after as many."""
+"""Rows of C by which last tiles move up, that are stored at a time, and after which a swizzle repeats."""
 
 SPACE_COLUMNS = range(64, 257, 32)
-"""block_n, in the space."""
+"""Values of block_n in the space."""
 
 SPACE_ROW_ELEMENTS = 64
-"""The most of block_k, in the space: TMA swizzles 128 bytes of a row, which are twice as many elements of 8 bits."""
+"""Most elements of block_k in the space: TMA swizzles 128 bytes of a row, twice as many elements of 8 bits."""
 
 SPACE_LEAST_ROWS, SPACE_ROWS = 64, 128
-"""What one CTA computes, in the space."""
+"""Fewest and most rows that one CTA computes in the space."""
 
 NEIGHBOURS = 2
-"""SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5
-TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysis, microbench-blackwell); HopperMatmulV5
-takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
+"""SMs that share one path to the L2. Loads of one tile by both at about the same time come once (SemiAnalysis,
+microbench-blackwell; h200_counters.json)."""
 
 ANSWER_BYTES = 16
-"""What cluster launch control answers (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
+"""Bytes of a CLC response (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 
 
 class MmaSpec(ABC):
-    """An instruction that multiplies, as far as a schedule can tell: its tiles, its needs and its cost."""
+    """An MMA instruction's tiles, needs and cost, as far as schedules depend on them."""
 
     name: ClassVar[str]
-    """As rungs and schedules name it (`problem.MMAS`)."""
+    """Name in rungs and schedules (`problem.MMAS`)."""
 
     instruction: ClassVar[str]
-    """As sentences name it."""
+    """Name in sentences."""
 
     shape: ClassVar[str]
-    """As sentences about its N name it."""
+    """Name in sentences about N."""
 
     step_n: ClassVar[int]
-    """What N of a tile is a multiple of."""
+    """Step of a tile's N."""
 
     dtypes: ClassVar[tuple[str, ...]] = SIXTEEN_BITS
-    """What A and B can be, in the ladder."""
+    """Types of A and B in the ladder."""
 
     gpu_feature: ClassVar[str]
-    """What a GPU must have (`gpus.FEATURES`)."""
+    """Feature that a GPU must have (`gpus.FEATURES`)."""
 
     workspace_bytes: ClassVar[int] = 0
-    """Of shared memory, behind everything else."""
+    """Bytes of shared memory behind everything else."""
 
     one_swizzle: ClassVar[bool] = False
-    """Whether tilus has code for A and B of one swizzle alone."""
+    """True if tilus needs the same swizzle for A and B."""
 
     plain_strips: ClassVar[bool] = False
-    """Whether a tile of C can leave in one strip, whose rows follow each other in shared memory without a swizzle."""
+    """True if a tile of C can be stored as one strip of plain rows, without a swizzle."""
 
     least_rows: ClassVar[int] = 1
-    """What it multiplies for a CTA even where the tile has fewer."""
+    """Rows that the instruction multiplies for a CTA even if the tile has fewer."""
 
     fma_per_cycle: ClassVar[int]
-    """Products of 16-bit numbers that an SM adds in a cycle; of 8 bits twice as many."""
+    """Products of 16-bit numbers that an SM adds in a cycle; twice as many of 8 bits."""
 
     @abstractmethod
     def wrong_rows(self, tile: TileConfig) -> str | None:
-        """Why it cannot compute block_m rows."""
+        """Return why the instruction cannot compute block_m rows, or None."""
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        """Whether the space has a tile of this schedule, complete or not, for a kernel with these features."""
+        """Tell whether the space has a tile with these values, complete or not, for a kernel with these features."""
         small = (
             SPACE_LEAST_ROWS <= row.get("block_m", SPACE_ROWS) <= SPACE_ROWS
             and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
@@ -100,7 +98,7 @@ class MmaSpec(ABC):
 
     @abstractmethod
     def registers(self, tile: TileConfig) -> int:
-        """What a thread holds of the tile of C, and of A and B."""
+        """Return the registers in which a thread holds C, A and B of the tile."""
 
     def threads(self, tile: TileConfig) -> int:
         return WARPGROUP * tile.consumers + (WARP if "specialised" in tile.features else 0)
@@ -109,30 +107,32 @@ class MmaSpec(ABC):
         return 0
 
     def barriers(self, tile: TileConfig) -> int:
-        """Mbarriers that track it, and what follows it."""
+        """Return the mbarriers that track the MMA and its consumers."""
         return 0
 
     def multiplied_columns(self, tile: TileConfig) -> float:
-        """For how many columns the tensor core works."""
+        """Return the columns for which the tensor core works."""
         return tile.block_n
 
     def rows_read(self, tile: TileConfig) -> int:
-        """Rows of a k-tile of A and B that the products read out of shared memory, where that counts besides."""
+        """Return rows of a k-tile that MMAs read from shared memory; 0 if that costs no time of its own."""
         return 0
 
     def column_bytes(self, tile: TileConfig) -> int:
-        """Of shared memory, for what the epilogue has one of for each column."""
+        """Return the shared-memory bytes of the epilogue's column vectors."""
         return 0
 
     def products_in_flight(self, tile: TileConfig) -> int:
-        """K-tiles whose products a warp leaves unfinished when it goes on."""
+        """Return the k-tiles whose MMAs a warp leaves in flight when it goes on."""
         return 0
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """A complete schedule on a problem and a GPU, with the sizes that follow. A knob that the schedule does not have is
-    1 here, and the strip of C then is the tile. problem: what is computed, which is C transposed with `swap_ab`.
+    """A complete schedule on a problem and a GPU, with the sizes that follow. Knobs that the schedule lacks are 1, and
+    e_block_n is block_n.
+
+    problem: what is computed; C transposed with `swap_ab`.
     """
 
     block_m: int
@@ -154,17 +154,17 @@ class TileConfig:
 
     @property
     def asked(self) -> Problem:
-        """What is asked for."""
+        """The problem as asked for, before `swap_ab`."""
         return self.problem.swapped if self.swap_ab else self.problem
 
     @property
     def row_bytes(self) -> int:
-        """A row of a tile of A or B in shared memory."""
+        """Bytes of a row of a tile of A or B in shared memory."""
         return self.block_k * self.problem.element_bytes
 
     @property
     def strip_row_bytes(self) -> int:
-        """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
+        """Bytes of a row of a strip of C in shared memory; 0 if C is stored straight from registers."""
         as_it_is = self.e_block_n // self.problem.form.epilogue.columns_of_c
         columns = self.warpgroup_m if self.swap_ab else as_it_is
         by_tma = "tma" in self.features and "gathered" not in self.features
@@ -172,34 +172,34 @@ class TileConfig:
 
     @property
     def strip_rows(self) -> int:
-        """Of C, in a strip of each warpgroup or of all."""
+        """Rows of C in a strip of all warpgroups."""
         return self.consumers * self.e_block_n if self.swap_ab else self.mma_m
 
     @property
     def barriers(self) -> int:
-        """One for TMA or one for each stage, and as many for the way back if warps specialise; those of the MMA."""
+        """Mbarriers: one or two for each stage, one for each warpgroup of a split tile, and those of the MMA."""
         of_tma = self.stages * (2 if "specialised" in self.features else 1) if "tma" in self.features else 0
         of_parts = self.consumers if self.split_k > 1 else 0
         return of_tma + of_parts + self.mma.barriers(self)
 
     @property
     def strips(self) -> int:
-        """Of a tile of C."""
+        """Strips of a tile of C."""
         return self.block_n // self.e_block_n
 
     @property
     def strip_values(self) -> int:
-        """Of a strip of C, by one thread."""
+        """Values of a strip of C in one thread."""
         return self.mma_m * self.e_block_n // (WARPGROUP * self.consumers)
 
     @property
     def strip_buffers(self) -> int:
-        """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
+        """Strips of C in shared memory at once, in each group of rows: two if a CTA computes more tiles."""
         return min(2, self.strips) if "persistent" in self.features else 1
 
     @property
     def registers(self) -> int:
-        """What a thread holds of the tile of C, and of A and B; 0 where tensor memory does."""
+        """Registers in which a thread holds C, A and B of the tile; 0 for C in tensor memory."""
         return self.mma.registers(self)
 
     @property
@@ -208,44 +208,44 @@ class TileConfig:
 
     @property
     def registers_per_thread(self) -> int:
-        """What a thread can have, with so many."""
+        """Registers that a thread can have, with this many threads."""
         return self.gpu.registers_per_thread(self.threads)
 
     @property
     def tensor_memory_columns(self) -> int:
-        """What the accumulator takes; 0 where registers hold it."""
+        """Tensor-memory columns of the accumulator; 0 if registers hold it."""
         return self.mma.tensor_memory_columns(self)
 
     @cached_property
     def ctas(self) -> int:
-        """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
+        """CTAs of the launch, in whole clusters; for a persistent kernel, as if each tile had its own."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
         tiles_n = round_up(ceil_div(self.problem.n, self.block_n), self.cluster_n)
         return self.problem.batches * tiles_m * tiles_n * self.split_k * self.pair
 
     @property
     def k_tiles(self) -> int:
-        """Those of one CTA, or of the one that has most."""
+        """K-tiles of one CTA; the most, if parts differ."""
         return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
 
     @property
     def pair(self) -> int:
-        """CTAs that compute a tile together, each its rows, and load it, each its rows of A and of B."""
+        """CTAs that compute a tile together; each loads its rows of A and of B."""
         return 2 if "pairs" in self.features else 1
 
     @property
     def cta_m(self) -> int:
-        """Rows of the tile, and of A, of one CTA."""
+        """Rows of C and A in one CTA's part of the tile."""
         return self.block_m // self.pair
 
     @property
     def mma_m(self) -> int:
-        """Rows that are multiplied for one CTA, and that shared memory and registers hold."""
+        """Rows that the MMA computes for one CTA, and that shared memory and registers hold."""
         return max(self.cta_m, self.mma.least_rows)
 
     @property
     def warpgroup_m(self) -> int:
-        """Rows that each of the warpgroups multiplies."""
+        """Rows that each warpgroup multiplies."""
         return self.mma_m // self.consumers
 
     @property
@@ -255,12 +255,12 @@ class TileConfig:
 
     @property
     def in_order(self) -> bool:
-        """Whether CTAs come without clusters, and all at once, so that those that follow each other share a GPC."""
+        """True if CTAs start all at once without clusters, so that consecutive ones share a GPC."""
         return self.neighbours == 1 and "neighbours" in self.features
 
     @property
     def is_largest(self) -> bool:
-        """Whether two warpgroups hold all the columns of C that wgmma has."""
+        """True for the widest tile of two warpgroups of wgmma."""
         return self.mma.name == "wgmma" and self.consumers > 1 and self.block_n == SPACE_COLUMNS[-1]
 
     @property
@@ -269,12 +269,12 @@ class TileConfig:
 
     @property
     def cluster_tiles(self) -> int:
-        """That a cluster computes at once."""
+        """Tiles that a cluster computes at once."""
         return self.cluster_m * self.cluster_n
 
     @property
     def shared_bytes(self) -> int:
-        """What the launch asks for: A, B, the strips of C, the barriers, and what epilogue and MMA need besides."""
+        """Shared-memory bytes of the launch: A, B, strips of C, barriers, and needs of the epilogue and the MMA."""
         end = 0
         for rows, row_bytes in (
             (self.stages * self.mma_m, self.row_bytes),
@@ -290,7 +290,7 @@ class TileConfig:
 
 @cache
 def _alignment_bytes(row_bytes: int) -> int:
-    """A swizzle repeats after eight rows of its length, and a tile starts where the pattern starts."""
+    """Return the alignment of a tile with such rows, which starts with the swizzle pattern of eight rows."""
     swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
     return max(ALIGNMENT_BYTES, 8 * swizzle)
 

@@ -1,9 +1,8 @@
-"""How registers hold what wgmma computes, and the same registers seen as the strips in which C leaves.
+"""Register layouts of wgmma's accumulator, and the same registers viewed as the strips in which C is stored.
 
 One wgmma computes 64 rows, 16 in each warp of a warpgroup (PTX ISA, "Register Fragments" of wgmma.mma_async: D). A
-register tensor cannot be cut into columns, but it can be viewed with the strips as a dimension of their own. That
-dimension and the one of the rows lead, because tilus 0.2.0 takes a slice of a register tensor to begin at a multiple
-of its size.
+register tensor cannot be cut into columns, but it can be viewed with the strips as a dimension. Strips and rows are its
+first dimensions, because in tilus 0.2.0 a slice of a register tensor begins at a multiple of its size.
 """
 
 from tilus import RegisterLayout, SharedLayout
@@ -16,7 +15,7 @@ MMA_ROWS = Wgmma.rows
 
 
 def accumulator_layout(rows: int, columns: int) -> RegisterLayout:
-    """A tile of `rows` x `columns`, as wgmma leaves it: (64 rows, warp, half, row of 8, 8 columns, lane of 4, pair)."""
+    """Return the layout in which wgmma leaves a tile: (64 rows, warp, half, row of 8, 8 columns, lane of 4, pair)."""
     return register_layout(
         shape=[rows, columns],
         mode_shape=[rows // MMA_ROWS, 4, 2, 8, columns // 8, 4, 2],
@@ -26,7 +25,7 @@ def accumulator_layout(rows: int, columns: int) -> RegisterLayout:
 
 
 def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
-    """The same registers as (rows / 64, strips, 64, strip_columns)."""
+    """View the same registers as (rows / 64, strips, 64, strip_columns)."""
     return register_layout(
         shape=[rows // MMA_ROWS, columns // strip_columns, MMA_ROWS, strip_columns],
         mode_shape=[rows // MMA_ROWS, columns // strip_columns, 4, 2, 8, strip_columns // 8, 4, 2],
@@ -36,7 +35,7 @@ def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
 
 
 def transposed_layout(rows: int, columns: int) -> RegisterLayout:
-    """The registers of one strip as (columns, rows): tilus stores them so by stmatrix.trans."""
+    """View the registers of one strip as (columns, rows), which tilus stores by stmatrix.trans."""
     return register_layout(
         shape=[columns, rows],
         mode_shape=[columns // 8, 4, 2, 4, 2, 8],
@@ -46,7 +45,7 @@ def transposed_layout(rows: int, columns: int) -> RegisterLayout:
 
 
 def pair_layout(rows: int, columns: int) -> RegisterLayout:
-    """The registers of one strip as (rows, columns / 2, 2)."""
+    """View the registers of one strip as (rows, columns / 2, 2)."""
     return register_layout(
         shape=[rows, columns // 2, 2],
         mode_shape=[4, 2, 8, columns // 8, 4, 2],
@@ -56,7 +55,7 @@ def pair_layout(rows: int, columns: int) -> RegisterLayout:
 
 
 def buffer_layout(rows: int, columns: int, element_bytes: int) -> SharedLayout:
-    """A strip on its way out, in shared memory: swizzled where TMA can do that, else one row after the other. tilus
-    0.2.0 would cut other rows into columns of 16 to 64 bytes, which no box of TMA is."""
+    """Return the shared layout of a strip of C: swizzled if TMA has a swizzle of its row, else plain rows. tilus 0.2.0
+    would cut other rows into columns of 16 to 64 bytes, which no TMA box has."""
     swizzled = columns * element_bytes in SWIZZLE_BYTES
     return shared_row_major_swizzle([rows, columns], element_bytes) if swizzled else shared_row_major(rows, columns)

@@ -9,7 +9,7 @@ simulator.semantics, simulator.trace.
 
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
+import_tilus()  # a script's own `import tilus` works after this, also without git, and on a Mac
 
 from blackwell_matmul.simulator.findings import Event, Finding, Run, Severity  # noqa: E402
 from blackwell_matmul.simulator.simulate import simulate  # noqa: E402

@@ -2,8 +2,7 @@
 
 Kernels are compiled with --ftz=true: float32 operations take denormal operands for zero and give zero for denormal
 results (PTX ISA, "Floating Point Instructions": .ftz). The 8-bit floats compute in half and convert back with
-saturation, as tilus's headers do. What C leaves undefined is told to `Told`, in a few words, and gives what the
-hardware gives.
+saturation, as tilus's headers do. Undefined behaviour of C is reported to a `Told`, and gives what the hardware gives.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from blackwell_matmul.simulator.types import EIGHT_BITS, Element, canonical, convert, element_by_name, flushed
 
 Undefined = Literal["integer-overflow", "division-by-zero", "conversion-range", "shift-range"]
-"""What C leaves undefined, by the code of its finding."""
+"""Codes of findings for what C leaves undefined."""
 
 Told = Callable[[Undefined], None]
 
@@ -26,24 +25,24 @@ HALF, INT32 = element_by_name("float16", 16), element_by_name("int32", 32)
 
 
 def nobody(_: Undefined) -> None:
-    """A Told that does not care."""
+    """Ignore a report of undefined arithmetic."""
 
 
 # --- types
 
 
 def promoted(item: Element) -> Element:
-    """C's integer promotion: what is narrower than int becomes int."""
+    """Return C's integer promotion of a type: int for a narrower one."""
     return item if item.nbits >= 32 else INT32
 
 
 def common(a: Element, b: Element) -> Element:
-    """C's usual arithmetic conversions of integers: the wider type; of two as wide, the unsigned one."""
+    """Return C's common type of two integer types: the wider one, or of two as wide the unsigned one."""
     return max(promoted(a), promoted(b), key=lambda item: (item.nbits, not item.signed))
 
 
 def limits(item: Element) -> tuple[int, int]:
-    """The smallest and the largest value of an integer type."""
+    """Return the smallest and the largest value of an integer type."""
     if item.name == "bool":
         return 0, 1
     return (-(1 << (item.nbits - 1)), (1 << (item.nbits - 1)) - 1) if item.signed else (0, (1 << item.nbits) - 1)
@@ -53,25 +52,25 @@ def limits(item: Element) -> tuple[int, int]:
 
 
 def c_div(a: int, b: int) -> int:
-    """C's integer division: towards zero."""
+    """Divide as C does: towards zero."""
     if (a >= 0) == (b > 0):
         return a // b
     return -(-a // b)
 
 
 def c_mod(a: int, b: int) -> int:
-    """C's remainder: the sign of the dividend."""
+    """Return C's remainder, with the sign of the dividend."""
     return a - b * c_div(a, b)
 
 
 def wrapped(value: int, bits: int, signed: bool) -> int:
-    """The low bits of an integer, in two's complement."""
+    """Return the low bits of an integer, in two's complement."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
 def quotient(told: Told, a: int, b: int) -> int:
-    """a / b; by zero it is all ones, as an H200 gives it."""
+    """Return a / b; by zero it is all ones, as on an H200."""
     if b:
         return c_div(a, b)
     told("division-by-zero")
@@ -79,7 +78,7 @@ def quotient(told: Told, a: int, b: int) -> int:
 
 
 def remainder(told: Told, a: int, b: int) -> int:
-    """a % b; by zero it is a, as an H200 gives it."""
+    """Return a % b; by zero it is a, as on an H200."""
     if b:
         return c_mod(a, b)
     told("division-by-zero")
@@ -87,7 +86,7 @@ def remainder(told: Told, a: int, b: int) -> int:
 
 
 def shifted(told: Told, left: bool, bits: int, a: int, by: int) -> int:
-    """a << by or a >> by. PTX ISA, "shl", "shr": an amount beyond the width counts as the width, taken as unsigned."""
+    """Shift an integer. A shift beyond the width, taken as unsigned, counts as the width (PTX ISA, "shl", "shr")."""
     if not 0 <= by < bits:
         told("shift-range")
         by = bits
@@ -161,7 +160,7 @@ _INTEGERS: dict[str, Callable[[Told, Any, Any], Any]] = {
 
 
 def integers(kind: str, told: Told) -> Callable[[Any, Any], Any]:
-    """An operator of two integer arrays of one type, which is int32 or wider."""
+    """Return an operator of two integer arrays of one type, int32 or wider."""
     function = _INTEGERS[kind]
 
     def operate(a: Any, b: Any) -> Any:
@@ -175,7 +174,7 @@ def integers(kind: str, told: Told) -> Callable[[Any, Any], Any]:
 
 
 def _fmin(a: Any, b: Any) -> Any:
-    """PTX ISA, "min": NaN gives way to a number, and -0 is less than +0."""
+    """Return the smaller number: NaN loses to a number, and -0 is less than +0 (PTX ISA, "min")."""
     lower = np.fmin(a, b)
     return np.where((a == 0) & (b == 0) & (np.signbit(a) | np.signbit(b)), -np.zeros_like(lower), lower)
 
@@ -186,7 +185,7 @@ def _fmax(a: Any, b: Any) -> Any:
 
 
 def _round(x: Any) -> Any:
-    """Halves go away from zero (roundf)."""
+    """Round halves away from zero (roundf)."""
     return np.trunc(x + np.copysign(np.nextafter(x.dtype.type(0.5), x.dtype.type(0)), x))
 
 
@@ -243,7 +242,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": _fmax,
 }
 _IN_FLOAT = ("tanh", "erf", "pow")
-"""What the 8-bit floats compute in float, not in half."""
+"""Functions that the 8-bit floats compute in float, not in half."""
 
 
 def known_function(name: str) -> bool:
@@ -252,7 +251,7 @@ def known_function(name: str) -> bool:
 
 @functools.cache
 def floats(kind: str, item: Element) -> Callable[..., Any]:
-    """An operator, a comparison or a function of arrays of one float type; its result is of the type, or bool."""
+    """Return an operator, comparison or function of arrays of one float type; it gives that type, or bool."""
     if item.name in EIGHT_BITS:
         return _through(element_by_name("float32", 32) if kind in _IN_FLOAT else HALF, kind, item)
     if item.nbits == 16 and kind == "round":
@@ -279,7 +278,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _through(proxy: Element, kind: str, item: Element) -> Callable[..., Any]:
-    """The operation in another type; a comparison's result stays what it is."""
+    """Return the operation computed in another type; comparisons give bool."""
     inner = floats(kind, proxy)
 
     def operate(*arrays: Any) -> Any:
@@ -293,7 +292,7 @@ def _through(proxy: Element, kind: str, item: Element) -> Callable[..., Any]:
 
 
 def conversion(source: Element, target: Element, told: Told) -> Callable[[Any], Any]:
-    """From arrays of one type to arrays of the other."""
+    """Return a function that converts arrays from one type to the other."""
     watched = source.is_float and not target.is_float and target.name != "bool" and told is not nobody
     low, high = limits(target) if watched else (0, 0)
 

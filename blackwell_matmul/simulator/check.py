@@ -26,16 +26,16 @@ from blackwell_matmul.simulator.trace.tracer import Tracer
 
 POLICY = "adversarial"
 MAX_TIMELINES = 8
-"""Findings that get a timeline; each costs one more run of a CTA."""
+"""Most findings with a timeline; each costs one more run of a CTA."""
 
 ORDERS = 4
-"""Where nobody says how many, of a launch that is cheap."""
+"""Orders of a cheap launch, by default."""
 
 CHEAP_INSTRUCTIONS = 50_000
-"""Executed by warps in one order: about a second on one core."""
+"""Most warp instructions in one order of a cheap launch: about a second on one core."""
 
 Progress = Callable[[int, int], None]
-"""Told how many CTAs are done, of how many, over all orders."""
+"""Callback with the CTAs done and their number, over all orders."""
 
 
 def check(
@@ -49,13 +49,12 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
+    """Run a kernel on CPU tensors in `orders` orders, and report faults of its ordering.
 
-    orders: None is 4 where they are cheap, about a second each at most, and 1 for a larger launch and for a seed other
-    than 0, which replays. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order
-    writes the outputs in place; each later one starts from the tensors as they were, and leaves them alone. strict:
-    findings that nothing guarantees make the report not ok, as errors do. args, schedule, target and workers are those
-    of `simulate`.
+    orders: None is 4 if they are cheap, about a second each at most; it is 1 for a larger launch, or to replay a seed
+    other than 0. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes the
+    outputs in place; each later one starts from copies of the initial tensors. strict: unguaranteed findings make the
+    report not ok, as errors do. args, schedule, target and workers are those of `simulate`.
 
     Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
     """
@@ -89,7 +88,7 @@ def _check_arguments(orders: object, seed: Any, strict: object, workers: Any, pr
 
 
 Saved = Mapping[int, np.ndarray]
-"""By address, the bytes that the kernel may write, as they were before the first order."""
+"""Initial bytes of the memory that the kernel may write, by address."""
 
 
 def _saved(bound: Bound, lowered: Lowered) -> Saved:
@@ -115,7 +114,7 @@ class _Study:
             yield self._run(i, orders, workers, progress)
 
     def _affordable(self, first: Run) -> int:
-        """How many orders are run where nobody says."""
+        """Return the default number of orders."""
         cheap = self.seed == 0 and sum(first.counts.values()) <= CHEAP_INSTRUCTIONS
         return ORDERS if cheap else 1
 
@@ -127,7 +126,7 @@ class _Study:
         return run
 
     def _simulation(self, seed: int, again: bool) -> Simulation:
-        """again: on a copy of the memory as it was, at the same addresses."""
+        """Return a launch; again: on a copy of the initial memory, at the same addresses."""
         simulation = new_simulation(self.bound, self.lowered, POLICY, seed)
         for segment in simulation.grid.memory.segments:
             if again and segment.address in self.saved:
@@ -148,7 +147,7 @@ class _Study:
             yield replace(finding, timeline=around(finding, traced[key]))
 
     def _traced(self, seed: int, position: tuple[int, int, int]) -> list[Event]:
-        """The events of one CTA, in detail. Its cluster runs alone, unless all CTAs signal each other."""
+        """Return the events of one CTA, in detail. Its cluster runs alone, unless all CTAs signal each other."""
         simulation = self._simulation(seed, again=True)
         simulation.tracer = Tracer(position, detailed=True)
         grid = simulation.grid
@@ -167,7 +166,7 @@ def _told(progress: Progress | None, order: int, orders: int) -> Progress | None
 
 
 def _merged(runs: list[Run], seed: int) -> list[Finding]:
-    """Each fault once, as the first order that showed it has it; errors first, and causes before what follows."""
+    """Return each fault once, as its first order showed it; errors first, and causes before consequences."""
     found: dict[object, Finding] = {}
     for i, run in enumerate(runs):
         for finding in run.findings:

@@ -1,9 +1,8 @@
-"""What an instruction is: one description serves its values, its ordering, its time and its reports.
+"""Instruction descriptions: one for the values, ordering, time and reports of each instruction.
 
-A `Description` says what the instruction touches (effects), whom it tells (signals) and what it waits for (waits).
-`describe` registers it together with the function that lowers the instruction to a Python callable. It acts: accesses,
-operations, signals and waits are executed from it (`semantics/context.py`), and what lowering must know of an
-instruction, that it stores or that it ties CTAs together, follows from it.
+A `Description` lists what the instruction accesses (effects), signals and waits for. `describe` registers it with the
+function that lowers the instruction to a Python callable. Accesses, operations, signals and waits are executed from it
+(`semantics/context.py`). Lowering derives the rest from it: that it stores, or that it ties CTAs together.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Space(enum.Enum):
 
 
 class Access(enum.Enum):
-    """ALLOCATE: it makes the memory; a workspace in global memory is one that all CTAs share."""
+    """Kinds of access. ALLOCATE: it makes the memory; a workspace in global memory is shared by all CTAs."""
 
     READ = "read"
     WRITE = "write"
@@ -47,23 +46,23 @@ class Proxy(enum.Enum):
 
 
 class ExecutedBy(enum.Enum):
-    """Which lanes of the warp execute it: every active one, or the one that elect.sync names."""
+    """Lanes of the warp that execute it: every active one, or the one that elect.sync selects."""
 
     ALL = "all"
     ELECTED = "elected"
 
 
 class When(enum.Enum):
-    """ISSUE: done when the next instruction starts. COMPLETION: at any time until the operation is waited for."""
+    """Time of an access. ISSUE: before the next instruction. COMPLETION: any time until the operation is waited for."""
 
     ISSUE = "issue"
     COMPLETION = "completion"
 
 
 class Again(enum.Enum):
-    """How an instruction is executed once more for a CTA that is known to take the same steps as another (`replay/`).
+    """Replay of an instruction for a CTA that takes the same steps as another (`replay/`).
 
-    NOTHING: it moves no values. VALUES: its callable is called with the registers and the places of that CTA.
+    NOTHING: it moves no values. VALUES: its callable is called with the registers and tiles of that CTA.
     """
 
     NOTHING = "nothing"
@@ -96,7 +95,7 @@ WaitKind = Literal["mbarrier", "group", "group.read", "wait::ld", "wait::st", "t
 
 @dataclass(frozen=True)
 class Signal:
-    """Tells an mbarrier something (PTX ISA, "mbarrier"); "release": a semaphore in global memory."""
+    """A signal to an mbarrier (PTX ISA, "mbarrier"); "release": to a semaphore in global memory."""
 
     kind: SignalKind
     when: When = When.ISSUE
@@ -104,9 +103,9 @@ class Signal:
 
 @dataclass(frozen=True)
 class Wait:
-    """Blocks until something happened. kind: "mbarrier": a phase of one. "group": the operations of groups of the
-    thread; "group.read": their reads. "wait::ld", "wait::st": tcgen05's. "threads", "cluster": these come here.
-    "acquire": a semaphore in global memory has a value."""
+    """A wait. kind: "mbarrier": for a phase. "group": for the thread's groups of operations; "group.read": for their
+    reads. "wait::ld", "wait::st": tcgen05's. "threads", "cluster": for these to arrive. "acquire": for a semaphore's
+    value."""
 
     kind: WaitKind
 
@@ -160,23 +159,23 @@ UNKNOWN = Time(Unit.UNKNOWN)
 """The time of an instruction that nobody has published; `predict` refuses it."""
 
 LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
-"""The approximation of what every lane does by itself."""
+"""Approximation of instructions that every lane executes by itself."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """One instruction family. ptx: the PTX ISA section that defines it. called: what a script calls it, where that is
-    not its name and reports say it.
+    """An instruction family. ptx: the PTX ISA section that defines it. called: its name in scripts and reports, if
+    another.
 
-    completes_by: the wait that ends its operations, where no mbarrier does, in the words of a report; of a commit: the
-    wait that they need from then on. conflict: the code of a finding about an access of it, where it has one of its
-    own. approximation: what the checks of the order leave out, in a few words; "": nothing. again: None where each CTA
-    must execute it in full. carries: it moves or combines elements of registers inside each thread; what nothing wrote
-    is carried along (unwritten.py). shares: its result is its operand's registers, seen otherwise. cancels: it takes
-    the work of a cluster that has not started, and no CTA may exit before it is over.
+    completes_by: the wait that ends its operations if no mbarrier does, in a report's words; of a commit, the wait that
+    they need from then on. conflict: the code of findings about its accesses, if it has one of its own. approximation:
+    what the checks of the order leave out, in a few words; "": nothing. again: None if each CTA must execute it in
+    full. carries: it moves or combines elements of registers in each thread, and what nothing wrote with them
+    (unwritten.py). shares: its result is a view of its operand's registers. cancels: it takes the work of a cluster
+    that has not started, and no CTA may exit before it is over.
 
-    time: which part of an SM serves it, for how long; every description says so, `FREE` included. mark: the name of its
-    intervals on a timeline that a GPU measures; "": such a timeline leaves it out.
+    time: the part of an SM that serves it, and its cycles; every description has it, `FREE` included. mark: the name of
+    its intervals on a timeline that a GPU measures; "": such a timeline leaves it out.
     """
 
     name: str
@@ -198,29 +197,29 @@ class Description:
 
     @functools.cached_property
     def generic(self) -> bool:
-        """Every access is one of the generic proxy, as of cp.async, which only defers what its thread would do."""
+        """True if every access is of the generic proxy, as of cp.async, which only defers its thread's accesses."""
         return all(effect.proxy is Proxy.GENERIC for effect in self.effects)
 
     @functools.cached_property
     def stores(self) -> bool:
-        """It writes global memory: that of its global tensors, or by a pointer, anywhere."""
+        """True if it writes global memory: that of its global tensors, or by a pointer, anywhere."""
         return any(e.space is Space.GLOBAL and e.access is Access.WRITE for e in self.effects)
 
     @functools.cached_property
     def in_registers(self) -> bool:
-        """It touches no memory, and nobody waits for anybody."""
+        """True if it touches no memory, signals nothing and waits for nothing."""
         return not (self.waits or self.signals) and all(e.space is Space.REGISTER for e in self.effects)
 
     @functools.cached_property
     def ties_ctas(self) -> bool:
-        """CTAs that execute it depend on each other, and run together."""
+        """True if CTAs that execute it depend on each other, and run together."""
         workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)
         semaphore = any(w.kind == "acquire" for w in self.waits) or any(s.kind == "release" for s in self.signals)
         return workspace or semaphore
 
     @functools.cached_property
     def registers_later(self) -> bool:
-        """Registers are filled, or used, after the next instruction has started."""
+        """True if registers are filled, or used, after the next instruction has started."""
         return any(e.space is Space.REGISTER and e.when is When.COMPLETION for e in self.effects)
 
     @functools.cached_property
@@ -236,7 +235,7 @@ class Description:
 
     @functools.cached_property
     def arrives_later(self) -> bool:
-        """Its end is an arrival, as that of a commit."""
+        """True if its end is an arrival, as that of a commit."""
         return "arrive" in self.signalling(When.COMPLETION)
 
     @functools.cached_property
@@ -244,15 +243,17 @@ class Description:
         return frozenset(wait.kind for wait in self.waits)
 
     def touching(self, access: Access, when: When) -> tuple[Effect, ...]:
-        """The effects on addressable memory of one kind (registers belong to one warp and are checked apart)."""
+        """Return the effects of one kind on addressable memory; registers belong to one warp and are checked apart."""
         memory = (e for e in self.effects if e.space not in (Space.REGISTER, Space.BARRIER))
         return tuple(e for e in memory if e.access is access and e.when is when)
 
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """One instruction, or a statement that is like one, at its place in a program. group: the threads that execute
-    it. scope: of those it tells, or hears of, relaxed or not: "cta", "cluster", or "" where it has none."""
+    """An instruction, or a statement like one, at its place in a program.
+
+    group: the threads that execute it. scope: of its signal or wait, relaxed or not: "cta", "cluster", or "".
+    """
 
     description: Description
     group: ThreadGroup
@@ -265,7 +266,7 @@ class Instruction:
 
     @property
     def spoken(self) -> str:
-        """What a script calls it."""
+        """Name in scripts."""
         return self.description.called or self.name
 
 
@@ -273,7 +274,7 @@ Lowering = Callable[[Any, Any], Any]
 """(instruction, LoweringContext) -> a callable (warp, *operand values) that executes it, or None."""
 
 DESCRIPTIONS: dict[str, tuple[Description, Lowering]] = {}
-"""By the name of tilus's instruction class."""
+"""Descriptions and lowerings by the name of tilus's instruction class."""
 
 
 def describe(*instructions: str, mark: str | bool = "", **facts: Any) -> Callable[[Lowering], Lowering]:
@@ -298,7 +299,7 @@ def describe(*instructions: str, mark: str | bool = "", **facts: Any) -> Callabl
 
 
 def description_of(inst: Any, where: str) -> tuple[Description, Lowering]:
-    """The description of a tilus instruction, or of its abstract base class; UnsupportedError names it and its line."""
+    """Return the description of a tilus instruction, or of its abstract base class; UnsupportedError names its line."""
     for cls in type(inst).__mro__:
         if cls.__name__ in DESCRIPTIONS and (cls is type(inst) or "Base" in cls.__name__):
             return DESCRIPTIONS[cls.__name__]

@@ -1,7 +1,7 @@
-"""Where a tensor and the kernel's view of its memory differ in type, shape or strides.
+"""Differences between tensors and the kernel's views of their memory, in type, shape or strides.
 
-A kernel gets an address and brings its own strides, so that none of this is a fault by itself; of a wrong result or an
-access outside of the memory it is the likely cause, and a sentence that follows names it.
+A kernel gets an address and uses its own strides, so a difference is no fault by itself. But it is the likely cause of
+a wrong result or of an access outside of the memory, and later sentences name it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, ViewK
 
 
 def disagreements(memory: GlobalMemory) -> tuple[str, ...]:
-    """Where the kernel's views and the tensors themselves differ in type, shape or strides."""
+    """Return a clause for each view that differs from its tensor in type, shape or strides."""
     found = (disagreement(memory.tensors, key) for key in memory.seen)
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 def disagreement(tensors: Mapping[str, Any], key: ViewKey) -> str | None:
-    """A clause on the tensor that starts where the view does; None where it is what the kernel takes it as."""
+    """Return a clause on the tensor at the view's address, or None if it fits the view."""
     clauses = [_told(name, tensor, key) for name, tensor in tensors.items() if _address(tensor) == key.address]
     return clauses[0] if clauses and all(clauses) else None
 

@@ -1,10 +1,9 @@
-"""The event loop: warps run until they wait; asynchronous operations complete when a policy says so. The listeners are
-told what happens.
+"""The event loop: warps run until they wait; asynchronous operations complete by a policy. Listeners are told.
 
 adversarial (the default): an operation completes only when its signal is needed, and both its reads and its writes
-happen then. eager: at issue. random: at times drawn from the seed. Whatever the policy, an operation counts as in
-flight until somebody has waited for it, so that a missing wait is found under each of them. A deadlock is an empty
-queue with somebody waiting; it is found at once.
+happen then. eager: at issue. random: at times drawn from the seed. Under each policy, an operation counts as in flight
+until somebody has waited for it, so that a missing wait is found. A deadlock, an empty queue with somebody waiting, is
+found at once.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 
-RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
+RANDOM_COMPLETION = 0.4  # policy "random": probability, at each issue, that another operation completes
 
 
 class Blocked:
-    """What a warp waits for. `ready` is asked again when its `source` changed, an mbarrier or a meeting of warps, or,
-    when it has none, whenever something did; `why` explains a deadlock."""
+    """A warp's wait. `ready` is tested when its `source`, an mbarrier or a meeting of warps, has changed; without a
+    source, whenever anything has. `why` explains a deadlock."""
 
     __slots__ = ("barrier", "location", "meeting", "ready", "source", "why")
 
@@ -47,7 +46,7 @@ class Blocked:
 
 
 class Agent:
-    """A warp on its way through the program; `wait` is what it stands at, if it does."""
+    """A warp's progress through the program; `wait` is its current wait, if any."""
 
     __slots__ = ("steps", "wait", "warp")
 
@@ -68,14 +67,14 @@ class Engine:
         self.shuffle = seed != 0
         self.tell: Listener = Broadcast(listeners)
         self.queue: dict[AsyncOperation, None] = {}  # not complete, in order of issue
-        self.flights: dict[Cta, dict[AsyncOperation, None]] = {}  # nobody has waited for them; complete or not
-        self.telling: dict[Mbarrier, list[AsyncOperation]] = {}  # what told it something in this phase
-        self.told: dict[Mbarrier, list[AsyncOperation]] = {}  # and in those that are over, until somebody waits
-        self.changed: dict[Cta, list[Any]] = {}  # mbarriers and meetings for which warps of the CTA may have waited
-        self.polling = False  # somebody waited for what is neither mbarrier nor meeting, and is to be asked at any time
+        self.flights: dict[Cta, dict[AsyncOperation, None]] = {}  # not waited for; complete or not
+        self.telling: dict[Mbarrier, list[AsyncOperation]] = {}  # operations that signalled it in this phase
+        self.told: dict[Mbarrier, list[AsyncOperation]] = {}  # and in phases that are over, until somebody waits
+        self.changed: dict[Cta, list[Any]] = {}  # mbarriers and meetings for which its warps may wait
+        self.polling = False  # a warp waits for neither mbarrier nor meeting, and is tested at any time
 
     def close(self) -> None:
-        """The run is over: break the cycles through operations."""
+        """Break the reference cycles through operations after the run."""
         self.queue.clear()
         self.flights.clear()
         self.telling.clear()
@@ -85,12 +84,12 @@ class Engine:
     # asynchronous operations
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """An operation was issued, and is in flight."""
+        """Issue an operation, which is then in flight."""
         self.tell.issued(op, warp, instruction, regions)
         self.start(op)
 
     def start(self, op: AsyncOperation) -> None:
-        """It completes now (eager) or later."""
+        """Start an operation; it completes now (eager) or later."""
         self.in_flight(op.cta)[op] = None
         if self.policy == "eager":
             self._complete(op)
@@ -100,7 +99,7 @@ class Engine:
             self.finish(self.random.choice(list(self.queue)))
 
     def in_flight(self, cta: Cta) -> dict[AsyncOperation, None]:
-        """Its operations that nobody has waited for; complete or not."""
+        """Return the CTA's operations that nobody has waited for, complete or not."""
         found = self.flights.get(cta)
         if found is None:
             found = self.flights[cta] = {}
@@ -118,7 +117,7 @@ class Engine:
         self._complete(op)
 
     def _complete(self, op: AsyncOperation) -> None:
-        """Perform what is left of it, and tell its barrier."""
+        """Perform the rest of an operation, and signal its barrier."""
         self.queue.pop(op, None)
         if op.done:
             return
@@ -133,14 +132,14 @@ class Engine:
             op.signal = None
 
     def take(self, op: AsyncOperation) -> None:
-        """Perform the reads of a bulk store, if they were not yet."""
+        """Perform the reads of a bulk store, unless they were performed before."""
         if op.read_phase is not None:
             op.read_phase()
             self.tell.source_read(op)
             op.read_phase = None
 
     def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
-        """The warp knows that it is over; reads: that its reads are."""
+        """Record that the warp knows that an operation is over; reads: only its reads."""
         if not reads:
             self.finish(op)
         self.tell.waited(op, warp, instruction, reads)
@@ -153,7 +152,7 @@ class Engine:
             op.source_free = True
 
     def settle(self, op: AsyncOperation) -> None:
-        """Somebody waited for it: nothing of it is in flight any more."""
+        """Remove an operation from those in flight: somebody has waited for it."""
         for each in (*op.covers, op) if op.covers else (op,):
             if self.in_flight(each.cta).pop(each, self) is None:
                 self.tell.settled(each)
@@ -184,7 +183,7 @@ class Engine:
             self.told.setdefault(barrier, []).extend(self.telling.pop(barrier))
 
     def passed(self, barrier: Mbarrier, parity: int) -> bool:
-        """Whoever sees that a phase is over knows of everything that told the barrier in its completed phases."""
+        """Test a phase. A warp that sees its end knows of all operations that signalled completed phases."""
         if not barrier.passed(parity):
             return False
         for op in self.told.pop(barrier, ()):
@@ -208,17 +207,17 @@ class Engine:
         return meeting
 
     def open(self, cta: Cta, key: Any) -> None:
-        """All warps have come: those that wait go on."""
+        """Release the warps that wait: all have arrived."""
         self._open(cta.meetings.pop(key), (cta,))
 
     def _open(self, meeting: Rendezvous, ctas: Iterable[Cta]) -> None:
-        """It is over, and warps of these CTAs may wait for it."""
+        """End a meeting, for which warps of these CTAs may wait."""
         meeting.over = True
         for cta in ctas:
             self.changed.setdefault(cta, []).append(meeting)
 
     def meet_pair(self, warp: Warp, key: Any, needed: Iterable[int]) -> Rendezvous:
-        """Arrive where these warps of both CTAs of a pair come together; none learns what another one did."""
+        """Arrive where warps of both CTAs of a pair meet; no warp learns what another one did."""
         pair = sorted((warp.cta, warp.cta.peer or warp.cta), key=lambda cta: cta.rank)
         meetings = pair[0].meetings
         if key not in meetings:
@@ -253,7 +252,7 @@ class Engine:
     # warps
 
     def run(self, warps: Iterable[Warp], main: Callable[[Warp], Iterator[Blocked]]) -> list[Agent]:
-        """Run until every warp has returned, or none can go on: those that wait for ever."""
+        """Run until every warp has returned, or none can go on; return those that wait for ever."""
         ready = deque(Agent(warp, main(warp)) for warp in warps)
         waiting: Waiting = {}
         while ready or self._deliver(waiting, ready):
@@ -275,7 +274,7 @@ class Engine:
         return [agent for cta, agents in waiting.items() for agent in agents if not cta.stopped]
 
     def _step(self, agent: Agent) -> bool:
-        """Run to the next wait; False when the warp has returned, or its CTA cannot go on."""
+        """Run a warp to its next wait; return False if it has returned, or its CTA cannot go on."""
         try:
             agent.wait = next(agent.steps, None)
         except Stop as stop:
@@ -288,19 +287,19 @@ class Engine:
         return agent.wait is not None
 
     def fail(self, cta: Cta, finding: Finding) -> None:
-        """A fault that the CTA cannot survive, and its cluster not either; the others go on."""
+        """Stop a CTA and its cluster after a fatal finding; others go on."""
         cta.grid.findings.add(finding)
         for each in cta.cluster.ctas:
             each.stopped = True
             self.abandon(each)
 
     def abandon(self, cta: Cta) -> None:
-        """Its operations will never complete."""
+        """Drop the CTA's operations, which will never complete."""
         for op in self.flights.pop(cta, ()):
             self.queue.pop(op, None)
 
     def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
-        """Everybody waits: complete operations that waiters need until one of them wakes. False: there are none."""
+        """Complete operations that waiters need until one of them wakes; return False if there are none."""
         while not ready:
             some = False
             for cta in tuple(waiting):
@@ -310,7 +309,7 @@ class Engine:
         return True
 
     def _deliver_to(self, cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
-        """The same for one CTA, one operation; another CTA may also have given it what it waits for."""
+        """Complete one operation for one CTA, unless another CTA has woken its warps."""
         if (cta in self.changed or self.polling) and self._wake(cta, waiting, ready):
             return True
         op = self._needed(cta, waiting.get(cta, []))
@@ -322,7 +321,7 @@ class Engine:
         return True
 
     def _needed(self, cta: Cta, waiting: list[Agent]) -> AsyncOperation | None:
-        """An operation that tells a barrier somebody waits for; the oldest, or one drawn from the seed."""
+        """Return an operation that signals a barrier in wait: the oldest, or one drawn from the seed."""
         awaited = {agent.wait.barrier for agent in waiting if agent.wait is not None}
         candidates = []
         for op in itertools.chain.from_iterable(self.in_flight(each) for each in cta.cluster.ctas):

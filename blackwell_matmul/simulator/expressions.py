@@ -1,9 +1,10 @@
 """hidet expressions as Python source, with the types that the generated C has.
 
-tilus's own pass picks functions and casts operands by type (`as_generated`), and what it refuses is refused here. The
-rest is C: narrow integers become int, of two as wide the unsigned one wins, signed overflow is undefined and told.
+tilus's own pass picks functions and casts operands by type (`as_generated`); what it refuses is refused here. The rest
+is C: narrow integers become int, of two as wide the unsigned one wins, signed overflow is undefined and reported.
+
 `ScalarWriter` is for control flow: integers are Python's, floats are numpy scalars of their type. `VectorWriter` is for
-elementwise work on arrays of the types themselves, `IndexWriter` for offsets, which are int64 and never leave it.
+elementwise work on arrays of the types themselves, `IndexWriter` for offsets, which are int64 throughout.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ _CAST_BACK = ("Add", "Sub", "Multiply", "Div")
 """Operators whose result tilus casts back to a type narrower than int."""
 
 MAX_BITS = 256
-"""A chain of sums and products is kept in range once its Python integer could become longer than this."""
+"""Most bits of a Python integer in a chain of sums and products before it is brought in range."""
 
 NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
-"""What generated code finds under its private names."""
+"""Private names of generated code."""
 
 
 class Typed(NamedTuple):
-    """Python text and its C type (None: an address). low, high: what the text may be before it is brought in range."""
+    """Python text and its C type (None: an address). low, high: its values before it is brought in range."""
 
     text: str
     type: Element | None
@@ -75,13 +76,13 @@ class Typed(NamedTuple):
 
 
 def function_name(name: str) -> str:
-    """`generic_exp`, `cuda_f32_exp`, `cuda_f16_max_sm80`… are `exp` and `max`."""
+    """Return the plain name: `generic_exp`, `cuda_f32_exp`, `cuda_f16_max_sm80`… are `exp` and `max`."""
     plain = name.removesuffix("_sm80")
     return plain.rsplit("_", 1)[-1] if name.startswith(("generic_", "cuda_", "cpu_")) else plain
 
 
 def as_generated(expression: Any) -> Any:
-    """The expression with the casts and functions that tilus's code has; UnsupportedError where it refuses."""
+    """Return the expression with the casts and functions of tilus's code; raise UnsupportedError as tilus does."""
     from tilus.hidet.ir.expr import Expr
     from tilus.hidet.ir.tools import infer_type
     from tilus.hidet.transforms.resolve_generic_primitive_function import ResolveGenericPrimitiveFuncRewriter
@@ -114,7 +115,7 @@ def _refusal(expression: Any) -> str:
 
 
 def pointer_step(e: Any) -> int:
-    """Bytes that a pointer moves by when one is added to it, as in C; 0 for any other expression."""
+    """Return the bytes by which adding one moves a pointer, as in C; 0 for any other expression."""
     from tilus.hidet.ir.tools import infer_type
 
     base = getattr(infer_type(e), "base_type", None)
@@ -128,8 +129,8 @@ def _is_address(e: Any) -> bool:
 
 
 class ExpressionWriter(ABC):
-    """Writes one hidet expression as Python; `names` gives the Python name of a variable, `constants` keeps a value
-    under a name. Subclasses say how values are held."""
+    """Writes one hidet expression as Python. `names` gives a variable's Python name, `constants` keeps a value under a
+    name. Subclasses define how values are held."""
 
     told: Told = staticmethod(nobody)
 
@@ -141,11 +142,11 @@ class ExpressionWriter(ABC):
         return self.typed(expression).text
 
     def typed(self, expression: Any) -> Typed:
-        """Its value, in the range of its C type."""
+        """Return its text and type, in the range of its C type."""
         return self.fitted(self.visit(as_generated(expression)))
 
     def write_as(self, expression: Any, target: Element) -> str:
-        """What a variable of the type holds once the expression is assigned to it."""
+        """Return the text of the value that a variable of this type holds after the assignment."""
         return self.converted(self.visit(as_generated(expression)), target).text
 
     def visit(self, e: Any) -> Typed:
@@ -220,7 +221,7 @@ class ExpressionWriter(ABC):
         return self.float_call(kind, a.type, [a, b], BOOL if kind in _COMPARISONS else a.type)
 
     def _moved(self, kind: str, e: Any) -> Typed:
-        """Pointer arithmetic; addresses are bytes."""
+        """Return pointer arithmetic; addresses are bytes."""
         step = pointer_step(e) or 1
         parts = [
             self.fitted(self.visit(x)).text + ("" if _is_address(x) or step == 1 else f" * {step}") for x in (e.a, e.b)
@@ -273,7 +274,7 @@ class ExpressionWriter(ABC):
 
     def _Call(self, e: Any) -> Typed:
         name, args = function_name(e.func_var.name), [self.fitted(self.visit(a)) for a in e.args]
-        if name == "fastdiv":  # fast_divmod means the exact quotient, whatever constants tilus computes for it
+        if name == "fastdiv":  # the exact quotient, whatever constants tilus computes
             item = common(args[0].type or INT64, args[1].type or INT64)
             return self.fitted(self.integer("Div", item, self._operand(args[0], item), self._operand(args[1], item)))
         types = [a.type for a in args if a.type is not None]
@@ -292,10 +293,10 @@ class ExpressionWriter(ABC):
             raise UnsupportedError(f"The simulator has no meaning for the function {e.func_var.name} in `{e}`.")
         return self.float_call(name, target, [self.converted(a, target) for a in args], element(kind.ret_type))
 
-    # how values are held
+    # representation of values
 
     def fitted(self, x: Typed) -> Typed:
-        """In the range of its type."""
+        """Return the value in the range of its type."""
         return x
 
     def converted(self, x: Typed, target: Element) -> Typed:
@@ -307,22 +308,22 @@ class ExpressionWriter(ABC):
 
     @abstractmethod
     def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
-        """An operator of integers of the type `item`, which is int or wider."""
+        """Return an operator of integers of the type `item`, int or wider."""
 
     def float_call(self, kind: str, item: Element, args: Sequence[Typed], result: Element) -> Typed:
         return Typed(f"{self.constants(floats(kind, item))}({', '.join(a.text for a in args)})", result)
 
     @abstractmethod
     def logical(self, word: str, *operands: str) -> Typed:
-        """and, or, not."""
+        """Return and, or, not."""
 
     @abstractmethod
     def choice(self, condition: str, yes: str, no: str) -> str:
-        """`yes if condition else no`."""
+        """Return `yes if condition else no`."""
 
 
 def _float_literal(value: float, item: Element) -> Any:
-    """tilus writes a double, or a float and a cast of it."""
+    """Convert a literal as tilus writes it: a double, or a float and a cast of it."""
     if item.name == "float64":
         return np.float64(value)
     with np.errstate(over="ignore"):
@@ -337,9 +338,10 @@ def _type_name(x: Typed) -> str:
 
 
 class ScalarWriter(ExpressionWriter):
-    """Python integers, brought in range where C would look at them: sums and products wrap alike before and after.
+    """Writes Python integers, brought in range where C would observe them: sums and products wrap alike before and
+    after.
 
-    told: what is called when C leaves a result undefined; as text, a call of it needs `w`.
+    told: name of the function that C's undefined results are reported to, with `w`.
     """
 
     def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: str = "") -> None:
@@ -404,7 +406,7 @@ class ScalarWriter(ExpressionWriter):
         return Typed(f"({a.text} {_INFIX[kind]} {b.text})", item, min(ends), max(ends))
 
     def _partial(self, kind: str, item: Element, a: Typed, b: Typed) -> Typed:
-        """What C leaves undefined for some operands."""
+        """Return an operator that C leaves undefined for some operands."""
         low, high = limits(item)
         told = f"{self.teller}.of(w)" if self.teller else self.constants(nobody)
         if kind in _SHIFTS:
@@ -428,7 +430,7 @@ class ScalarWriter(ExpressionWriter):
 
     @staticmethod
     def _quotient_range(rest: bool, a: Typed, b: Typed, item: Element) -> tuple[float, float]:
-        """The smallest integer over -1 is the one quotient that leaves its type."""
+        """Return the range of a quotient; only the smallest integer over -1 leaves its type."""
         low, high = limits(item)
         if not rest:
             return low, max(high, -a.low if b.low <= -1 <= b.high else 0)
@@ -447,7 +449,7 @@ class ScalarWriter(ExpressionWriter):
 
 
 def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told | None], Any]:
-    """Between a Python integer and a numpy scalar, or two numpy scalars."""
+    """Return a conversion between a Python integer and a numpy scalar, or two numpy scalars."""
     silent = conversion(source, target, nobody)
 
     def change(value: Any, told: Told | None) -> Any:
@@ -462,7 +464,7 @@ def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told 
 
 
 class VectorWriter(ExpressionWriter):
-    """Arrays of the C types themselves. told: called with the code of what C leaves undefined."""
+    """Writes arrays of the C types themselves. told: called with the code of undefined behaviour."""
 
     def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: Told) -> None:
         super().__init__(names, constants)
@@ -483,7 +485,7 @@ class VectorWriter(ExpressionWriter):
 
 
 class IndexWriter(VectorWriter):
-    """Offsets of elements: int64 all through, with Python's operators."""
+    """Writes offsets of elements: int64 throughout, with Python's operators."""
 
     def literal(self, value: int, item: Element) -> Typed:
         return Typed(repr(value), item)
@@ -499,7 +501,7 @@ class IndexWriter(VectorWriter):
 
 
 def free_variables(body: Any, bound: Sequence[Any] = ()) -> list[Any]:
-    """The variables of an expression that are not in `bound`, in order of appearance."""
+    """Return the variables of an expression that are not in `bound`, in order of appearance."""
     from tilus.hidet.ir.expr import Call, Var
     from tilus.hidet.ir.tools import collect
 
@@ -510,7 +512,7 @@ def free_variables(body: Any, bound: Sequence[Any] = ()) -> list[Any]:
 
 
 def vector_function(args: Sequence[Any], body: Any, told: Told = nobody) -> Callable[..., Any]:
-    """`body` as a numpy function of the given hidet variables: arrays, or scalars that broadcast, of their types."""
+    """Return `body` as a numpy function of these hidet variables: arrays, or scalars that broadcast, of their types."""
     function = _compiled(args, body, lambda names, keep: VectorWriter(names, keep, told))
     dtypes = [element(var.type).dtype if hasattr(var.type, "nbits") else None for var in args]
 
@@ -521,7 +523,7 @@ def vector_function(args: Sequence[Any], body: Any, told: Told = nobody) -> Call
 
 
 def index_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
-    """`body`, an offset or a mask, as a function of int64 arrays or Python integers."""
+    """Return `body`, an offset or a mask, as a function of int64 arrays or Python integers."""
     return _compiled(args, body, lambda names, keep: IndexWriter(names, keep, nobody))
 
 

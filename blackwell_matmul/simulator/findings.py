@@ -1,4 +1,4 @@
-"""What a simulated run reports: `Finding`, `Event` and `Run`."""
+"""Results of a simulated run: `Finding`, `Event` and `Run`."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ Code = Literal[
     "written-by-two-ctas",
     "wrong-phase",
 ]
-"""Every code there is; `docs/findings.md` says what each one means and what mends it."""
+"""Codes of findings; `docs/findings.md` explains each one and its remedy."""
 
 
 class Severity(enum.Enum):
-    """error: wrong by PTX. unguaranteed: works on today's hardware or may be meant, but nothing promises it."""
+    """Severities. error: wrong by PTX. unguaranteed: works on today's hardware, or may be meant, without a promise."""
 
     ERROR = "error"
     UNGUARANTEED = "unguaranteed"
@@ -72,21 +72,18 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. `code` is stable; `message` is one sentence; `count` is how often it was seen.
+    """A fault. `code` is stable; `message` is one sentence; `count` is how often it was seen.
 
-    cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
-    fatal: the CTA could not go on after it, so that part of the output is missing.
-    missing: the edge that would have made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes",
-    "acquire", "release"), or "".
-    at_fault: the line to look at where it is neither side: a wait that passed too early or that covers too little, an
-    arrival that is too weak, a count that is too small; of a missing wait the line itself, where no line of its warp
-    waits for that. follows: the line of the finding that this one comes from;
-    mend that one first.
-    in_loop: the line at which it showed comes again, in the next round of a loop.
-    tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.
-    advice: the end of the message, what would have made it right. notes: more sentences, as on who could have ended a
-    deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events
-    around it in that order.
+    cta: block index of the first occurrence. location: the line at which it showed; other: the other side, if any.
+    fatal: the CTA could not go on after it, so that part of the output is missing. missing: the edge that would have
+    made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes", "acquire", "release"), or "".
+    at_fault: the line to look at if it is neither side: a wait that passed too early or covers too little, an arrival
+    that is too weak, a count that is too small; of a missing wait the line itself, if no line of its warp waits for
+    that. follows: the line of the finding that causes this one; mend that one first. in_loop: the line comes again, in
+    the next round of a loop. tensor, box: its subject, with the rectangle in the tensor's own coordinates. agents: both
+    sides. advice: the end of the message, a remedy. notes: more sentences, as on who could have ended a deadlock.
+    `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events around it in
+    that order.
     """
 
     code: Code
@@ -111,16 +108,16 @@ class Finding:
 
     @property
     def seed(self) -> int | None:
-        """The seed that replays it, where `check` found it."""
+        """The seed that replays it, if `check` found it."""
         return self.seeds[0] if self.seeds else None
 
     @property
     def key(self) -> object:
-        """Findings with the same key are the same fault, seen again."""
+        """Key of the fault: findings with the same key are repeats."""
         return self.code, self.location, self.other, self.message if self.location is None else None
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values and stable keys."""
+        """Return plain values with stable keys."""
         return {
             "code": self.code,
             "severity": self.severity.value,
@@ -148,11 +145,11 @@ class Finding:
 
 
 def nobody(finding: Finding) -> None:
-    """Who hears of a finding."""
+    """Ignore a finding."""
 
 
 class Findings:
-    """Those of a launch, by fault. told: who hears of each one as it is found."""
+    """Findings of a launch, by fault. told: called with each finding."""
 
     def __init__(self) -> None:
         self.by_key: dict[object, Finding] = {}
@@ -162,7 +159,7 @@ class Findings:
         return iter(self.by_key.values())
 
     def add(self, finding: Finding) -> None:
-        """Repeats (same code and lines) are counted, and the first message is kept."""
+        """Add a finding. Of repeats (same code and lines) the first message is kept, with their number."""
         known = self.by_key.get(finding.key)
         total = finding.count + (known.count if known else 0)
         self.by_key[finding.key] = replace(known or finding, count=total)
@@ -170,7 +167,7 @@ class Findings:
 
 
 class Stop(Exception):
-    """The CTA cannot go on; the finding says why."""
+    """Raised when a CTA cannot go on; the finding tells why."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -179,10 +176,10 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """One step of one agent, in the order in which the simulator took it.
+    """One step of one agent, in the simulator's order.
 
-    agent: "warp 2", "TMA", "tensor core". kind: "issue", "wait", "resume", "complete", "arrive", "exit"; where a CTA is
-    traced in detail also "access" (a load or store) and "finding" (`what` is its code).
+    agent: "warp 2", "TMA", "tensor core". kind: "issue", "wait", "resume", "complete", "arrive", "exit"; in a detailed
+    trace of a CTA also "access" (a load or store) and "finding" (`what` is its code).
     """
 
     step: int
@@ -202,10 +199,9 @@ class Run(OneLine):
     """The result of `simulate`. Outputs were written in place.
 
     findings: errors, then unguaranteed facts, causes first; repeats merged. events: the first CTA's steps (see
-    `simulate`).
-    schedule: the script's `__init__` arguments, types by name. seconds: host time of the simulation, not of any GPU.
-    counts: how often each instruction was executed, by a warp. disagreements: clauses on tensors that differ in type,
-    shape or strides from what the kernel takes them as; no faults by themselves, but why a result is wrong.
+    `simulate`). schedule: the script's `__init__` arguments, types by name. seconds: host time of the simulation, not
+    of any GPU. counts: how often warps executed each instruction. disagreements: clauses on tensors whose type, shape
+    or strides differ from the kernel's view; no faults by themselves, but likely causes of wrong results.
     """
 
     kernel: str
@@ -221,7 +217,7 @@ class Run(OneLine):
 
     @property
     def ok(self) -> bool:
-        """True when no finding is an error."""
+        """True if no finding is an error."""
         return not any(f.severity is Severity.ERROR for f in self.findings)
 
     def __str__(self) -> str:
@@ -243,7 +239,7 @@ def _seconds(seconds: float) -> str:
 
 
 def rows_of(findings: Iterable[Finding]) -> list[Mapping[str, object]]:
-    """Findings as a table has them."""
+    """Return findings as rows of a table."""
     return [
         {"severity": each.severity.value, "code": each.code, "where": each.location or "", "what": each.message}
         for each in findings

@@ -1,5 +1,4 @@
-"""Spreading the teams of clusters of a grid (teams.py) over the cores. CTAs that interact run together, in one
-process."""
+"""Distribution of teams of clusters (teams.py) over the cores. CTAs that interact run in one process."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ OPENMP_VARIABLE = "KMP_DUPLICATE_LIB_OK"
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
 Progress = Callable[[int, int], None]
-"""Told how many CTAs are done, of how many."""
+"""Callback with the CTAs done, and their number."""
 
 
 def run_ctas(simulation: Simulation, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
-    """Run every CTA; returns how often each instruction was executed by a warp."""
+    """Run every CTA; return how often warps executed each instruction."""
     counts = simulation.lowered.counts
     try:
         with _one_blas_thread(), _heap_set_aside():
@@ -53,8 +52,8 @@ def _tell_nobody(done: int, total: int) -> None:
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """The BLAS that numpy brought. threadpoolctl's import says in the environment that several OpenMP libraries may be
-    loaded; it loads none, and children would inherit the word."""
+    """Return numpy's BLAS, without the environment variable that threadpoolctl's import sets and children would
+    inherit."""
     said = os.environ.get(OPENMP_VARIABLE)
     from threadpoolctl import ThreadpoolController
 
@@ -65,7 +64,7 @@ def _blas() -> ThreadpoolController:
 
 @ForAWhile
 def _one_blas_thread() -> AbstractContextManager[Any]:
-    """A tile's product is too small for threads; cores are for CTAs."""
+    """Limit BLAS to one thread: a tile's product is small, and cores are for CTAs."""
     limited: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
     return limited
 
@@ -73,8 +72,7 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
 @ForAWhile
 @contextmanager
 def _heap_set_aside() -> Iterator[None]:
-    """The garbage collector leaves alone what is there already, a compiler's worth of objects: to walk through them
-    takes as long as dozens of CTAs, and in a forked process it copies them."""
+    """Exclude existing objects from garbage collection, which would walk through them, and copy them after a fork."""
     if gc.get_freeze_count():
         yield
         return
@@ -92,7 +90,7 @@ def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
 
 def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
     every = teams(simulation.grid, simulation.seed, simulation.lowered.cancels)
-    alone = bool(simulation.listeners)  # they hear of it in this process
+    alone = bool(simulation.listeners)  # listeners are called in this process
     processes = 1 if alone or not _can_fork() else min(workers or _cores(), len(every))
     memory = _shared(simulation.grid) if processes > 1 else nullcontext()
     with memory, closing(Replays(simulation)) as replays:
@@ -101,7 +99,7 @@ def _run_independent(simulation: Simulation, workers: int | None, progress: Prog
 
 @contextmanager
 def _shared(grid: Grid) -> Iterator[None]:
-    """What the kernel may write is in memory that forked processes share, so that they go on with what is known."""
+    """Share the memory that the kernel may write with forked processes."""
     moved = grid.memory.share()
     try:
         yield
@@ -112,7 +110,7 @@ def _shared(grid: Grid) -> Iterator[None]:
 
 
 SEEN_FIRST = 3
-"""Clusters that are run before the rest is shared out: the first of a kind takes longer than those after it."""
+"""Clusters that run before the rest is distributed; the first of a kind takes longer than later ones."""
 
 
 def _run_repeatedly(
@@ -123,7 +121,7 @@ def _run_repeatedly(
     forced: bool,
     progress: Progress,
 ) -> None:
-    """forced: several processes are asked for, whether or not they pay."""
+    """Run teams until it is known whether processes pay. forced: use several processes anyway."""
     ends = list(itertools.accumulate(len(team.cluster) * (1 + len(team.grants)) for team in every))
     total = ends[-1]
     times = [time.perf_counter()]
@@ -155,8 +153,7 @@ def _cores() -> int:
 
 
 def _can_fork() -> bool:
-    """macOS offers fork, but its system libraries do not survive it; a daemonic process (a worker of a pool) may not
-    have children. In both, one process runs everything."""
+    """Tell whether this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
     if multiprocessing.current_process().daemon:
         return False
     return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
@@ -169,7 +166,7 @@ def _run_forked(
     processes: int,
     tell: Callable[[int], None],
 ) -> None:
-    """Each process takes every n-th team and writes into memory that all share; findings come back by pipe."""
+    """Give each process every n-th team. They write to shared memory and return findings by pipe."""
     context = multiprocessing.get_context("fork")
     children = []
     try:

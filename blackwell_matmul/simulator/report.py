@@ -1,4 +1,4 @@
-"""`Report`: what `check` found in all orders, and how far it looked."""
+"""`Report`: the findings of `check` in all orders, and its coverage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from blackwell_matmul.simulator.text import Paragraph, Replay, Told, of_finding,
 
 @dataclass(frozen=True)
 class Coverage:
-    """How far the checks of the order went, by the instructions that ran.
+    """Coverage of the checks of the order, by the instructions that ran.
 
-    exact: instructions whose every access and edge is checked as PTX has it. approximated: the others, by what is left
-    out. not_covered: what no instruction's check looks at, in this run or in any.
+    exact: instructions whose every access and edge is checked as in PTX. approximated: the others, by what is left out.
+    not_covered: what no check looks at, in this run or in any.
     """
 
     exact: tuple[str, ...]
@@ -53,7 +53,7 @@ class Report(OneLine):
 
     @property
     def counted(self) -> tuple[Finding, ...]:
-        """The findings that decide: the errors, or with `strict` all."""
+        """Findings that decide: the errors, or with `strict` all."""
         return tuple(f for f in self.findings if self.strict or f.severity is Severity.ERROR)
 
     @property
@@ -61,7 +61,7 @@ class Report(OneLine):
         return not self.counted
 
     def as_dict(self) -> dict[str, object]:
-        """The report with plain values and stable keys."""
+        """Return the report as plain values with stable keys."""
         return {
             "kernel": self.kernel,
             "target": self.target,
@@ -78,7 +78,7 @@ class Report(OneLine):
         }
 
     def paragraphs(self, replay: Replay | None = None) -> Iterator[Paragraph]:
-        """The whole report in words. replay: what to type, to see an order again."""
+        """Yield the whole report in words. replay: returns the command that replays an order."""
         yield _title(self)
         told = Told()
         for finding in self.findings:
@@ -131,7 +131,7 @@ def _coverage(covered: Coverage) -> Iterator[Paragraph]:
 
 
 def _listed(label: str, items: Sequence[str], role: str = "text") -> Iterator[Paragraph]:
-    """The label before the first of them."""
+    """Yield items, with the label before the first one."""
     for i, item in enumerate(items):
         yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", role, 2, 14)
 
@@ -150,7 +150,7 @@ NEVER_COVERED = (
 
 
 def coverage(program: Program, ran: Iterable[str], orders: int, interacts: bool) -> Coverage:
-    """ran: the names of the instructions that were executed. interacts: CTAs signal each other."""
+    """Return the coverage. ran: names of the instructions that were executed. interacts: CTAs signal each other."""
     known = {description.name: description for description, _ in DESCRIPTIONS.values()}
     used = [known[name] for name in sorted(set(ran)) if name in known]
     approximated: dict[str, tuple[str, ...]] = {}
@@ -183,7 +183,7 @@ def _in_program(program: Program) -> set[str]:
 
 
 def _orders(description: Description) -> bool:
-    """Whether it has to do with order: it accesses memory, signals, waits, or makes one of these count."""
+    """Tell whether it affects the order: it accesses memory, signals, waits, fences or commits."""
     memory = any(e.space is not Space.REGISTER and e.access is not Access.ALLOCATE for e in description.effects)
     helps = "fence" in description.name or description.name.endswith("commit_group")
     return memory or helps or bool(description.signals or description.waits)

@@ -35,10 +35,10 @@ from blackwell_matmul.simulator.trace.tracer import Tracer
 
 MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535
-MAX_CTAS = 2**22  # of a whole grid: their list still fits into memory, and each takes a millisecond or so
+MAX_CTAS = 2**22  # of a grid: their list fits into memory, and each takes about a millisecond
 
 _lowered: OrderedDict[Program, Lowered] = OrderedDict()
-"""Of as many programs as are kept."""
+"""Lowered programs, the latest `CACHED_PROGRAMS`."""
 
 
 def simulate(
@@ -57,16 +57,15 @@ def simulate(
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
 
-    args: as for `script.__call__`. schedule: pins arguments of its `__init__`; the rest is chosen by the class, or is
-    the first row of its autotune space that compiles. target: the architecture that code generation is for
-    (None: the one that the class names in `target`, else sm_100a).
-    policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
-    seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
-    workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
-    checks: follow what orders what, and report accesses that nothing orders; False computes the values alone.
-    progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
-    listeners: hear what happens (see `listener.Listener`); then every CTA runs in full, and all in this process.
-    memory: more CPU tensors, which the kernel reaches by their addresses alone (`x.data_ptr()` for a `void_p`).
+    args: as for `script.__call__`. schedule: pins arguments of its `__init__`; the class chooses the rest, or the first
+    row of its autotune space that compiles does. target: the architecture for code generation (None: that of the
+    class's `target`, else sm_100a). policy: the time at which asynchronous operations complete: "adversarial" (as late
+    as legal), "eager" (at issue) or "random". seed: the order of warps and completions; 0 is program order, and a seed
+    always gives the same run. workers: processes for the CTAs (None: one for each core). trace: keep the first CTA's
+    events. checks: report accesses that nothing orders; False computes the values alone. progress: called with (CTAs
+    done, CTAs in all) during the run; with several processes the first is an estimate. listeners: called with events
+    (`listener.Listener`); every CTA then runs in full, in this process. memory: more CPU tensors, which the kernel
+    accesses only by their addresses (`x.data_ptr()` for a `void_p`).
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
@@ -85,13 +84,13 @@ def simulate(
 def prepare(
     script: Any, args: tuple[Any, ...], schedule: Mapping[str, object] | Schedule | None, target: str
 ) -> tuple[Bound, Lowered]:
-    """The script with its arguments, and what it is lowered to: all that runs of it share."""
+    """Return the script with its arguments, and its lowered program, which all runs of it share."""
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     return bound, lowered(program)
 
 
 def lowered(program: Program) -> Lowered:
-    """Once for each Program that is kept."""
+    """Lower a Program, or return the cached result."""
     found = _lowered.pop(program, None) or lower(program)
     _lowered[program] = found
     while len(_lowered) > CACHED_PROGRAMS:
@@ -100,7 +99,7 @@ def lowered(program: Program) -> Lowered:
 
 
 def _reached(memory: object) -> dict[str, Any]:
-    """The tensors of `memory`, by a name for reports."""
+    """Return the tensors of `memory`, by a name for reports."""
     if not isinstance(memory, (tuple, list)) or any(attribute(each, "dtype") is None for each in memory):
         raise InputError(f"memory is {shown(memory)}; it must be a list of CPU tensors or arrays.")
     return {f"memory[{i}]": each for i, each in enumerate(memory)}
@@ -114,7 +113,7 @@ def new_simulation(
     checks: bool = True,
     reached: Mapping[str, Any] = MappingProxyType({}),
 ) -> Simulation:
-    """A launch that is ready to run, on the memory of the arguments, and of tensors that are `reached` besides."""
+    """Return a launch ready to run, on the memory of the arguments and of other `reached` tensors."""
     memory, arguments = _arguments(bound, lowered, reached)
     dimensions = _dimensions(lowered, arguments)
     grid = Grid(memory, arguments, dimensions, lowered.cluster, lowered.num_warps, follow_unwritten=checks)
@@ -129,13 +128,12 @@ def new_simulation(
 def run_simulation(
     bound: Bound, simulation: Simulation, workers: int | None, progress: Callable[[int, int], None] | None, start: float
 ) -> Run:
-    """Run every CTA, and look at the whole; what the kernel prints is in `Run.printed` alone. start: since when
-    `Run.seconds` counts (time.perf_counter)."""
+    """Run every CTA and check the whole grid. start: time.perf_counter from which `Run.seconds` counts."""
     lowered, program, grid = simulation.lowered, simulation.lowered.program, simulation.grid
     lowered.counts.clear()
     _check_assumptions(grid, program, grid.arguments)
     _check_barriers(grid, program)
-    with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
+    with np.errstate(all="ignore"):  # a GPU does not report infinities and NaN
         counts = run_ctas(simulation, workers, progress and _told(progress))
     complete = not any(finding.fatal for finding in grid.findings)
     whole = () if lowered.interacts else merge(grid.memory, grid.dimensions, lowered.cluster, complete)
@@ -152,20 +150,20 @@ def run_simulation(
 
 
 def show_printed(run: Run) -> None:
-    """On stdout, what the kernel has printed."""
+    """Print the kernel's prints on stdout."""
     for text in run.printed:
         print(text)
 
 
 def types_named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A type of tilus prints as hidet.bfloat16."""
+    """Return the values with tilus's types by name."""
     from tilus.hidet.ir.type import DataType
 
     return {name: value.name if isinstance(value, DataType) else value for name, value in values.items()}
 
 
 def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
-    """The options that do not reach tilus, as plain text and integers."""
+    """Return the options that do not reach tilus, as plain text and integers."""
     known = plain_policy(policy)
     processes = integer(workers, 1, MAX_WORKERS)
     if workers is not None and processes is None:
@@ -187,7 +185,7 @@ def _check_switches(trace: object, progress: object, listeners: object) -> None:
 
 
 def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """`progress`, whose own errors are not the kernel's."""
+    """Wrap `progress` so that its errors are not taken for the kernel's."""
 
     def tell(done: int, total: int) -> None:
         try:
@@ -199,7 +197,7 @@ def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 
 def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tuple[GlobalMemory, dict[str, Any]]:
-    """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
+    """Return the tensors' memory, and each parameter's value in the kernel (an address, or a number)."""
     tensors = {name: value for name, value in bound.kernel_args.items() if attribute(value, "dtype") is not None}
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
     every = {**tensors, **reached}
@@ -220,7 +218,7 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
 
 
 def _meet(one: Segment, other: Segment) -> bool:
-    """Whether they share bytes, as where one tensor is passed twice."""
+    """Tell whether they share bytes, as when one tensor is passed twice."""
     return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
 
 
@@ -268,7 +266,7 @@ def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, i
 
 
 def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
-    """self.assume(p % c == 0) is a promise to the compiler; a broken one makes wrong code."""
+    """Check self.assume(p % c == 0), a promise to the compiler, which makes wrong code if it is broken."""
     names = {id(var): name for name, var in program.params}
     for condition, location in program.assumes:
         free = free_variables(condition)
@@ -280,7 +278,7 @@ def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any
 
 
 def _check_barriers(grid: Grid, program: Program) -> None:
-    """tilus places barriers last and initialises them first, and may give them bytes that free_shared released."""
+    """Check barriers, which tilus may place in bytes that free_shared released and initialises first."""
     for inst, address in program.barriers.items():
         end = address + 8 * len(inst.counts)
         for tensor, place in program.shared.items():

@@ -1,4 +1,4 @@
-"""One launch, run cluster by cluster: the engine, the listeners, and what a CTA must not leave behind."""
+"""One launch, run cluster by cluster: the engine, the listeners, and the checks at a CTA's exit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from blackwell_matmul.simulator.trace.tracer import Tracer
 
 @dataclass(eq=False)
 class Simulation:
-    """checks: makes the listeners that follow the order, anew for each run. listeners: hear of all runs. tracer: hears
-    of the run of its CTA."""
+    """A launch. checks: makes listeners of the order for each run. listeners: of all runs. tracer: of its CTA's run."""
 
     lowered: Lowered
     grid: Grid
@@ -38,8 +37,8 @@ class Simulation:
         log: Listener | None = None,
         main: Main | None = None,
     ) -> list[Cta]:
-        """Run these CTAs together until all have returned or cannot go on. grants: of the cluster that they are. log:
-        hears of it, and the CTAs are left open. main: what their warps run."""
+        """Run these CTAs together until all have returned or cannot go on. grants: of their cluster. log: a listener;
+        the CTAs then stay open. main: program of their warps."""
         tracer = self.tracer if self.tracer is not None and self.tracer.position in positions else None
         announced = Announcements()
         extra = [each for each in (announced, tracer, log) if each is not None]
@@ -59,7 +58,7 @@ class Simulation:
         return ctas
 
     def clusters(self, positions: list[Position], engine: Engine, grants: Grants | None) -> list[Cluster]:
-        """The CTAs at these positions, whole clusters in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
+        """Return the clusters of CTAs at these positions, in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
         found: dict[Position, Cluster] = {}
         for position in positions:
             x, y, z = (at // extent for at, extent in zip(position, self.grid.cluster, strict=True))
@@ -68,7 +67,7 @@ class Simulation:
         return list(found.values())
 
     def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent], announced: Announcements) -> None:
-        """Its warps have returned, or these wait for ever."""
+        """End a cluster whose warps have returned, or report those that wait for ever."""
         if stuck:
             left = [op for cta in cluster.ctas for op in engine.in_flight(cta) if not op.done]
             self.grid.findings.add(deadlock(self.lowered.program, cluster, stuck, left, announced))
@@ -81,7 +80,7 @@ class Simulation:
 
 
 def _exit(engine: Engine, cta: Cta) -> None:
-    """A CTA returns. Its shared memory ends with it, and what is still to be read from there is lost."""
+    """End a CTA. Its shared memory ends with it, and pending reads of it are lost."""
     engine.tell.exits(cta)
     for op in list(engine.in_flight(cta)):
         if not op.done and not op.source_free:
@@ -92,7 +91,7 @@ def _exit(engine: Engine, cta: Cta) -> None:
 
 
 def _lose(regions: list[Region]) -> None:
-    """Fill with poison what the regions' storages hold."""
+    """Fill the regions' storages with poison."""
     for region in regions:
         storage = region.storage
         storage.forget(tuple([(0, extent) for extent in storage.shape]))

@@ -1,9 +1,9 @@
-"""The clusters of a grid in launch order, a CTA being one where there are none, and who takes over whose work.
+"""Teams: a grid's clusters in launch order, and the clusters whose work they take over. Without clusters, a CTA is one.
 
-A kernel that cancels clusters which have not started (clusterlaunchcontrol) is run in teams, cut ahead of the run: the
-first cluster of a team is launched, the others are what it is granted, in order, and then it is refused, although
-clusters may be left (a B300 does so under load). So every team runs by itself, in any process, and a seed replays it.
-What a cluster leaves of its team is launched after it.
+A kernel that cancels clusters (clusterlaunchcontrol) is run in teams, formed ahead of the run. The first cluster of a
+team is launched. It is granted the others, in order, and then refused, although clusters may be left (a B300 does so
+under load). So every team runs by itself, in any process, and a seed replays it. The clusters that it leaves of its
+team are launched after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 
 LENGTHS = (1, 2, 4)
-"""Of teams: few and short, so that many do the same (replay/); the longest goes twice round two accumulators."""
+"""Clusters of a team: few, so that many teams are alike (replay/); the longest uses two accumulators twice."""
 
 
 class Team(NamedTuple):
@@ -26,27 +26,27 @@ class Team(NamedTuple):
     grants: tuple[Position, ...] = ()
 
     def left(self, grid: Grid, taken: int) -> Team | None:
-        """What is launched after it, when it took so many."""
+        """Return the team that is launched next if this one took over `taken` clusters."""
         rest = self.grants[taken:]
         return Team(cluster_at(grid, rest[0]), rest[1:]) if rest else None
 
 
 def positions(grid: Grid) -> Iterator[Position]:
-    """Block indices in launch order, x fastest."""
+    """Yield block indices in launch order, x fastest."""
     x, y, z = grid.dimensions
     for k, j, i in itertools.product(range(z), range(y), range(x)):
         yield i, j, k
 
 
 def cluster_at(grid: Grid, position: Position) -> list[Position]:
-    """The block indices of the cluster of a CTA, by rank."""
+    """Return the block indices of a CTA's cluster, by rank."""
     first = [at // extent * extent for at, extent in zip(position, grid.cluster, strict=True)]
     x, y, z = (range(begin, begin + extent) for begin, extent in zip(first, grid.cluster, strict=True))
     return [(i, j, k) for k, j, i in itertools.product(z, y, x)]
 
 
 def clusters(grid: Grid) -> list[list[Position]]:
-    """The block indices of each cluster, in launch order."""
+    """Return the block indices of each cluster, in launch order."""
     if grid.cluster == (1, 1, 1):
         return [[position] for position in positions(grid)]
     leaders = (at for at in positions(grid) if not any(i % e for i, e in zip(at, grid.cluster, strict=True)))
@@ -54,7 +54,7 @@ def clusters(grid: Grid) -> list[list[Position]]:
 
 
 def teams(grid: Grid, seed: int, cancels: bool) -> list[Team]:
-    """cancels: the kernel does; else each cluster is a team."""
+    """Return the teams of a grid. cancels: the kernel cancels clusters; otherwise each cluster is a team."""
     every = clusters(grid)
     if not cancels:
         return [Team(cluster) for cluster in every]
@@ -67,7 +67,7 @@ def teams(grid: Grid, seed: int, cancels: bool) -> list[Team]:
 
 
 def _lengths(count: int, seed: int) -> Iterator[int]:
-    """Drawn from the seed; with seed 0 a long team comes first and a short one next, if there are two clusters."""
+    """Yield lengths drawn from the seed; with seed 0 first a long one, then a short one if there are two clusters."""
     draw = random.Random(seed)
     if seed == 0:
         yield from (min(max(count - 1, 2), LENGTHS[-1]), 1)
@@ -76,7 +76,7 @@ def _lengths(count: int, seed: int) -> Iterator[int]:
 
 
 def team_from(grid: Grid, position: Position, every: list[Team]) -> Team:
-    """That of the cluster of a CTA which runs, launched at first or for what others left."""
+    """Return the team of a CTA's cluster, launched first or after others left it."""
     cluster = cluster_at(grid, position)
     for team in every:
         chain = (team.cluster[0], *team.grants)

@@ -1,7 +1,6 @@
 """A `Report` in words: paragraphs, each with a role that a terminal may colour, and the same as plain text.
 
-The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion; a terminal colours and wraps
-them.
+The layout is decided here: `plain` joins the paragraphs for a log or an assertion; a terminal colours and wraps them.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ AROUND = 2
 """Source lines shown before and after a marked one."""
 
 APART = 3
-"""Lines between two marked ones up to which they share an excerpt."""
+"""Most lines between two marked ones in one excerpt."""
 
 
 @dataclass
 class Told:
-    """What the report has shown: the source lines, and the edges by what is missing after which line."""
+    """Contents shown so far: source lines, and edges by what is missing after which line."""
 
     lines: set[Location] = field(default_factory=set)
     edges: set[object] = field(default_factory=set)
 
 
 Replay = Callable[[int], str]
-"""What to type, or to pass, to see one order again."""
+"""Function of a seed: the command or argument that replays the order."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +71,14 @@ def of_finding(finding: Finding, orders: int, replay: Replay, told: Told) -> Ite
 
 
 def _sentences(finding: Finding) -> Iterator[str]:
-    """The message without its advice, which has a place of its own; a list of waits by item."""
+    """Yield the message without its advice, which is shown elsewhere; a list of waits by item."""
     message = finding.message.removesuffix(f"; {finding.advice}") if finding.advice else finding.message
     parts = message.split("; ") if finding.code == "deadlock" else [message]
     return (f"{_with_lines(part, finding)}." for part in parts)
 
 
 def _edge(finding: Finding) -> Iterator[Paragraph]:
-    """`missing wait: mbarrier.wait on full before line 21`."""
+    """Yield an edge such as `missing wait: mbarrier.wait on full before line 21`."""
     if not finding.advice:
         return
     marker = f"the missing {'wait' if finding.missing == 'commit' else finding.missing}: "
@@ -92,7 +91,7 @@ def _edge(finding: Finding) -> Iterator[Paragraph]:
 
 
 def _with_lines(text: str, finding: Finding) -> str:
-    """`line 21` for what the message calls by its whole path; the excerpt has the path."""
+    """Write `line 21` for full paths in the message; the excerpt has the path."""
     for location in filter(None, (finding.location, finding.other, finding.at_fault)):
         text = re.sub(rf"{re.escape(printable(location.file))}:(?=[0-9])", "line ", text)
     return text
@@ -118,8 +117,7 @@ def _sightings(finding: Finding, all_orders: int) -> str:
 
 
 def _excerpts(finding: Finding, told: Told) -> Iterator[Paragraph]:
-    """Both sides, the earlier access first, and the missing edge between them; or one excerpt of both, where they are
-    close to each other."""
+    """Yield excerpts of both sides, the earlier access first, and the missing edge; nearby lines share one."""
     location, other = finding.location, finding.other
     here = _agent(finding, 0)
     if location is None:
@@ -143,7 +141,7 @@ def _agent(finding: Finding, side: int) -> str:
 
 
 def _excerpt(location: Location, marked: dict[int, str], told: Told) -> Iterator[Paragraph]:
-    """`my_kernel.py:21 (warp 3)`, and the lines around it; only the marked lines where all were shown before."""
+    """Yield `my_kernel.py:21 (warp 3)` and the lines around it; only marked lines if all were shown before."""
     linecache.checkcache(location.file)
     first, last = min(marked), max(marked)
     places = {Location(location.file, line) for line in marked}
@@ -165,7 +163,7 @@ def _excerpt(location: Location, marked: dict[int, str], told: Told) -> Iterator
 
 
 def _line(location: Location) -> Iterator[Paragraph]:
-    """The line at fault, alone."""
+    """Yield the line at fault alone."""
     yield Paragraph(f"> {location.line} | {_source(location.file, location.line).strip()}", "marked", 6, 4)
 
 
@@ -187,7 +185,7 @@ VERBS = {
     "complete": ("completes ", "complete "),
     "arrive": ("arrives: ", "arrive: "),
 }
-"""What one agent does, and what several do."""
+"""Verbs for one agent and for several."""
 
 
 def _timeline(finding: Finding) -> Iterator[Paragraph]:
@@ -205,7 +203,7 @@ def _timeline(finding: Finding) -> Iterator[Paragraph]:
 
 
 def _row(event: Event, finding: Finding) -> tuple[str, str, str]:
-    """Who, the line, and what."""
+    """Return an event's agent, line and text."""
     line = f"line {event.location.line}" if event.location else ""
     if event.kind == "finding":
         return "", "", f"here: {finding.code}"

@@ -1,7 +1,7 @@
-"""Element types: from a tilus DataType to the numpy types that hold its values.
+"""Element types: the numpy types that hold values of a tilus DataType.
 
-Registers and global memory hold the type itself. Shared memory holds an *image*: floats of 16 bits or fewer
-are kept as float32, which represents each of them exactly, so that the tensor core can multiply tiles in place.
+Registers and global memory hold the type itself. Shared memory holds an *image*: floats of 16 bits or fewer are kept as
+float32, which represents them exactly. The tensor core then multiplies tiles in place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NARROW = re.compile(r"float([3-7])_e([1-5])m([1-4])")  # tilus's sub-byte float
 
 @dataclass(frozen=True)
 class Element:
-    """One element type: `dtype` holds a value, `image` is what shared memory holds, `nbits` is its true width."""
+    """An element type: `dtype` holds a value, `image` is shared memory's type, `nbits` is its true width."""
 
     name: str
     nbits: int
@@ -47,12 +47,12 @@ class Element:
 
     @property
     def packed(self) -> bool:
-        """True when a value is narrower than the bytes numpy keeps it in."""
+        """True if a value is narrower than its numpy type."""
         return self.nbits < 8 and self.name != "bool"
 
     @property
     def poison(self) -> Any:
-        """What memory holds before the first write: NaN, or for integers a value that nobody expects."""
+        """Contents of memory before the first write: NaN, or for integers an unlikely value."""
         if self.is_float:
             return np.nan
         return False if self.dtype == np.bool_ else np.array(0xCD, np.uint8).astype(self.dtype)
@@ -82,9 +82,9 @@ def known() -> list[str]:
 
 
 def convert(values: np.ndarray, source: Element, target: Element) -> np.ndarray:
-    """`values` as the target type, by the rules of PTX cvt: round to nearest even, truncate to integers,
-    saturate to the narrow floats (cvt.rn.satfinite is the only form that PTX has for them; below eight bits, what
-    tilus generates: see `_encode`). Between float32 and float64 denormals of float32 are zero (.ftz)."""
+    """Convert `values` to the target type by the rules of PTX cvt: round to nearest even, truncate to integers,
+    saturate to narrow floats (PTX has only cvt.rn.satfinite for them; below eight bits, as tilus generates: see
+    `_encode`). Between float32 and float64 denormals of float32 are zero (.ftz)."""
     if source.name == target.name:
         return values.copy()
     if (source.name, target.name) in _BY_WAY_OF_FLOAT32:
@@ -110,7 +110,7 @@ _BY_WAY_OF_FLOAT32 = {("float32", "float64"), ("float32", "bool"), ("bfloat16", 
 
 
 def flushed(values: np.ndarray) -> np.ndarray:
-    """Denormal float32 as zeros of the same sign (PTX ISA, .ftz); any other type as it is."""
+    """Return denormal float32 as zeros of the same sign (PTX ISA, .ftz); any other type unchanged."""
     if values.dtype != np.float32:
         return values
     small = (np.abs(values) < _SMALLEST_NORMAL) & (values != 0)
@@ -121,8 +121,8 @@ _SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 def fetched_as_tf32(values: np.ndarray) -> np.ndarray:
-    """What TMA makes of float32 whose tensor map says TFLOAT32: 10 bits of mantissa, to nearest, ties to even, with
-    denormals kept, what is too large infinite, and one NaN for all (measured on an H200; no document says it)."""
+    """Return float32 as TMA loads it with a TFLOAT32 tensor map. The mantissa has 10 bits, rounded to nearest even;
+    denormals stay, too large values are infinite, all NaN are one (measured on an H200; not documented)."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     even = bits >> np.uint32(13) & np.uint32(1)
     rounded = ((bits + np.uint32(0x0FFF) + even) & np.uint32(0xFFFFE000)).view(np.float32)
@@ -141,8 +141,8 @@ _NAN: dict[Any, tuple[Any, int]] = {
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
-    """NaN with the bits that instructions give it, whatever NaN they got (PTX ISA, "Floating Point Instructions": the
-    canonical NaN; in float64, that of float32 converted, as an H200 gives it). Other types as they are."""
+    """Return values with the canonical NaN of instructions (PTX ISA, "Floating Point Instructions"; in float64, that of
+    converted float32, as on an H200). Other types are unchanged."""
     if values.dtype not in _NAN or not (nan := np.isnan(values)).any():
         return values
     bits, pattern = _NAN[values.dtype]
@@ -156,8 +156,7 @@ def _saturated(values: np.ndarray, target: Element) -> np.ndarray:
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:
-    """float32 from which rounding to a narrower type gives what one rounding of `values` gives: where float32 is not
-    exact, the neighbour whose last bit is set."""
+    """Return float32 that a narrower type rounds as `values`: if inexact, the neighbour whose last bit is set."""
     with np.errstate(over="ignore", invalid="ignore"):
         near = values.astype(np.float32)
     wide, back = values.astype(np.longdouble), near.astype(np.longdouble)
@@ -168,7 +167,7 @@ def _to_odd(values: np.ndarray) -> np.ndarray:
 
 
 def _truncate(values: np.ndarray, target: Element) -> np.ndarray:
-    """Float to integer as cvt.rzi does: towards zero, out of range saturates, NaN becomes 0."""
+    """Convert float to integer as cvt.rzi does: towards zero, out of range saturates, NaN becomes 0."""
     info = np.iinfo(np.int64 if target.nbits < 32 else target.dtype)
     wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
     inside = np.clip(wide, float(info.min), float(info.max))
@@ -191,7 +190,7 @@ TORCH_PAYS_ELEMENTS = 2**14
 
 
 def to_image(values: np.ndarray, item: Element) -> np.ndarray:
-    """Values of the element type as shared memory holds them; exact."""
+    """Return values of the element type as shared memory holds them; exact."""
     if item.dtype == item.image:
         return values
     if item.name == "bfloat16":  # a bfloat16 is the upper half of a float32; shifting is faster than ml_dtypes' loop
@@ -204,7 +203,7 @@ def to_image(values: np.ndarray, item: Element) -> np.ndarray:
 
 
 def from_image(values: np.ndarray, item: Element) -> np.ndarray:
-    """The inverse of `to_image`: every value in shared memory came from the element type, so this is exact too."""
+    """Invert `to_image`: every value in shared memory came from the element type, so this is exact too."""
     if item.dtype == item.image:
         return values
     if item.name == "bfloat16":
@@ -213,7 +212,7 @@ def from_image(values: np.ndarray, item: Element) -> np.ndarray:
 
 
 def to_bits(values: np.ndarray, item: Element) -> np.ndarray:
-    """The last axis as a stream of bits, least significant first (how a thread's registers hold packed elements)."""
+    """Return the last axis as a stream of bits, least significant first (as registers hold packed elements)."""
     if item.is_float and item.packed:
         values = _encode(values.astype(np.float32), item)
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, values.dtype.itemsize)
@@ -222,7 +221,7 @@ def to_bits(values: np.ndarray, item: Element) -> np.ndarray:
 
 
 def from_bits(bits: np.ndarray, item: Element) -> np.ndarray:
-    """The inverse of `to_bits`."""
+    """Invert `to_bits`."""
     grouped = bits.reshape(*bits.shape[:-1], -1, item.nbits)
     width = 8 if item.packed else item.dtype.itemsize * 8
     padded = np.zeros((*grouped.shape[:-1], width), np.uint8)
@@ -234,14 +233,14 @@ def from_bits(bits: np.ndarray, item: Element) -> np.ndarray:
 
 
 def _format(item: Element) -> tuple[int, int]:
-    """Exponent and mantissa bits of a sub-byte float."""
+    """Return exponent and mantissa bits of a sub-byte float."""
     match = _NARROW.fullmatch(item.name)
     assert match is not None
     return int(match[2]), int(match[3])
 
 
 def _decode(codes: np.ndarray, item: Element) -> np.ndarray:
-    """The values behind the bits of a sub-byte float: no infinity, no NaN, the exponent's bias is 2**(bits - 1) - 1."""
+    """Return the values of a sub-byte float's bits: no infinity, no NaN, the exponent's bias is 2**(bits - 1) - 1."""
     exponent, mantissa = _format(item)
     wide = codes.astype(np.uint32)
     magnitude = ((wide & ((1 << (item.nbits - 1)) - 1)) << (23 - mantissa)).view(np.float32)
@@ -251,8 +250,8 @@ def _decode(codes: np.ndarray, item: Element) -> np.ndarray:
 
 
 def _encode(values: np.ndarray, item: Element) -> np.ndarray:
-    """The bits of float32 values in a sub-byte float, as tilus's generated code computes them: to nearest even, but
-    what lands below the normal numbers is then cut off; too large becomes the largest; NaN and infinity, all ones."""
+    """Return float32 values' bits in a sub-byte float, as in tilus's generated code: to nearest even, then truncated
+    below the normal numbers. Too large values become the largest; NaN and infinity, all ones."""
     exponent, mantissa = _format(item)
     raw = np.ascontiguousarray(values).view(np.uint32)
     sign, power = raw >> 31 << (item.nbits - 1), (raw >> 23 & 0xFF).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Accumulators in registers, to which products are still to be added (machine/deferred.py), and who may use them."""
+"""Accumulators in registers with pending products (machine/deferred.py), and checks of their use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 
 
 def root_of(registers: np.ndarray) -> np.ndarray:
-    """The array that owns the registers, of which a view shows a part."""
+    """Return the array that owns the registers, of which a view shows a part."""
     return registers if registers.base is None else registers.base
 
 
 def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLayout]) -> Sum:
-    """The sum for this accumulator."""
+    """Return the sum for this accumulator."""
     first = min(parts)
     known = cta.warps[first].sums.get(id(parts[first]))
     if known is not None and all(known.parts.get(warp) is each for warp, each in parts.items()):
@@ -33,7 +33,7 @@ def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLay
 
 
 def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
-    """The registers are about to be used: add what is still to be added, for all warps of the warpgroup."""
+    """Add all pending products before registers are used, for all warps of the warpgroup."""
     found = cta.warps[warp].sums.get(id(registers))
     if found is not None:
         for other, part in found.parts.items():
@@ -42,8 +42,8 @@ def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
 
 
 def ordinary_use(context: LoweringContext, name: str, write: bool) -> Callable[[Warp, np.ndarray], None]:
-    """What an instruction calls before it reads, or overwrites, registers that an asynchronous operation may be using
-    (PTX ISA, "wgmma.wait_group", "tcgen05.wait": without the wait that covers it, undefined)."""
+    """Return the check before an instruction uses registers that an asynchronous operation may use (PTX ISA,
+    "wgmma.wait_group", "tcgen05.wait": without the wait that covers it, undefined)."""
 
     def use(warp: Warp, registers: np.ndarray) -> None:
         root = root_of(registers)

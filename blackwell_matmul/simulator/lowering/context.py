@@ -1,9 +1,9 @@
 """`LoweringContext`: one instruction at its place in one program, as its lowering sees it.
 
-A lowering names the operands and scalars that its callable needs (`use`, `scalar`), gets the warp layouts of its
-register tensors, and reaches memory, barriers and other warps only through what its description says: `touch` and
-`launch` perform its effects, `signal` its signals, `wait_on`, `end` and `meet` its waits. What these do is told to the
-listeners, so that every check follows from the description.
+A lowering names the operands and scalars that its callable needs (`use`, `scalar`), and gets the warp layouts of its
+register tensors. It accesses memory, barriers and other warps only as its description allows: `touch` and `launch`
+perform its effects, `signal` its signals, `wait_on`, `end` and `meet` its waits. Listeners are told of each, so every
+check follows from the description.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup, Warp
 
 
 class Names(Protocol):
-    """What the generated code calls things."""
+    """Names in the generated code."""
 
     program: Program
 
@@ -54,8 +54,8 @@ class Names(Protocol):
 
 
 class Moved(NamedTuple):
-    """Which arguments of a call say where it touches a global tensor: view and offsets. source: the tensor's number
-    among those that the program touches so. extents: the tile's, in the tensor's dimensions."""
+    """A call's access to a global tensor. view, offsets: its arguments. source: the tensor's number among those
+    accessed so. extents: the tile's, in the tensor's dimensions."""
 
     view: int
     offsets: int
@@ -68,16 +68,16 @@ def _tuple(texts: list[str]) -> str:
 
 
 class LoweringContext:
-    """What a lowering may know. operands: the tensors among the arguments. logged: the scalars that the callable gets;
-    moved: those that are a place.
+    """Facts and effects of a lowering. operands: tensor arguments. logged: the callable's scalars; moved: those of a
+    place.
 
-    A lowering sets kind, how the generated code calls it: "plain" (a call), "blocking" (a call that may return
-    something to wait for), "steps" (a generator that waits by itself and returns the result) or "exit" (the warp
-    returns after it). result: the scalar variable that it gives. by_value: values decide what its result depends on.
-    carry(warp, arguments, *arguments with origins in the place of registers): the origins of the result, where they do
-    not move as the elements do (unwritten.py). chosen(warp, *arguments): which elements of its registers the
-    instruction reads; None: all. foreseen: what `scan` has in the place of the call, whose result is numbers that are
-    known ahead (replay/)."""
+    A lowering sets kind, how the generated code calls it: "plain" (a call), "blocking" (a call that may return a wait),
+    "steps" (a generator that waits by itself and returns the result) or "exit" (the warp returns after it). result: its
+    scalar variable. by_value: values decide which operands its result depends on. carry(warp, arguments, *arguments
+    with origins instead of registers): the origins of the result, if they do not move as the elements do
+    (unwritten.py). chosen(warp, *arguments): mask of the register elements that it reads; None: all. foreseen: its text
+    in `scan`, if its result is known ahead (replay/).
+    """
 
     def __init__(
         self, names: Names, inst: Any, description: Description, group: ThreadGroup, location: Location | None
@@ -126,7 +126,7 @@ class LoweringContext:
     ) -> None:
         """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple.
 
-        multiple: what the last offset must be a multiple of: CTAs whose remainders differ are not alike (replay/).
+        multiple: step of the last offset; CTAs whose remainders differ are not alike (replay/).
         """
         extents = dict(zip(sorted(dims), shape, strict=True))
         view, texts = self.arguments.index(self._names.value_of(tensor)), [self._names.scalar(e) for e in offsets]
@@ -136,18 +136,18 @@ class LoweringContext:
         self.arguments.append(_tuple(texts))
 
     def defined(self, tensor: Any) -> bool:
-        """True when the tensor already has a value, which the instruction then updates in place."""
+        """Tell whether the tensor already has a value, which the instruction then updates in place."""
         return self._names.is_defined(tensor)
 
     def name(self, tensor: Any, fallback: str = "tensor") -> str:
         return self.program.name_of(tensor) or fallback
 
     def deferrable(self, tensor: Any) -> bool:
-        """Whether what it holds may be handed on as a `Patch`, or as a `Sum`."""
+        """Tell whether its value may be passed on as a `Patch`, or as a `Sum`."""
         return self._names.is_deferrable(tensor)
 
     def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
-        """For each warp of the group, its part of the tensor's register layout."""
+        """Return each warp's part of the tensor's register layout."""
         return layouts_of(tensor, self.group)
 
     def fail(self, why: str) -> UnsupportedError:
@@ -162,7 +162,7 @@ class LoweringContext:
         raise AssertionError(f"{self.description.name} declares no effect on {operand}")
 
     def touch(self, operand: str) -> Callable[[Warp, Region], None]:
-        """An access that is over when the instruction is: to be called with the region."""
+        """Return a function of the region for an access that is over when the instruction is."""
         effect, instruction = self.effect(operand), self.instruction
         assert effect.when is When.ISSUE, f"{self.description.name} touches {operand} later: launch an operation"
 
@@ -189,12 +189,12 @@ class LoweringContext:
         registers: Mapping[int, np.ndarray] | None = None,
         lanes: int = 0,
     ) -> AsyncOperation:
-        """Start an asynchronous operation; at its end it does to the barrier what the description's signals say.
+        """Start an asynchronous operation, which at its end signals the barrier as the description says.
 
-        agent: as a trace calls it. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
-        tma.commit_group) or one of its own; lanes: how many issue a part of it, and have to wait; 0: those that the
-        description names. count_bytes: of complete-tx. cta: the one whose shared memory it writes, where that is
-        another one of the cluster. The other arguments are those of `AsyncOperation`.
+        agent: its name in a trace. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
+        tma.commit_group) or one of its own; lanes: those that issue a part of it, and have to wait; 0: those of the
+        description. count_bytes: of complete-tx. cta: the CTA whose shared memory it writes, if another one of the
+        cluster. Other arguments are those of `AsyncOperation`.
         """
         assert regions.keys() <= self._later, f"{self.description.name} declares no later effect on {[*regions]}"
         op = AsyncOperation(
@@ -230,8 +230,8 @@ class LoweringContext:
         count: int = 1,
         count_bytes: int = 0,
     ) -> None:
-        """What it tells an mbarrier when it is executed. instruction: the lanes that do, where not all of the group's.
-        count: of arrivals by each lane. count_bytes: by each lane."""
+        """Signal an mbarrier at issue. instruction: with the lanes that do, if not all of the group. count: arrivals of
+        each lane. count_bytes: of each lane."""
         engine: Engine = warp.cta.engine
         here = instruction or self.instruction
         _, lanes = here.group.lanes(warp.index)
@@ -243,7 +243,7 @@ class LoweringContext:
                 engine.arrive(barrier, lanes * count, self.location)
 
     def release(self, warp: Warp, address: int) -> None:
-        """st.release to a semaphore in global memory, by one thread."""
+        """Perform st.release to a semaphore in global memory, by one thread."""
         self._declared("release" in self._at_issue, "release")
         warp.cta.engine.tell.released(warp, address)
 
@@ -253,7 +253,7 @@ class LoweringContext:
         assert there, f"{self.description.name} declares no {kind}"
 
     def wait_on(self, warp: Warp, barrier: Mbarrier, parity: int, scope: str) -> Blocked | None:
-        """Until the phase of this parity is over. None: it is."""
+        """Return the wait for the phase of this parity, or None if it is over."""
         self._declared("mbarrier" in self.description.awaited, "mbarrier")
         warp.cta.engine.tell.comes(barrier, warp, self.instruction, parity)
         if self._passed(warp, barrier, parity, scope):
@@ -271,14 +271,13 @@ class LoweringContext:
         return True
 
     def commit(self, warp: Warp, family: str, lanes: int = 0) -> None:
-        """The open operations of the family of each lane are a group of its own from now on. lanes: 0: those that
-        execute it."""
+        """Make a group of each lane's open operations of the family. lanes: 0: those that execute it."""
         warp.cta.engine.tell.committed(warp, self.instruction, family)
         for each in self._groups(warp, family, lanes or self.group.mask(warp.index)):
             each.commit(self.description.completes_by)
 
     def _groups(self, warp: Warp, family: str, lanes: int) -> list[Groups]:
-        """Those of these lanes. Listeners hear of the operations that are of other lanes alone."""
+        """Return the groups of these lanes, and tell listeners of operations of other lanes alone."""
         found, every = groups_of(warp, family, lanes), every_groups_of(warp, family)
         others = [each for each in every if not each.lanes & lanes] if len(found) < len(every) else []
         theirs = [op for each in others for group in (*each.groups, each.open) for op in group if not op.lanes & lanes]
@@ -287,14 +286,13 @@ class LoweringContext:
         return found
 
     def end(self, warp: Warp, ops: Iterable[AsyncOperation], kind: WaitKind = "group") -> None:
-        """The warp waits for operations of its own, which complete at the latest now."""
+        """Wait for operations of the warp itself, which complete now at the latest."""
         self._declared(kind in self.description.awaited, kind)
         for op in ops:
             warp.cta.engine.wait_for(op, warp, self.instruction, kind == "group.read")
 
     def come_to_groups(self, warp: Warp, family: str, n: int, reads: bool = False, lanes: int = 0) -> list[Groups]:
-        """The lanes are about to wait for all of their groups but the newest n: these groups. lanes: 0: those that
-        execute it."""
+        """Return the lanes' groups before they wait for all but the newest n. lanes: 0: those that execute it."""
         tell, found = warp.cta.engine.tell, self._groups(warp, family, lanes or self.group.mask(warp.index))
         tell.waits(
             warp, self.instruction, f"its {family} groups{f' but {n}' if n else ''}{' (reads)' if reads else ''}"
@@ -310,27 +308,27 @@ class LoweringContext:
                 self._end_for(each.lanes, warp, each.groups.popleft())
 
     def end_reads(self, warp: Warp, family: str, n: int) -> None:
-        """The same for what their operations read alone."""
+        """Wait for the groups' reads alone."""
         for each in self.come_to_groups(warp, family, n, reads=True):
             for group in itertools.islice(each.groups, max(len(each.groups) - n, 0)):
                 self.end(warp, [op for op in group if not op.lanes & ~each.lanes], "group.read")
 
     def end_all(self, warp: Warp, family: str) -> None:
-        """The executing lanes wait for all that they issued, committed or not."""
+        """Wait for all operations that the executing lanes issued, committed or not."""
         self.end_groups(warp, family, 0)
         for each in groups_of(warp, family, self.group.mask(warp.index)):
             self._end_for(each.lanes, warp, each.open)
             each.open = []
 
     def _end_for(self, lanes: int, warp: Warp, ops: Iterable[AsyncOperation]) -> None:
-        """These lanes have waited for operations; they end those that no other lane is yet to wait for."""
+        """Record that lanes have waited for operations, and end those for which no other lane waits."""
         for op in ops:
             op.lanes &= ~lanes
             if not op.lanes:
                 self.end(warp, (op,))
 
     def meet(self, warp: Warp, key: Any = None, brought: Any = None) -> Rendezvous:
-        """Arrive at the barrier of the thread group, or of the group's warps that come for this key."""
+        """Arrive at the barrier of the thread group, or of the group's warps with this key."""
         self._declared("threads" in self.description.awaited, "threads")
         group = self.group
         needed = frozenset(group.warps)
@@ -338,7 +336,7 @@ class LoweringContext:
         return engine.meet(warp, self.instruction, key or (group.begin, group.count), needed, brought)
 
     def meet_pair(self, warp: Warp, warps: Iterable[int], purpose: str) -> Generator[Blocked, None, Rendezvous]:
-        """Wait until these warps of both CTAs of the pair have come here."""
+        """Wait until these warps of both CTAs of the pair have arrived."""
         self._declared("threads" in self.description.awaited, "threads")
         engine: Engine = warp.cta.engine
         meeting = engine.meet_pair(warp, ("pair", id(self.inst)), warps)
@@ -353,7 +351,7 @@ class LoweringContext:
         return engine.meet_cluster(warp, self.instruction)
 
     def gather(self, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
-        """A generator that waits until every warp of the thread group is here; it returns what they brought."""
+        """Return a generator that waits for every warp of the thread group, and returns what they brought."""
         single = len(self.group.warps) == 1
 
         def run(warp: Warp, brought: Any) -> Any:
@@ -367,7 +365,7 @@ class LoweringContext:
         return run
 
     def absent(self, meeting: Rendezvous, purpose: str) -> Blocked:
-        """Until the others have come, too."""
+        """Return the wait for the other warps."""
 
         def why() -> str:
             absent = sorted(meeting.needed - meeting.brought.keys())
@@ -377,7 +375,7 @@ class LoweringContext:
 
 
 def _absent(meeting: Rendezvous, purpose: str) -> str:
-    """Warps of several CTAs that have not come."""
+    """Name the warps of several CTAs that have not arrived."""
     absent = sorted(meeting.needed - meeting.brought.keys(), key=lambda warp: (warp.cta.rank, warp.index))
     return f"{spell(absent)} at {purpose}"
 
@@ -390,12 +388,12 @@ def _explain(barrier: Mbarrier, phase: int) -> str:
 
 
 def layouts_of(tensor: Any, group: ThreadGroup) -> Mapping[int, WarpLayout]:
-    """For each warp of a group, its part of a register tensor's layout."""
+    """Return the part of a register tensor's layout of each warp of a group."""
     return _Layouts(tensor.layout, group)
 
 
 class _Layouts(dict[int, WarpLayout]):
-    """Computed for a warp when it first asks."""
+    """Parts of a layout, computed at a warp's first request."""
 
     def __init__(self, layout: Any, group: ThreadGroup) -> None:
         super().__init__()
@@ -426,11 +424,11 @@ _UNDEFINED: dict[Undefined, tuple[Severity, str]] = {
 
 
 def report_undefined(warp: Warp, code: Undefined, location: Location | None) -> None:
-    """Arithmetic that C leaves undefined; the value is what the hardware gives."""
+    """Report arithmetic that C leaves undefined; its value is the hardware's."""
     severity, message = _UNDEFINED[code]
     warp.cta.report(code, message, location, severity=severity)
 
 
 def poisoned(shape: tuple[int, ...], item: Any) -> np.ndarray:
-    """Fresh registers: NaN, or a value that nobody expects."""
+    """Return fresh registers: NaN, or an unlikely value."""
     return np.full(shape, item.poison, item.dtype)

@@ -1,8 +1,8 @@
-"""Products of registers that may be put off (machine/deferred.py), known before anything is lowered.
+"""MMAs of registers that may be deferred (machine/deferred.py), known before anything is lowered.
 
-They are those of a = load_shared, b = load_shared, both transposed or not, d = dot(a, b, c) and then c = d, where
-nothing else sees a, b or d: as long as what was loaded is constant memory, the three stand for values that are not
-there yet, and c gets them when somebody looks.
+They are sequences of a = load_shared, b = load_shared, d = dot(a, b, c) and c = d, with both of a and b transposed or
+none. Nothing else may use a, b or d. While the loaded data are constant memory, a, b and d stand for values that are
+not computed yet; c gets them when something reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.types import element
 
 
 class Deferrable(NamedTuple):
-    """By id. tensors: a, what it is the transpose of, b likewise, and d. accumulators: c."""
+    """Ids of deferrable tensors. tensors: a and b, their transposes, and d. accumulators: c."""
 
     tensors: frozenset[int]
     accumulators: frozenset[int]
@@ -43,7 +43,7 @@ def deferrable(program: Program) -> Deferrable:
 
 
 def _adds_in_place(dot: Any, assign: Any) -> bool:
-    """c = a @ b + c, of types whose products a float32 sum takes in any order."""
+    """Tell whether it is c = a @ b + c, of types whose products a float32 sum takes in any order."""
     if type(dot).__name__ != "DotInst" or type(assign).__name__ != "AssignInst":
         return False
     a, _, c = dot.inputs
@@ -53,7 +53,7 @@ def _adds_in_place(dot: Any, assign: Any) -> bool:
 
 
 def _chain(tensor: Any, made: Mapping[int, Any], uses: Counter[int]) -> Iterator[int]:
-    """From an operand to what was loaded; nothing when something else sees it on the way."""
+    """Yield the tensors from an operand back to its load; none if something else uses one of them."""
     found = []
     while uses[id(tensor)] == 1 and id(tensor) in made:
         found.append(id(tensor))
@@ -67,7 +67,7 @@ def _chain(tensor: Any, made: Mapping[int, Any], uses: Counter[int]) -> Iterator
 
 
 def _whole(dot: Any) -> bool:
-    """Each warp holds what its part of d takes of a, b and c; what it does not hold, it would not multiply either."""
+    """Tell whether each warp holds the parts of a, b and c that its part of d takes; it multiplies no others."""
     group = ThreadGroup(0, dot.output.layout.spatial_size)
     return all(_holds(dot, group, warp) for warp in group.warps)
 

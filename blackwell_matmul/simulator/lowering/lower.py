@@ -1,8 +1,8 @@
-"""From a Program's tile view to Python: one generator function that every warp of every CTA runs.
+"""Lowering of a Program's tile view to Python: one generator function that every warp of every CTA runs.
 
-Control flow and scalars become Python statements; each instruction becomes a call of the closure that its lowering
-returned. The generated lines are mapped back to the kernel's, for errors. A second function, `scan`, has the same
-control flow and scalars alone, and tells which steps a warp takes (`replay/`).
+Control flow and scalars become Python statements; each instruction becomes a call of its lowering's closure. The
+generated lines are mapped back to the kernel's, for errors. A second function, `scan`, has the same control flow and
+scalars alone, and logs the steps of a warp (`replay/`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from blackwell_matmul.simulator.types import Element, element
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 _OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]
 _BUILT_IN = {**_OF_GRID, **{name: name for name in (*_OF_CLUSTER, "clusterBlockRank", "clusterSize")}}
-"""hidet's variables, and what `main` calls them."""
+"""Names of hidet's variables in `main`."""
 
 
 Main = Callable[[Warp], Iterator[Any]]
 
 
 class Source(NamedTuple):
-    """A global tensor with tiles at a place. multiple: of what TMA needs the last coordinate of each to be one."""
+    """A global tensor with tiles. multiple: step of the last coordinate that TMA needs."""
 
     number: int
     rank: int
@@ -56,13 +56,13 @@ class Source(NamedTuple):
 class Lowered:
     """A Program ready to run. main(warp) is its generator; grid(arguments) the launch's dimensions.
 
-    written: names of the parameters whose memory the program may write, or None when that is not known.
-    cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
-    and must run together. cancels: its clusters take over the work of others (teams.py).
-    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. repeatable: it is
-    known, and can be done again for another CTA (`replay/`). values: the names of the callables that move values, and
-    what says where in global memory. sources: the tensors that `places` has a list for. calls: by the names of all
-    callables, tilus's instruction, and its place.
+    written: names of the parameters whose memory the program may write; None: not known. cluster: its extents; its CTAs
+    run together. interacts: all CTAs depend on each other (semaphores, global workspaces) and run together. cancels:
+    its clusters take over the work of others (teams.py).
+
+    scan(warp, log, places): a warp's steps, without their effects; None: not known ahead. repeatable: the steps are
+    known, and can be replayed for another CTA (`replay/`). values: the callables that move values, with their global
+    tiles. sources: the tensors that `places` has lists for. calls: tilus's instruction and its place, by callable.
     """
 
     program: Program
@@ -83,19 +83,19 @@ class Lowered:
     counts: dict[str, int] = field(default_factory=dict)
 
     def main_with(self, wrap: Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]) -> Main:
-        """`main`, in which whatever moves values is called by way of `wrap`."""
+        """Return `main` with each callable that moves values wrapped."""
         mine = self.main.__globals__
         return self.main_of({name: wrap(mine[name], moved) for name, moved in self.values.items()})
 
     def main_of(self, callables: Mapping[str, Callable[..., Any]]) -> Main:
-        """`main`, which calls these instead."""
+        """Return `main` with these callables instead."""
         names: dict[str, Any] = {**self.main.__globals__, **callables}
         exec(compile(self.source, self.main.__code__.co_filename, "exec"), names)
         main: Main = names["main"]
         return main
 
     def location_of_error(self, error: BaseException) -> Location | None:
-        """The kernel's line behind the innermost generated line of a traceback."""
+        """Return the kernel's line behind the innermost generated line of a traceback."""
         found, trace = None, error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.main.__code__.co_filename:
@@ -120,16 +120,16 @@ class Lowering:
         self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.variables: dict[int, str] = {}
         self.tensors: dict[int, str] = {}
-        self.keep: list[Any] = []  # ids are keys above: the objects must stay alive
+        self.keep: list[Any] = []  # keeps objects alive whose ids are keys above
         self.num_warps = program.tile.metadata.num_warps
         self.groups = [ThreadGroup(0, self.num_warps * 32)]
         self.interacts = self.cancels = False
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
-        self.literals: set[str] = set()  # names that lets bind to a number
-        self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
-        self.items: dict[int, str] = {}  # by tensor of one element that is known as a number: that, as Python
-        self.foreseen: set[int] = set()  # tensors that are tuples of numbers, which `scan` knows too
+        self.literals: set[str] = set()  # names that a let binds to a number
+        self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: first address, count
+        self.items: dict[int, str] = {}  # by tensor with one known number: its Python text
+        self.foreseen: set[int] = set()  # tensors of numbers that `scan` knows, too
         self.address_tensors, self.assigned = address_tensors(program)
         self.deferrable = deferrable(program)
         self.used_later = _used_later(program) | self.deferrable.accumulators
@@ -137,7 +137,7 @@ class Lowering:
         self.instructions: list[tuple[Any, Description]] = []
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
-        self.calls: dict[str, tuple[Any, Instruction]] = {}  # all of them
+        self.calls: dict[str, tuple[Any, Instruction]] = {}  # all callables
         self.known_ahead = self.repeatable = True
         self.here: Location | None = None
         self.tellers: dict[Location | None, str] = {}
@@ -166,7 +166,7 @@ class Lowering:
         return name
 
     def scalar(self, expression: Any, target: Element | None = None) -> str:
-        """Python source of a scalar expression, or of what a variable of the type `target` holds of it."""
+        """Return Python source of a scalar expression, or of its value in a variable of the type `target`."""
         if isinstance(expression, (bool, int, float, str)):
             return repr(expression)
         writer = ScalarWriter(self.variable, self.constant, self._teller())
@@ -176,13 +176,13 @@ class Lowering:
             raise self._located(error) from None
 
     def _teller(self) -> str:
-        """The name of what reports undefined arithmetic at this line."""
+        """Return the name of this line's reporter of undefined arithmetic."""
         if self.here not in self.tellers:
             self.tellers[self.here] = self.constant(Teller(self.here))
         return self.tellers[self.here]
 
     def _located(self, error: UnsupportedError) -> UnsupportedError:
-        """The same sentence with the line, unless it names it already."""
+        """Return the error with the line, unless it names it already."""
         text, where = str(error), str(self.here)
         return error if self.here is None or where in text else UnsupportedError(f"{text} It is used at {where}.")
 
@@ -211,7 +211,7 @@ class Lowering:
     # lines
 
     def emit(self, text: str, scanned: str | None = None) -> None:
-        """A line; `scanned` is how `scan` has it, where that differs ("": not at all)."""
+        """Add a line. scanned: its text in `scan`, if another; "": none."""
         self.lines.append("    " * self.depth + text)
         if self.here is not None:
             self.locations[len(self.lines)] = self.here
@@ -251,14 +251,14 @@ class Lowering:
             self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
 
     def _changes(self, body: Any, extent: Any, index: Any) -> bool:
-        """Whether a loop's body assigns to its index or to a variable of its bounds."""
+        """Tell whether a loop's body assigns to its index or to a variable of its bounds."""
         from blackwell_matmul.frontend.recording import walk
 
         used = {id(index), *(() if isinstance(extent, int) else map(id, free_variables(extent)))}
         return any(id(getattr(node, "var", None)) in used for node in walk(body) if type(node).__name__ == "AssignStmt")
 
     def _loop_that_reads_again(self, name: str, extent: str, body: Any) -> None:
-        """C's loop: its bound is computed before every round, where Python's range is computed once."""
+        """Write C's loop, whose bound is computed before every iteration; Python's range is computed once."""
         self.emit(f"{name} = -1")
         condition = f"({name} := {name} + 1) < {extent}"
         self.block(f"while {condition}:", body, f"while _taken(log, {condition}):")
@@ -303,7 +303,7 @@ class Lowering:
         self.emit(f"{self.variable(stmt.var)} = {self.typed(stmt.var, stmt.value)}")
 
     def typed(self, var: Any, value: Any) -> str:
-        """The value as the variable's type holds it; a pointer is a number."""
+        """Return the value as the variable's type holds it; a pointer is a number."""
         return self.scalar(value, element(var.type) if var.type.is_data_type() else None)
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:
@@ -327,7 +327,7 @@ class Lowering:
     def visit_TensorItemPtrStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import item_address
 
-        self.repeatable = False  # by another CTA, which may have another address
+        self.repeatable = False  # another CTA may have another address
         call, pointer = self.constant(item_address(self.here)), self.declare(stmt.ptr_var)
         self.emit(f"{pointer} = {call}(w, {self.value_of(stmt.tensor)})", f"{pointer} = 0")
 
@@ -369,7 +369,7 @@ class Lowering:
         self._emit_call(call, context, inst)
 
     def _note(self, constant: str, context: LoweringContext) -> None:
-        """What an instruction does for other CTAs, and in `scan`: its scalars that are not constants, and its place."""
+        """Note an instruction for other CTAs and, in `scan`, its scalars that are not constants and its place."""
         self.calls[constant] = context.inst, context.instruction
         self.repeatable &= context.description.again is not None
         if context.description.again is Again.VALUES:
@@ -384,8 +384,7 @@ class Lowering:
             self.scan.append("    " * self.depth + f"place{context.moved.source}({offsets})")
 
     def _is_barrier_address(self, inst: Any) -> bool:
-        """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers; nor does
-        its address in another CTA."""
+        """Handle addresses of barriers, also of other CTAs, as numbers without registers: they are fixed."""
         kind = type(inst).__name__
         if kind == "AllocBarrierInst" and inst in self.program.barriers:
             self._barriers_at(inst, self.program.barriers[inst])
@@ -412,13 +411,13 @@ class Lowering:
             self.items[id(inst.output)] = str(first)
 
     def _address(self, tensor: Any, text: str) -> None:
-        """A register tensor's one element, an address, in a variable of its own."""
+        """Assign a register tensor's one element, an address, to a variable of its own."""
         name = f"a_{self.define(tensor)}"
         self.emit(f"{name} = {text}")
         self.items[id(tensor)] = name
 
     def _is_part_of_response(self, inst: Any) -> bool:
-        """What tilus takes of a response, one number at a time, needs no registers either."""
+        """Handle a number of a CLC response, which needs no registers either."""
         if type(inst).__name__ != "SliceRegisterInst" or id(inst.inputs[0]) not in self.foreseen:
             return False
         whole, number = self.value_of(inst.inputs[0]), self.scalar(inst.offsets[0])
@@ -427,7 +426,7 @@ class Lowering:
         return True
 
     def _watch_registers(self, inst: Any, context: LoweringContext) -> None:
-        """Registers that an asynchronous operation fills or adds to may be used only after its wait."""
+        """Check that registers which an asynchronous operation fills or adds to are used only after its wait."""
         handed_on = any(map(self.is_deferrable, (*inst.inputs, inst.output)))
         if context.description.registers_later or handed_on:
             return
@@ -441,13 +440,13 @@ class Lowering:
         self.emit(f"if w.filling or w.warpgroup or w.sums: {use}(w, {self.value_of(tensor)})", "")
 
     def _follow_unwritten(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> None:
-        """Registers that nothing has written are carried along, and found where something depends on them."""
+        """Follow registers that nothing has written, and report values that depend on them."""
         for line in self.unwritten.lines(inst, context, function):
             self.emit(line, "")
             self.repeatable &= not context.by_value
 
     def _target(self, output: Any) -> str:
-        """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
+        """Return the target of a result: its name, or the registers that an earlier view of the tensor shares."""
         again = self.is_defined(output) and id(output) in self.viewed
         self.repeatable &= not again
         return f"{self.define(output)}{'[...]' if again else ''} = "
@@ -477,7 +476,7 @@ class Lowering:
         if context.description.shares:
             self.viewed |= {id(inst.output), id(inst.inputs[0])}
 
-    # the whole
+    # the whole program
 
     def run(self) -> Lowered:
         metadata = self.program.tile.metadata
@@ -512,7 +511,7 @@ class Lowering:
         return scan
 
     def written(self) -> frozenset[str] | None:
-        """The parameters behind every store; None when a pointer is computed, so that any may be meant."""
+        """Return the parameters behind every store, or None if a pointer is computed and any may be meant."""
         from tilus.ir.tensor import GlobalTensor
 
         names = {id(var): name for name, var in self.program.params}
@@ -529,7 +528,7 @@ class Lowering:
         return None if None in stored else frozenset(name for name in stored if name is not None)
 
     def origin(self, pointer: Any) -> Any:
-        """Through casts and lets, the variable that a pointer expression is."""
+        """Return the variable behind a pointer expression, through casts and lets."""
         while type(pointer).__name__ == "Cast" or id(pointer) in self.lets:
             pointer = pointer.expr if type(pointer).__name__ == "Cast" else self.lets[id(pointer)]
         return pointer
@@ -554,13 +553,13 @@ class Lowering:
         ]
 
     def _argument(self, name: str, var: Any) -> str:
-        """An argument as the kernel has it: a float in its type."""
+        """Return an argument as the kernel has it: a float in its type."""
         text = f"w.cta.grid.arguments[{name!r}]"
         floating = hasattr(var.type, "nbits") and var.type.is_float()
         return f"{self.constant(element(var.type).dtype.type)}({text})" if floating else text
 
     def _cluster_names(self) -> list[str]:
-        """PTX ISA, "Special Registers": %cluster_ctaid, %cluster_ctarank, %cluster_nctaid, %clusterid."""
+        """Return the lines of the cluster's variables (PTX ISA, "Special Registers": %cluster_ctaid and others)."""
         shape = self._cluster()
         lines = [f"    clusterBlockRank, clusterSize = w.cta.rank, {math.prod(shape)}"]
         for axis, extent in zip("xyz", shape, strict=True):
@@ -580,8 +579,8 @@ class Lowering:
 
 
 def _used_later(program: Program) -> frozenset[int]:
-    """The register tensors that asynchronous operations fill, or use in place. tilus 0.2.0 infers no layout through a
-    view, so that none of them is seen in two ways."""
+    """Return the register tensors that asynchronous operations fill, or use in place. tilus 0.2.0 infers no layout
+    through a view, so none of them has a second view."""
     from tilus.ir.tensor import RegisterTensor
 
     from blackwell_matmul.frontend.recording import instructions
@@ -595,8 +594,7 @@ def _used_later(program: Program) -> frozenset[int]:
 
 
 def address_tensors(program: Program) -> tuple[set[int], set[int]]:
-    """The register tensors that hold the address of one barrier, its own or another CTA's, and that nothing else is
-    done with; and those that something is assigned to."""
+    """Return the register tensors that are only one barrier's address, also another CTA's; and the assigned tensors."""
     from blackwell_matmul.frontend.recording import instructions, operands
 
     every = instructions(program.tile)
@@ -618,7 +616,7 @@ def _is_slice(inst: Any) -> bool:
 
 
 def _moves_address(inst: Any, made: Mapping[int, Any], found: set[int]) -> bool:
-    """An instruction that a scalar variable can stand for."""
+    """Tell whether a scalar variable can replace the instruction."""
     kind = type(inst).__name__
     if kind == "AllocBarrierInst":
         return True
@@ -638,7 +636,7 @@ def _is_literal(text: str) -> bool:
 
 
 def barrier_address(first: int, count: int, name: str | None, location: Location | None) -> Callable[[Warp, int], int]:
-    """barriers[i], with i checked."""
+    """Return the address of barriers[i], with i checked."""
 
     def address(warp: Warp, index: int) -> int:
         if not 0 <= index < count:
@@ -650,7 +648,7 @@ def barrier_address(first: int, count: int, name: str | None, location: Location
 
 
 def mapped_address(location: Location | None) -> Callable[[Warp, int, int, int], int]:
-    """map_shared_addr, with the rank checked."""
+    """Return map_shared_addr, with the rank checked."""
 
     def address(warp: Warp, here: int, rank: int, ctas: int) -> int:
         require_rank(warp, rank, ctas, "map_shared_addr", location)
@@ -674,7 +672,7 @@ class Teller:
 
 
 class GridTeller:
-    """Of a grid, for which no warp reports: what has no value makes none."""
+    """Reports undefined arithmetic of a grid, which has no warp: a division by zero is an error."""
 
     def __init__(self, kernel: str) -> None:
         self.kernel = kernel
@@ -694,7 +692,7 @@ MAX_TURNS = 1_000_000
 
 
 def endless_loop(location: Location | None) -> Callable[[Warp], None]:
-    """What a while loop calls after more turns than any kernel needs."""
+    """Return the function that ends a while loop after more iterations than any kernel needs."""
 
     def stop(warp: Warp) -> None:
         message = f"a while loop of warp {warp.index} has made {MAX_TURNS} turns without an end"
@@ -704,6 +702,6 @@ def endless_loop(location: Location | None) -> Callable[[Warp], None]:
 
 
 def lower(program: Program) -> Lowered:
-    """Lower the tile view; UnsupportedError names what the simulator does not know, with its line."""
+    """Lower the tile view; UnsupportedError names an unknown statement or instruction with its line."""
     with deep():
         return Lowering(program).run()

@@ -1,23 +1,23 @@
-"""What `scan`, the control flow and scalars of a program alone, calls: the steps that a warp takes go to a log."""
+"""Names that `scan`, the control flow and scalars of a program alone, calls to log the steps of a warp."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MAX_LOG = 100_000
-"""Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
+"""Most entries of a CTA's log, and iterations of a loop; a CTA with more runs in full."""
 
 
 ACQUIRES = "acquires"
-"""What the log has where a warp waits for another CTA."""
+"""Entry for a wait for another CTA."""
 
 
 class Unrepeatable(Exception):
-    """The steps of this CTA are not known before it runs, or are too many."""
+    """Raised when the steps of a CTA are not known before it runs, or are too many."""
 
 
 def _turns(log: list[Any], extent: int) -> range:
-    """range(extent), written to the log."""
+    """Log an extent and return its range."""
     log.append(extent)
     if max(len(log), extent) > MAX_LOG:
         raise Unrepeatable
@@ -32,4 +32,4 @@ def _taken(log: list[Any], condition: Any) -> bool:
 
 
 SCAN_NAMESPACE: dict[str, Any] = {"_turns": _turns, "_taken": _taken}
-"""What `scan` has beyond the names of `main`."""
+"""Names of `scan` beyond those of `main`."""

@@ -1,9 +1,9 @@
-"""Registers that nothing has written: a tensor that register_tensor makes without init, until something writes it.
+"""Tracking of registers that nothing has written: tensors of register_tensor without init.
 
-Beside such a tensor goes an array of *origins* for each warp, of the same shape and width: the bytes of an element are
-0, or the number of the register_tensor whose unwritten value it depends on. None in its place: all of it was written.
-Instructions that move or combine elements (`Description.carries`) do so with the origins too; any other one that reads
-an element with an origin is reported. A program without such tensors gets none of these lines.
+Each warp has an array of *origins* for such a tensor, of the same shape and width. The bytes of an element are 0, or
+the number of the register_tensor whose unwritten value it depends on; None stands for a tensor that is all written.
+Instructions that move or combine elements (`Description.carries`) also move origins; any other one that reads an
+element with an origin is reported. A program without such tensors gets none of these lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.types import Element, element
 
 MAX_NUMBER = 255
-"""A number fills a byte; register_tensors beyond share the last one."""
+"""Largest number, which fills a byte; further register_tensors share it."""
 
 Origins = np.ndarray | None
 
 
 class Unwritten:
-    """The lines that follow origins, for `Lowering`. constant: gives a value a name. made: the register_tensors without
+    """Lines that follow origins, for `Lowering`. constant: gives a value a name. made: the register_tensors without
     init, from number 1 on. names: the Python variables of the origins, by tensor."""
 
     def __init__(self, program: Program, constant: Callable[[Any], str]) -> None:
@@ -45,7 +45,7 @@ class Unwritten:
         return [f"    {' = '.join(self.names.values())} = None"] if self.names else []
 
     def lines(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> Iterator[str]:
-        """What comes before the call of an instruction, whose function this is."""
+        """Yield the lines before the call of an instruction, with its function."""
         own = self.names.get(id(inst.output))
         arguments = f"({''.join(f'{text}, ' for text in context.arguments)})"
         if makes_unwritten(inst):
@@ -66,12 +66,12 @@ class Unwritten:
         return f"{target} = {new if shares else f'{self.constant(written)}({target}, {new})'}"
 
     def _origins(self, context: LoweringContext) -> Iterator[str]:
-        """The arguments, with origins in the place of registers."""
+        """Yield the arguments, with origins instead of registers."""
         for i, text in enumerate(context.arguments):
             yield self.names.get(id(context.operands[i]), "None") if i in context.operands else text
 
     def read(self, tensor: Any, context: LoweringContext | Instruction, arguments: str = "()") -> Iterator[str]:
-        """The check before the tensor is read."""
+        """Yield the check before the tensor is read."""
         name = self.names.get(id(tensor))
         if name is not None:
             check = self.constant(self._check(tensor, context))
@@ -97,7 +97,7 @@ class Unwritten:
     def _finding(
         self, warp: Warp, tensor: Any, context: LoweringContext | Instruction, layout: WarpLayout, active: np.ndarray
     ) -> Finding:
-        """active: the number of each register that is read, or 0."""
+        """Return the finding. active: the number of each register that is read, or 0."""
         what, location = context.description.name, context.location
         made = self.made[active[active > 0][0] - 1]
         start, source = self.program.location_of(made), self.program.name_of(made.output) or "a register tensor"
@@ -121,12 +121,12 @@ def makes_unwritten(inst: Any) -> bool:
 
 
 def _target(inst: Any) -> Any:
-    """What an instruction that carries writes: its result, or the tensor that it updates in place."""
+    """Return what a carrying instruction writes: its result, or the tensor that it updates in place."""
     return inst.inputs[0] if inst.output is None else inst.output
 
 
 def _reached(program: Program, every: list[Any], made: list[Any]) -> list[int]:
-    """The tensors that may hold what nothing wrote."""
+    """Return the tensors that may hold unwritten values."""
     found = {id(inst.output): None for inst in made}
     size = 0
     while size < len(found):
@@ -150,7 +150,7 @@ def fresh(tensor: Any, number: int) -> Callable[[Warp], Origins]:
 
 
 def written(old: Origins, new: Origins) -> Origins:
-    """The origins of a tensor that is written as a whole: in place, for those who see it through a view."""
+    """Return the origins of a tensor that is written as a whole, in place for its views."""
     if old is None or new is old:
         return new
     old[...] = 0 if new is None else new
@@ -158,12 +158,12 @@ def written(old: Origins, new: Origins) -> Origins:
 
 
 def moved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An instruction that only moves elements moves origins alike."""
+    """Return an instruction that only moves elements as a function of origins."""
     return lambda warp, arguments, *origins: function(warp, *origins)
 
 
 def carried(carry: Callable[..., Any], operands: dict[int, Any]) -> Callable[..., Origins]:
-    """`carry`, called only when there is something to carry."""
+    """Return a function that calls `carry` only if there are origins."""
 
     def run(warp: Warp, arguments: tuple[Any, ...], origins: list[Any]) -> Origins:
         if all(origins[i] is None for i in operands):
@@ -178,17 +178,17 @@ def carried(carry: Callable[..., Any], operands: dict[int, Any]) -> Callable[...
     return run
 
 
-# words
+# text
 
 
 def _box(layout: WarpLayout, active: np.ndarray) -> Box:
-    """The rectangle around these registers, in the tensor's coordinates."""
+    """Return the rectangle around these registers, in the tensor's coordinates."""
     held = [coordinate[active > 0] for coordinate in layout.coords]
     return tuple((int(each.min()), int(each.max()) + 1) for each in held)
 
 
 def _share(active: np.ndarray) -> str:
-    """`64 of 64 elements a lane`."""
+    """Return a text such as `64 of 64 elements a lane`."""
     each, size = np.count_nonzero(active, axis=1), active.shape[1]
     if (each == each[0]).all():
         return f"{each[0]} of {size} elements a lane"

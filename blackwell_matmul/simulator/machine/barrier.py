@@ -53,19 +53,19 @@ class Mbarrier:
 
     @property
     def remedy(self) -> str:
-        """The wait that operations need that tell it."""
+        """Wait that ends operations which signal this mbarrier."""
         return f"mbarrier.wait on {self.name}"
 
     def in_cta(self, cta: Cta) -> Mbarrier:
-        """The mbarrier at the same place of another CTA, which initialises it at its entry."""
+        """Return the mbarrier at the same address of another CTA, which initialises it at its entry."""
         if self.address not in cta.barriers:
             self.initialise(cta)
         found: Mbarrier = cta.barriers[self.address]
         return found
 
     def arrive(self, count: int, location: Location | None) -> Iterator[int]:
-        """`count` fewer arrivals are pending; yields the phases that end. More than are pending belong to the phases
-        after this one, as when 32 lanes arrive one after the other where one was expected."""
+        """Count arrivals, and yield the phases that end. More arrivals than are pending belong to the following phases,
+        as when 32 lanes arrive where one was expected."""
         if count > self.pending:
             self._report_over_arrival(count, location)
         while count > 0 and self.pending > 0:
@@ -79,7 +79,7 @@ class Mbarrier:
             f"{self.name} gets {count} arrival(s) where phase {self.phase} lacked {self.pending}; it was initialised"
             f" with a count of {self.expected}{self._advice(count)}"
         )
-        alone = self.location if count > self.expected else None  # else it came too early, and that has a cause
+        alone = self.location if count > self.expected else None  # otherwise it came too early, for another reason
         self.cta.grid.findings.add(
             Finding(
                 "mbarrier-over-arrival", Severity.ERROR, message, self.cta.position, location, self.location,
@@ -88,7 +88,7 @@ class Mbarrier:
         )  # fmt: skip
 
     def _advice(self, count: int) -> str:
-        """What works where every lane of a warp arrives, or a thread for several."""
+        """Return the remedy if every lane of a warp arrives, or a thread for several."""
         if count <= self.expected:
             return ""
         lanes = count % 32 == 0 and self.expected < 32
@@ -96,11 +96,11 @@ class Mbarrier:
         return f"; {one}give it a count of {count}"
 
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
-        """expect-tx: the phase also waits for that many bytes."""
+        """Make the phase wait for these bytes, too (expect-tx)."""
         self._add_tx(count_bytes, location)
 
     def complete_tx(self, count_bytes: int, location: Location | None) -> Iterator[int]:
-        """complete-tx: a bulk copy delivered that many bytes; yields the phase that ends."""
+        """Count delivered bytes of a bulk copy (complete-tx), and yield the phase that ends."""
         self._add_tx(-count_bytes, location)
         yield from self._maybe_end()
 
@@ -117,7 +117,7 @@ class Mbarrier:
             yield self.phase - 1
 
     def passed(self, parity: int) -> bool:
-        """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over."""
+        """Return True if the phase of that parity, and not the current one, is over (mbarrier.try_wait.parity)."""
         return (self.phase ^ parity) & 1 == 1
 
     def missing(self) -> str:
@@ -134,17 +134,17 @@ def barriers_of(cta: Cta) -> list[Mbarrier]:
 
 
 WINDOW_BYTES = 2**24
-"""A CTA's part of the shared::cluster window."""
+"""Bytes of a CTA's part of the shared::cluster window."""
 
 
 def mapped(address: Any, rank: int) -> Any:
-    """The address of the same place in the CTA of that rank (PTX ISA, "mapa"); an address without a rank is one of the
-    CTA that uses it."""
+    """Return the address of the same place in the CTA of that rank (PTX ISA, "mapa"), from one with or without a
+    rank."""
     return address % WINDOW_BYTES + (rank + 1) * WINDOW_BYTES
 
 
 def barrier_in_cluster(cta: Cta, address: int, location: Location | None) -> Mbarrier:
-    """The mbarrier at an address of the shared::cluster window."""
+    """Return the mbarrier at an address of the shared::cluster window."""
     rank, place = divmod(address, WINDOW_BYTES)
     if rank == 0 or rank - 1 == cta.rank:
         return _at(cta, place, location)
@@ -153,7 +153,7 @@ def barrier_in_cluster(cta: Cta, address: int, location: Location | None) -> Mba
 
 
 def barrier_at(cta: Cta, address: int, location: Location | None) -> Mbarrier:
-    """The mbarrier at an address of the shared::cta window, which is one of the CTA itself."""
+    """Return the mbarrier at an address of the shared::cta window, which belongs to the CTA itself."""
     barrier = barrier_in_cluster(cta, address, location)
     if barrier.cta is not cta:
         raise cta.stop(

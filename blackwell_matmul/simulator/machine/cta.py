@@ -20,8 +20,8 @@ from blackwell_matmul.simulator.machine.tensor_memory import Columns, tensor_mem
 
 @dataclass(eq=False)
 class Rendezvous:
-    """One meeting of the warps of a thread group: bar.sync, with what each warp brought along, and what came of it.
-    over: all of them have come. Warps go by their number; at the barrier of a cluster, by themselves."""
+    """A meeting of a thread group's warps, as at bar.sync. brought: by warp number, or warp in a cluster's barrier.
+    result: of the meeting. over: all have arrived."""
 
     needed: frozenset[Any]
     brought: dict[Any, Any] = field(default_factory=dict)
@@ -35,11 +35,10 @@ class Rendezvous:
 class Warp:
     """Thirty-two threads that execute as one agent.
 
-    groups: by instruction family, its asynchronous operations that it can wait for (operation.py). filling: by id,
-    registers that an operation may still be filling or reading; held, so that the id stays their own. warpgroup: what
-    it knows of its warpgroup's mma (semantics/wgmma.py). sums: by the id of the registers, what is still to be added
-    to them (semantics/accumulators.py). tensor_core: the pipe of the mma and cp that its elected lane issues. returned:
-    it has come to the end of the program.
+    groups: its asynchronous operations that it can wait for, by instruction family (operation.py). filling: registers
+    that an operation may still fill or read, by id; kept alive so that ids stay unique. warpgroup: its warpgroup's MMAs
+    (semantics/wgmma.py). sums: pending sums by the id of their registers (semantics/accumulators.py). tensor_core: the
+    pipe of MMAs and copies that its elected lane issues. returned: it has reached the end of the program.
     """
 
     __slots__ = ("cta", "filling", "groups", "index", "returned", "sums", "tensor_core", "warpgroup")
@@ -57,7 +56,7 @@ class Warp:
         return f"warp {self.index} of CTA {self.cta.position}"
 
     def clear(self) -> None:
-        """Forget its operations."""
+        """Forget the warp's operations."""
         self.groups.clear()
         self.filling.clear()
         self.warpgroup = None
@@ -66,10 +65,10 @@ class Warp:
 
 @dataclass(eq=False)
 class Cluster:
-    """CTAs that run together and reach each other's shared memory; a CTA of a grid without clusters is one by itself.
+    """CTAs that run together and access each other's shared memory; without clusters, one CTA.
 
-    shape: its extents, in CTAs. ctas: by rank. meeting: the barrier.cluster that some warps stand at. grants: whose
-    work it takes over.
+    shape: its extents, in CTAs. ctas: by rank. meeting: the barrier.cluster at which warps wait. grants: clusters that
+    it takes over.
     """
 
     shape: tuple[int, int, int]
@@ -79,10 +78,10 @@ class Cluster:
 
 
 class Cta:
-    """One thread block: its warps, its shared memory, tensor memory and barriers. rank: its number in its cluster.
+    """A thread block: its warps, shared memory, tensor memory and barriers. rank: its number in its cluster.
 
-    engine: who runs it. barriers: by address, of `Mbarrier`. meetings: of its warps, those that are not over. latest:
-    the product that one of its accumulators was given last.
+    engine: the engine that runs it. barriers: each `Mbarrier` by address. meetings: open meetings of its warps. latest:
+    the last MMA result for one of its accumulators.
     """
 
     def __init__(self, grid: Grid, position: Position, cluster: Cluster, engine: Any) -> None:
@@ -101,14 +100,14 @@ class Cta:
 
     @functools.cached_property
     def tensor_memory(self) -> TensorStorage:
-        """Made when it is first used: it is large."""
+        """Tensor memory, made at its first use, as it is large."""
         made = tensor_memory()
         made.performed = self.engine.tell.performed
         return made
 
     @property
     def storages(self) -> Iterator[Storage]:
-        """Those that were used."""
+        """Storages that were used."""
         if "tensor_memory" in self.__dict__:
             yield self.tensor_memory
         yield from self.shared.values()
@@ -124,7 +123,7 @@ class Cta:
 
     @property
     def among_others(self) -> str:
-        """What comes after the name of one of its parts, where the same part of another CTA could be meant."""
+        """Suffix of a part's name that tells its CTA, if the cluster has several."""
         return f" of CTA {self.position}" if len(self.cluster.ctas) > 1 else ""
 
     def report(
@@ -135,15 +134,15 @@ class Cta:
         other: Location | None = None,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """A finding; the run goes on."""
+        """Add a finding; the run goes on."""
         self.grid.findings.add(Finding(code, severity, message, self.position, location, other))
 
     def stop(self, code: Code, message: str, location: Location | None, other: Location | None = None) -> Stop:
-        """A finding after which this CTA cannot go on; to be raised."""
+        """Return an exception with a finding after which this CTA cannot go on."""
         return Stop(Finding(code, Severity.ERROR, message, self.position, location, other, fatal=True))
 
     def clear(self, position: Position) -> None:
-        """As memory was before it ran; it goes on at another position."""
+        """Restore the initial memory, for a run at another position."""
         self.move(position)
         if self.shared_bytes is not None:
             self.shared_bytes.fill(0xFF)
@@ -153,7 +152,7 @@ class Cta:
             warp.clear()
 
     def close(self) -> None:
-        """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
+        """Break reference cycles through this CTA, so that its memory is free without the garbage collector."""
         for storage in self.storages:
             storage.close()
         for warp in self.warps:
@@ -168,12 +167,12 @@ class Cta:
 
 
 def number(warp: Warp) -> tuple[int, int]:
-    """Its place in the cluster."""
+    """Return the warp's place in the cluster."""
     return warp.cta.rank, warp.index
 
 
 def spell(warps: Iterable[Warp]) -> str:
-    """`warps 0..7`; `warp 3 of CTA (0, 0, 0), warps 0, 2 of CTA (1, 0, 0)` where there is a choice of CTAs."""
+    """Name warps: `warps 0..7`, or in a cluster `warp 3 of CTA (0, 0, 0), warps 0, 2 of CTA (1, 0, 0)`."""
     by_cta: dict[Cta, list[int]] = {}
     for warp in warps:
         by_cta.setdefault(warp.cta, []).append(warp.index)
@@ -181,7 +180,7 @@ def spell(warps: Iterable[Warp]) -> str:
 
 
 def spell_warps(indices: Sequence[int]) -> str:
-    """`warp 3`, `warps 0, 2`, `warps 0..7`."""
+    """Name warps of a CTA: `warp 3`, `warps 0, 2`, `warps 0..7`."""
     if len(indices) == 1:
         return f"warp {indices[0]}"
     if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:

@@ -1,12 +1,12 @@
-"""Work put off until somebody looks at its result: copies of constant memory, and the products of such copies.
+"""Deferred work: copies of constant memory, and MMAs of such copies, performed when something reads the result.
 
-A tile that TMA or cp.async brings from memory which nothing writes is the same whether it is copied or remembered as
-a rectangle of its source (`Patch`). An MMA of two such tiles reads at its completion, as the policy decides, but what
-it read cannot change any more; so its product may be added later, and MMAs that follow each other along k make one
-large product. Who reads or overwrites the memory in any other way first gets what was put off (`fill`, `flush`).
+A tile that TMA or cp.async brings from memory which nothing writes can be stored as a rectangle of its source
+(`Patch`). An MMA of two such tiles reads at its completion, as the policy decides, but its operands cannot change. So
+its product may be added later, and MMAs that follow each other along k make one large product. Any other access to the
+memory first performs the deferred work (`fill`, `flush`).
 
-What is remembered depends only on the order of the writes to the memory itself, so each policy and each seed groups
-the products of a kernel without races alike, and gives the same bits.
+Deferral depends only on the order of the writes to the memory itself. So each policy and each seed groups the products
+of a kernel without races alike, and gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element
 
 Values = Callable[[], Iterable[np.ndarray]]
-"""Reads its operands when it is called, and gives what is added one after the other."""
+"""Function that reads the operands and returns the values to add, one after the other."""
 
 
 def joined(a: Box, b: Box, dim: int) -> Box | None:
-    """The rectangle of both, when b begins where a ends in `dim` and they agree in the other dimensions."""
+    """Return the rectangle of both if b begins where a ends in `dim` and they agree in the other dimensions."""
     if a[dim][1] != b[dim][0] or a[:dim] != b[:dim] or a[dim + 1 :] != b[dim + 1 :]:
         return None
     return (*a[:dim], (a[dim][0], b[dim][1]), *a[dim + 1 :])
@@ -35,26 +35,26 @@ def joined(a: Box, b: Box, dim: int) -> Box | None:
 
 @functools.cache
 def order_of(wanted: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Where each wanted dimension is among `dims`; None when they are others."""
+    """Return the place of each wanted dimension in `dims`, or None if they are others."""
     return tuple(map(dims.index, wanted)) if sorted(wanted) == sorted(dims) else None
 
 
 @functools.cache
 def ranks(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The place of each among them."""
+    """Return the place of each axis in their sorted order."""
     return tuple(map(sorted(axes).index, axes))
 
 
 def _clipped(lo: int, hi: int, limit: int) -> tuple[int, int]:
-    """The part of a span that lies in [0, limit); nothing, at one of the span's ends, when there is none."""
+    """Return the part of a span in [0, limit); an empty span at one of its ends if there is none."""
     begin = min(max(lo, 0), hi)
     return begin, max(min(hi, limit), begin)
 
 
 class Patch:
-    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`; of a
-    dimension that is not among these it has one place. What lies outside of the image is zero. alone: it is not put
-    together with its neighbours, and its product is rounded by itself."""
+    """A rectangle of constant memory: `spans` of `image`, seen in the order of `axes`; other dimensions have one place.
+    Elements outside of the image are zero. alone: it is not joined with neighbours, and its product is rounded by
+    itself."""
 
     __slots__ = ("alone", "axes", "image", "spans")
 
@@ -71,26 +71,26 @@ class Patch:
         return np.pad(part, pads)
 
     def moved(self, distance: tuple[int, ...]) -> Patch:
-        """The rectangle that lies so far from this one."""
+        """Return the rectangle at this distance."""
         spans = tuple([(lo + by, hi + by) for (lo, hi), by in zip(self.spans, distance, strict=True)])
         return Patch(self.image, spans, self.axes, self.alone)
 
     def part(self, spans: list[tuple[int, int]]) -> Patch:
-        """A rectangle in it: spans of the dimensions as they are seen, from its own beginning."""
+        """Return a rectangle inside: spans of the visible dimensions, from its beginning."""
         inside = list(self.spans)
         for axis, (begin, end) in zip(self.axes, spans, strict=True):
             inside[axis] = self.spans[axis][0] + begin, self.spans[axis][0] + end
         return Patch(self.image, tuple(inside), self.axes, alone=True)
 
     def seen(self, order: tuple[int, ...]) -> Patch:
-        """Its dimensions in another order."""
+        """Return it with its dimensions in another order."""
         return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]), self.alone)
 
     def same(self, other: Patch) -> bool:
         return self.image is other.image and self.spans == other.spans and self.axes == other.axes
 
     def then(self, other: Patch, dim: int) -> Patch | None:
-        """Both as one, when `other` is the next one along `dim`."""
+        """Return both as one if `other` is the next one along `dim`."""
         if self.image is not other.image or self.axes != other.axes or self.alone or other.alone:
             return None
         spans = joined(self.spans, other.spans, self.axes[dim])
@@ -98,7 +98,7 @@ class Patch:
 
 
 class Held:
-    """The part `box` of a view of shared memory holds what `patch` does. late: numpy's copy was not filled yet."""
+    """A part of shared memory, `box` of a view, with the contents of `patch`. late: numpy's copy is not filled yet."""
 
     __slots__ = ("box", "late", "patch", "view")
 
@@ -106,14 +106,14 @@ class Held:
         self.view, self.box, self.patch, self.late = view, box, patch, True
 
     def then(self, other: Held, dim: int) -> Held | None:
-        """Both as one, when the other is the next one in its source too; `dim` is of the storage."""
+        """Return both as one if the other is the next one in its source too; `dim` is of the storage."""
         if self.view.dims != other.view.dims or dim not in self.view.dims:
             return None
         patch = self.patch.then(other.patch, self.view.dims.index(dim))
         return None if patch is None else Held(self.view, (), patch)
 
     def part(self, spans: list[tuple[int, int]]) -> Held:
-        """What a part of it holds: spans of the view's dimensions, from its own beginning."""
+        """Return a part of it: spans of the view's dimensions, from its beginning."""
         return Held(self.view, (), self.patch.part(spans))
 
     def fill(self) -> None:
@@ -123,7 +123,7 @@ class Held:
 
 
 class Parted(NamedTuple):
-    """Neighbours in shared memory along `dim`, but not in their source, so that what they make up is no patch."""
+    """Neighbours in shared memory along `dim`, but not in their source, so that they form no patch."""
 
     first: Held
     second: Held
@@ -131,8 +131,7 @@ class Parted(NamedTuple):
 
 
 def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
-    """The pieces in the order in which each adjoins those before it, and along which dimension; nothing when they do
-    not make up the place."""
+    """Return the pieces so that each adjoins those before it, with the dimension; none if they leave gaps."""
     done: list[tuple[Box, int]] = []
     whole: Box | None = None
     for piece in sorted(pieces):
@@ -145,16 +144,16 @@ def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
 
 
 class SharedStorage(Storage):
-    """A shared tensor. held: by rectangle of the root, disjoint ones, what is still as constant memory has it."""
+    """A shared tensor. held: deferred constant contents, by disjoint rectangles of the root."""
 
     def __init__(self, name: str, item: Element, data: np.ndarray) -> None:
         super().__init__("shared", name, item, data)
         self.held: dict[Box, Held] = {}
-        self.tilings: dict[Box, list[tuple[Box, int]]] = {}  # as long as `held` has the same keys
+        self.tilings: dict[Box, list[tuple[Box, int]]] = {}  # valid while `held` has the same keys
         self.late = False
 
     def hold(self, place: Box, view: View, box: Box, patch: Patch) -> None:
-        """A copy wrote the patch to `box` of the view, which is at `place` in the root."""
+        """Record that a copy wrote the patch to `box` of the view, at `place` in the root."""
         if place not in self.held:
             self.forget(place)
             self.tilings.clear()
@@ -173,7 +172,7 @@ class SharedStorage(Storage):
         held.fill()
 
     def forget(self, box: Box) -> None:
-        """An empty box: anything may be written."""
+        """Forget deferred contents of a box; an empty box is all of it."""
         for place in [p for p in self.held if not box or meet(p, box)]:
             self._fill(self.held.pop(place))
             self.tilings.clear()
@@ -198,14 +197,14 @@ class SharedStorage(Storage):
         return held.patch if view.dims == held.view.dims else held.patch.seen(order)
 
     def _inside(self, place: Box) -> Held | None:
-        """A part of one piece."""
+        """Return the part of one piece at this place."""
         for piece, held in self.held.items():
             if all(lo <= begin and end <= hi for (begin, end), (lo, hi) in zip(place, piece, strict=True)):
                 return held.part([(place[d][0] - piece[d][0], place[d][1] - piece[d][0]) for d in held.view.dims])
         return None
 
     def _assembled(self, place: Box) -> Held | None:
-        """One piece for those that make up the place, when they are neighbours here and in their source."""
+        """Return the pieces at this place as one if they are neighbours here and in their source."""
         if place not in self.tilings:
             self.tilings[place] = tiling(place, [p for p in self.held if meet(p, place)])
         whole: Held | None = None
@@ -220,7 +219,7 @@ class SharedStorage(Storage):
 
 
 class Product:
-    """a @ b that is still to be added to (keep) or to replace what an accumulator's cells hold."""
+    """A deferred product a @ b that is added to (keep) or replaces an accumulator's cells."""
 
     __slots__ = ("a", "b", "cells", "keep")
 
@@ -228,7 +227,7 @@ class Product:
         self.cells, self.a, self.b, self.keep = cells, a, b, keep
 
     def extended(self, a: Patch, b: Patch) -> bool:
-        """Take in the next product along k; False when it is not a neighbour."""
+        """Append the next product along k; return False if it is not a neighbour."""
         left, right = self.a.then(a, 1), self.b.then(b, 0)
         if left is None or right is None:
             return False
@@ -243,7 +242,7 @@ class Product:
 
 
 class Latest:
-    """The product that was computed last: warps that each hold a part of one tile ask for the same one."""
+    """The product that was computed last: warps that hold parts of one tile need the same one."""
 
     __slots__ = ("product",)
 
@@ -259,12 +258,12 @@ class Latest:
 
 
 class Sum:
-    """Products that are still to be added to an accumulator, each warp's part of which is in `parts`.
+    """Products to be added to an accumulator, each warp's part of which is in `parts`.
 
-    Products of constant memory that follow each other along k make one large one (deferred.py), and the registers get
-    the sum when an ordinary instruction is about to use them. at_once: or now, because they are part of others.
-    narrow: registers narrower than the sum of the values and what they hold get each product at once. performed: told
-    of each term once its operands are read, and of the sum before the registers get it.
+    Products of constant memory that follow each other along k make one large one. The registers get the sum when an
+    ordinary instruction is about to use them. at_once: add it now, as the registers are part of others. narrow:
+    registers narrower than the sum get each product at once. performed: told of each term once its operands are read,
+    and of the sum before the registers get it.
     """
 
     __slots__ = ("at_once", "latest", "layouts", "narrow", "parts", "performed", "product", "shape", "total")
@@ -305,7 +304,7 @@ class Sum:
             self.take(product)
 
     def flush(self) -> None:
-        """Give the registers what they lack."""
+        """Add the pending sum to the registers."""
         self.perform()
         if self.total is None:
             return
@@ -316,27 +315,27 @@ class Sum:
 
 
 class Term(NamedTuple):
-    """What a sum takes in: a product that was put off, or one of tiles that may change."""
+    """A term of a sum: a deferred product, or one of tiles that may change."""
 
     total: Sum
     what: Product | Values
 
 
 class TensorStorage(Storage):
-    """A CTA's tensor memory. products: by the accumulator's rectangle, what is still to be added."""
+    """A CTA's tensor memory. products: deferred products, by the accumulator's rectangle."""
 
     def __init__(self, item: Element, data: np.ndarray) -> None:
         super().__init__("tensor", "tensor memory", item, data)
         self.products: dict[Box, Product] = {}
 
     def poison(self, box: Box) -> None:
-        """What new columns hold is not known."""
+        """Set new columns to NaN, as their contents are unknown."""
         (top, bottom), (left, right) = box
         self.flush(box)
         self.data[top:bottom, left:right] = np.nan
 
     def multiply(self, box: Box, a: Patch, b: Patch, keep: bool) -> None:
-        """D = A @ B (+ D), for the float32 accumulator in that rectangle of (lane, column)."""
+        """Compute D = A @ B (+ D) for the float32 accumulator in that rectangle of (lane, column)."""
         product = self.products.get(box)
         if keep and product is not None and product.extended(a, b):
             return

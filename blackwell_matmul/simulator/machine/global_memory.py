@@ -1,4 +1,4 @@
-"""Global memory: the tensors that a launch was given, the kernel's views of them, and who wrote and read what."""
+"""Global memory: the tensors of a launch, the kernel's views of them, and their writers and readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_ima
 class Segment:
     """One argument's memory. `address` is what the kernel computes with; `cells` are its bytes.
 
-    constant: the program writes nothing to it, so it may be converted once and every process may keep its own.
+    constant: the program does not write it, so it may be converted once and every process may keep its own.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Segment:
 
 
 def segment_of(name: str, value: Any) -> Segment:
-    """The memory behind a CPU tensor (torch or numpy)."""
+    """Return the memory behind a CPU tensor (torch or numpy)."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value)
         whole = np.lib.stride_tricks.as_strided(value.view(np.uint8).reshape(-1)[:1], (high - low,), (1,))
@@ -42,8 +42,8 @@ def segment_of(name: str, value: Any) -> Segment:
 
 
 def _torch_bytes(tensor: Any) -> np.ndarray:
-    """The bytes from a tensor's first element to its last, without a copy; by DLPack, since after `.numpy()` a tensor
-    can never be resized again, as FSDP does with weights."""
+    """Return the bytes from a tensor's first element to its last, without a copy. DLPack, unlike `.numpy()`, allows
+    resizing the tensor later, as FSDP does with weights."""
     import torch
 
     if tensor.numel() == 0:
@@ -57,7 +57,7 @@ def _torch_bytes(tensor: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ViewKey:
-    """All that defines a view of global memory; strides in elements."""
+    """Everything that defines a view of global memory; strides in elements."""
 
     address: int
     item: Element
@@ -67,21 +67,21 @@ class ViewKey:
 
 
 IMAGE_PAYS_ELEMENTS = 2**16
-"""Below, tiles are converted as they are copied."""
+"""Fewest elements of a view for which converting all of it pays; tiles of smaller ones are converted as copied."""
 
 
 class GlobalStorage(Storage):
-    """One view of a segment: `declared` is the shape the kernel gave; `data` holds the part that exists."""
+    """A view of a segment: `declared` is the shape the kernel gave; `data` holds the part that exists."""
 
     def __init__(self, segment: Segment, key: ViewKey, data: np.ndarray) -> None:
         super().__init__("global", key.name, key.item, data)
         self.segment, self.key, self.address, self.declared = segment, key, key.address, key.shape
         self.constant = segment.constant
-        self.maps: set[tuple[Any, ...]] = set()  # the (dims, box, span of the swizzle) that TMA can address it with
+        self.maps: set[tuple[Any, ...]] = set()  # valid tensor maps: (dims, box, swizzle span)
 
     @functools.cached_property
     def image(self) -> np.ndarray | None:
-        """All of a constant view as shared memory will hold it (see types.py); None when it may still change."""
+        """A constant view converted as shared memory holds it (types.py); None if it may change, or is small."""
         if not self.segment.constant or self.item.dtype == self.item.image or self.data.size < IMAGE_PAYS_ELEMENTS:
             return None
         return to_image(self.data, self.item)
@@ -102,7 +102,7 @@ class GlobalStorage(Storage):
 
 
 class PackedStorage(GlobalStorage):
-    """A view of elements narrower than a byte, one after the other in a stream of bits: `data` holds their numbers."""
+    """A view of elements narrower than a byte, consecutive in a stream of bits: `data` holds their numbers."""
 
     def __init__(self, segment: Segment, key: ViewKey, numbers: np.ndarray, cells: np.ndarray) -> None:
         super().__init__(segment, key, numbers)
@@ -140,7 +140,7 @@ class GlobalWorkspace(NamedTuple):
 
 @dataclass
 class Write:
-    """What one CTA wrote through one view: a rectangle, or single elements."""
+    """A CTA's writes through one view: a rectangle, or single elements."""
 
     key: ViewKey
     cta: int
@@ -150,10 +150,9 @@ class Write:
 
 @dataclass
 class GlobalMemory:
-    """All segments of a launch. views: a cache for the kernel's global_view statements. writes: what each CTA stored
-    where. reads: what each CTA loaded of what the program may also write. read: addresses of the segments that some
-    CTA loaded from. tensors: the arguments that are some, by name. seen: all views there were. workspaces: what the
-    kernel allocates."""
+    """All segments of a launch. views: a cache for the kernel's global_view statements. writes: each CTA's stores.
+    reads: each CTA's loads of memory that the program may also write. read: addresses of segments that some CTA
+    loaded from. tensors: tensor arguments by name. seen: all views. workspaces: the kernel's allocations."""
 
     segments: list[Segment] = field(default_factory=list)
     storages: dict[ViewKey, GlobalStorage] = field(default_factory=dict)
@@ -172,14 +171,14 @@ class GlobalMemory:
         return None
 
     def uncleaned(self, address: int) -> Region | None:
-        """The element at this address of a workspace of which nobody has made zeros."""
+        """Return the element at this address if it lies in a workspace that was not zeroed."""
         for workspace in self.workspaces:
             if not workspace.storage.defined and workspace.storage.segment is self.segment_at(address):
                 return workspace.storage.element_at(address)
         return None
 
     def view(self, key: ViewKey) -> GlobalStorage | None:
-        """The view's storage; None when no argument's memory lies at its address."""
+        """Return the view's storage, or None if no argument's memory lies at its address."""
         if key not in self.storages:
             segment = self.segment_at(key.address)
             if segment is None:
@@ -221,7 +220,7 @@ class GlobalMemory:
         self.reads[storage.key, cta, box] = Write(storage.key, cta, box)
 
     def close(self) -> None:
-        """The launch is over: break the cycles through its views, so that their memory is free now."""
+        """Break reference cycles through views after the launch, so that their memory is free at once."""
         for storage in self.storages.values():
             storage.close()
         self.storages.clear()
@@ -231,7 +230,7 @@ class GlobalMemory:
     # several processes
 
     def share(self) -> list[tuple[Segment, np.ndarray]]:
-        """Move what the program may write to memory that forked processes share; returns what to copy back."""
+        """Move what the program may write to memory that forked processes share; return what to copy back."""
         moved = []
         for segment in self.segments:
             if not segment.constant and segment.nbytes:
@@ -245,7 +244,7 @@ class GlobalMemory:
 
 
 def _existing(shape: tuple[int, ...], strides: tuple[int, ...], room: int) -> tuple[int, ...]:
-    """The part of a declared shape that `room` elements can hold: whole slices of its slowest dimension."""
+    """Return the part of a declared shape that `room` elements can hold: whole slices of its slowest dimension."""
     if not shape:
         return shape
     if any(extent == 0 for extent in shape):

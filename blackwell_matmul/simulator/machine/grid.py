@@ -1,4 +1,4 @@
-"""One launch: the memory, the arguments and the extents that its CTAs share, and what was found and printed."""
+"""One launch: the memory, arguments and extents that its CTAs share, and its findings and prints."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Position = tuple[int, int, int]
 
 @dataclass(eq=False)
 class Grid:
-    """arguments: by parameter, an address or a number. cluster: its extents, in CTAs. follow_unwritten: registers that
-    nothing has written are followed until something depends on them (unwritten.py)."""
+    """A launch. arguments: by parameter, an address or a number. cluster: its extents, in CTAs. follow_unwritten:
+    registers that nothing has written are followed until something depends on them (unwritten.py)."""
 
     memory: GlobalMemory
     arguments: Mapping[str, Any]
@@ -28,6 +28,6 @@ class Grid:
     printed: list[str] = field(default_factory=list)
 
     def number_of(self, position: Position) -> int:
-        """Of the CTA at this block index, x fastest."""
+        """Return the number of the CTA at this block index, x fastest."""
         x, y, z = position
         return x + self.dimensions[0] * (y + self.dimensions[1] * z)

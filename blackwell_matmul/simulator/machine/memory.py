@@ -2,8 +2,8 @@
 
 A storage is one allocation: a shared tensor, the tensor memory of a CTA, or one global view. It is kept in logical
 order (row-major elements of the tensor as the kernel declared it); slices, permutations and reshapes are numpy views.
-Shared tensors that code generation puts over each other (`free_shared`) are kept in their true bytes instead, so
-that a write to one is seen in the other.
+Shared tensors that code generation overlaps (`free_shared`) are kept in their true bytes instead, so that a write to
+one is seen in the other.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Box = tuple[tuple[int, int], ...]
 
 
 def nobody(work: Any) -> None:
-    """Who hears of work that was put off."""
+    """Ignore deferred work."""
 
 
 class Storage:
     """One allocation. `data` is its root array.
 
-    defined: every element has a value before anything is written, as in the tensors that a kernel is given.
-    in_cta, address_of: of a shared tensor, give the one of another CTA, and the address of an element. performed: told
-    of work that was put off, when it is done (deferred.py).
+    defined: every element has a value before anything is written, as in tensor arguments. in_cta, address_of: of a
+    shared tensor, return that of another CTA, and the address of an element. performed: told when deferred work is done
+    (deferred.py).
     """
 
     in_cta: Callable[[Any], Storage]
@@ -49,32 +49,32 @@ class Storage:
 
     @functools.cached_property
     def root(self) -> View:
-        """All of it; one view, so that its slices are made once."""
+        """The view of all of it; a single one, so that its slices are made once."""
         return View(self, self.data, tuple(0 for _ in self.shape), tuple(range(len(self.shape))))
 
     def byte_ranges(self, region: Region) -> np.ndarray:
-        """Addresses of the region's elements, for comparing storages that overlap."""
+        """Return the addresses of the region's elements, to compare storages that overlap."""
         return region.flat() * self.item.dtype.itemsize
 
     # reading and writing through a view
 
     def fill(self) -> None:
-        """Bring `data` up to date (see deferred.py): for who reads it in another way than through a view's `read`."""
+        """Update `data` (deferred.py) before it is read other than by a view's `read`."""
 
     def forget(self, box: Box) -> None:
-        """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
+        """Prepare the rectangle for a write other than by a view's `write`."""
 
     def clear(self) -> None:
-        """As it was before anything was written (see replay/)."""
+        """Restore the state before anything was written (replay/)."""
 
     def close(self) -> None:
-        """Its CTA or the launch has ended: break the cycles through it, so that its memory is free now."""
+        """Break reference cycles after its CTA or the launch, so that its memory is free at once."""
         self.family.clear()
         if root := self.__dict__.pop("root", None):
             root.close()
 
     def patch(self, view: View) -> Any:
-        """The constant memory that holds what the view does (`deferred.Patch`), if that is known."""
+        """Return the constant memory with the view's contents (`deferred.Patch`), if it is known."""
         return None
 
     def read(self, data: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ class AliasedStorage(Storage):
         self.end = address + (int(offsets.max()) + 1) * item.dtype.itemsize
 
     def meets(self, other: AliasedStorage) -> bool:
-        """Whether some bytes lie between the first and the last of both."""
+        """Tell whether the byte ranges of both overlap."""
         return self.address < other.end and other.address < self.end
 
     def read(self, data: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class AliasedStorage(Storage):
 
 
 def meet(first: Box, second: Box) -> bool:
-    """Whether two rectangles share an element."""
+    """Tell whether two rectangles share an element."""
     for (begin, end), (lo, hi) in zip(first, second, strict=True):  # noqa: SIM110  # a loop costs half of what all() does
         if begin >= hi or lo >= end:
             return False
@@ -119,7 +119,7 @@ def meet(first: Box, second: Box) -> bool:
 
 
 def in_common(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two arrays of element numbers share one; by a mask of what lies between, which needs no sorting."""
+    """Tell whether two arrays of element numbers share one, by a mask of their common range, without sorting."""
     if not first.size or not second.size:
         return False
     begin, end = max(first.min(), second.min()), min(first.max(), second.max()) + 1
@@ -133,8 +133,8 @@ def in_common(first: np.ndarray, second: np.ndarray) -> bool:
 class Region:
     """Part of a storage: a rectangle in its root coordinates, or some elements inside of one.
 
-    elements: gives their numbers in row-major order, when they do not fill the rectangle; asked for only in doubt.
-    owner: the name of the tensor that has this part of the storage, and where that begins (tensor memory).
+    elements: returns their row-major numbers if they do not fill the rectangle; called only in doubt. owner: the name
+    of the tensor with this part of the storage, and its beginning (tensor memory).
     """
 
     __slots__ = ("box", "elements", "owner", "storage")
@@ -157,7 +157,7 @@ class Region:
         return self.elements is None
 
     def meets(self, other: Region) -> bool:
-        """Whether both have an element (of storages that overlap: a byte) in common."""
+        """Tell whether both have an element (of storages that overlap: a byte) in common."""
         if self.storage is not other.storage:
             return self._shares_bytes(other)
         if not meet(self.box, other.box):
@@ -190,7 +190,7 @@ class Region:
 
 
 def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
-    """The view of the elements with these numbers: as a rectangle of the root, where they are one."""
+    """Return the view of these elements, as a rectangle of the root if they form one."""
     found = _rectangle(index, storage.shape)
     if found is None:
         first = int(index.flat[0]) if index.size else 0
@@ -199,7 +199,7 @@ def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
 
 
 def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Where the rectangle with these element numbers starts, and the root dimension behind each of its own."""
+    """Return the beginning of the rectangle with these elements, and the root dimension behind each of its own."""
     if not index.size or index.ndim > len(shape):
         return None
     first = int(index.flat[0])
@@ -222,9 +222,9 @@ def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ..
 class View:
     """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
 
-    base: where it starts in the root's coordinates. dims: the root dimension behind each of its dimensions.
-    index: root element numbers, for views that are not rectangles of the root any more. origin: the view that it was
-    taken of, and how; None for the root.
+    base: its beginning in the root's coordinates. dims: the root dimension behind each of its dimensions. index: root
+    element numbers, for views that are not rectangles of the root. origin: the view that it was taken of, and how; None
+    for the root.
     """
 
     __slots__ = ("_regions", "_slices", "base", "data", "dims", "index", "origin", "storage")
@@ -251,7 +251,7 @@ class View:
         return self.storage.item
 
     def slice(self, offsets: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> View:
-        """The sub-tensor of `shape` over `dims` that starts at `offsets`; IndexError when it leaves this one."""
+        """Return the sub-tensor of `shape` over `dims` at `offsets`; raise IndexError if it leaves this one."""
         key = (tuple(offsets), tuple(dims), tuple(shape))
         if key not in self._slices:
             if len(self._slices) > 4096:
@@ -271,7 +271,7 @@ class View:
                     f" which has {self.shape[dim]} elements"
                 )
             picks.append(slice(offset, offset + extent) if dim in extents else int(offset))
-        data = self.data[(*picks, ...)]  # of a single element too it is a view
+        data = self.data[(*picks, ...)]  # a view also of a single element
         if self.index is not None:
             return _of_elements(self.storage, data, self.index[(*picks, ...)])
         base = list(self.base)
@@ -289,7 +289,7 @@ class View:
         return self._slices[key]
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """The same elements in row-major order under another shape; never a copy."""
+        """Return the same elements in row-major order in another shape; never a copy."""
         key = ("reshape", tuple(shape))
         if key not in self._slices:
             data = self.data.reshape(tuple(shape))
@@ -300,7 +300,7 @@ class View:
         return self._slices[key]
 
     def in_cta(self, cta: Any) -> View:
-        """The same part of the same shared tensor, of another CTA."""
+        """Return the same part of the same shared tensor in another CTA."""
         if self.origin is None:
             return self.storage.in_cta(cta).root
         view, take, how = self.origin
@@ -326,14 +326,14 @@ class View:
         return squeezed.transpose([keep.index(d) for d in self.dims])
 
     def region(self, box: Box | None = None) -> Region:
-        """What an access to `box` (in this view's coordinates; None: all of it) touches in the storage."""
+        """Return the region of an access to `box` (in this view's coordinates; None: all of it) in the storage."""
         region = self._regions.get(box)
         if region is None:
             region = self._regions[box] = self._region(box)
         return region
 
     def part(self, layout: WarpLayout) -> Region:
-        """What a warp touches that holds the view as registers of this layout."""
+        """Return the region of a warp that holds the view as registers of this layout."""
         region = self.region(layout.box)
         if layout.dense:
             return region
@@ -350,7 +350,7 @@ class View:
         return Region(self.storage, tuple(root))
 
     def read(self) -> np.ndarray:
-        """Its values, as images (see types.py)."""
+        """Return its values, as images (types.py)."""
         self.storage.fill()
         return self.storage.read(self.data)
 

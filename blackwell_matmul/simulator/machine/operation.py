@@ -1,4 +1,4 @@
-"""Asynchronous operations, and the groups in which threads wait for them."""
+"""Asynchronous operations, and the groups by which threads wait for them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from blackwell_matmul.simulator.machine.registers import WARP
 
 
 class AsyncOperation:
-    """One asynchronous operation; an agent of its own, with a fresh identity.
+    """An asynchronous operation: an agent of its own, with a fresh identity.
 
-    warp: who issued it. reads: the regions that it reads. barrier: the mbarrier it will tell (or None). complete:
-    performs its reads and writes; True when there are none, or all were put off (deferred.py). signal: then tells the
-    barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe complete in order.
-    peer: the other CTA of the pair, whose memory it reads and writes as well. covers: what is complete when this one is
-    (a commit's mma and cp). registers: by warp, those that it fills or adds to. remedy: the wait that ends it.
-    waiters: warps yet to wait for it; lanes: a mask of those of its own warp that are yet to, by groups. done: it has
-    completed; but nobody may know it yet. source_free: somebody waited for its reads: the source may be overwritten,
-    while the rest is still to be written.
+    warp: its issuer. reads: regions that it reads. barrier: the mbarrier that it signals, or None. complete: performs
+    its reads and writes; returns True if there are none, or all are deferred (deferred.py). signal: then signals the
+    barrier. read_phase: of a bulk store, performs the reads only. pipe: operations of one pipe complete in order. peer:
+    the other CTA of the pair, whose memory it accesses as well.
+
+    covers: operations that are complete when it is (a commit's MMAs and copies). registers: by warp, those that it
+    fills or adds to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: mask of those of its own
+    warp, by groups. done: it has completed, but nobody may know it yet. source_free: its reads were waited for, so the
+    source may be overwritten before the writes.
     """
 
     __slots__ = (
@@ -63,12 +64,12 @@ class AsyncOperation:
 
 
 EVERY_LANE = (1 << WARP) - 1
-"""A mask."""
+"""Mask of all lanes."""
 
 
 class Groups:
-    """The operations of one family that each of some lanes has issued: those not committed, and the committed groups
-    that it has not waited for, oldest first. lanes: a mask; all of them did the same so far."""
+    """Operations of one family by some lanes, which all issued the same: those not committed, and the committed groups
+    not waited for, oldest first. lanes: their mask."""
 
     __slots__ = ("groups", "lanes", "open")
 
@@ -79,7 +80,7 @@ class Groups:
         self.groups: deque[list[AsyncOperation]] = deque([[*group] for group in groups])
 
     def commit(self, remedy: str) -> None:
-        """remedy: the wait that they need from now on."""
+        """Commit the open operations. remedy: the wait that they need from now on."""
         for op in self.open:
             op.remedy = remedy
         while self.groups and not self.groups[0]:
@@ -88,13 +89,13 @@ class Groups:
         self.open = []
 
     def part(self, lanes: int) -> Groups:
-        """Those of some of the lanes, which go their own way from now on."""
+        """Split off some of the lanes, which issue operations of their own from now on."""
         self.lanes &= ~lanes
         return Groups(lanes, self.groups, self.open)
 
 
 def every_groups_of(warp: Warp, family: str) -> list[Groups]:
-    """Of all lanes of a warp."""
+    """Return the groups of all lanes of a warp."""
     found: list[Groups] = warp.groups.setdefault(family, [])
     if not found:
         found.append(Groups(EVERY_LANE))
@@ -102,8 +103,7 @@ def every_groups_of(warp: Warp, family: str) -> list[Groups]:
 
 
 def groups_of(warp: Warp, family: str, lanes: int = EVERY_LANE) -> list[Groups]:
-    """Those of these lanes of a warp: groups are a thread's own (PTX ISA, "cp.async.commit_group" and
-    "cp.async.bulk.commit_group": of the executing thread)."""
+    """Return these lanes' groups, which belong to threads (PTX ISA, "cp.async.commit_group", also of bulk copies)."""
     every = every_groups_of(warp, family)
     if lanes == EVERY_LANE:
         return every

@@ -1,7 +1,7 @@
-"""Register tensors: which thread holds which element.
+"""Register tensors, and the thread that holds each element.
 
-A warp's part of a register tensor is an array of (32 lanes, elements a lane). `WarpLayout` moves it to and from
-a tile, through the real register layout, so that "warp 2 stored rows 64..95" is a fact and not a guess.
+A warp's part of a register tensor is an array of (32 lanes, elements a lane). `WarpLayout` moves it to and from a tile,
+through the real register layout, so that "warp 2 stored rows 64..95" is exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WARP = 32
 _LANES = np.arange(WARP)[:, None]
 
 Gather = Callable[[np.ndarray, float], np.ndarray]
-"""Of a warp's registers, and a value for what they do not hold."""
+"""Function of a warp's registers, and of a value for elements that they do not hold."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class ThreadGroup:
         return range(self.begin // WARP, (self.begin + self.count - 1) // WARP + 1)
 
     def lanes(self, warp: int) -> tuple[int, int]:
-        """First lane and number of lanes of `warp` that belong to the group."""
+        """Return the first lane and the number of lanes of `warp` in the group."""
         first = max(self.begin, warp * WARP)
         return first - warp * WARP, min(self.begin + self.count, (warp + 1) * WARP) - first
 
     def first_of(self, warp: int) -> ThreadGroup:
-        """The first of these lanes alone."""
+        """Return a group of only the first of these lanes."""
         return ThreadGroup(max(self.begin, warp * WARP), 1, self.elected)
 
     def mask(self, warp: int, most: int = WARP) -> int:
-        """The bits of these lanes, of the first `most` alone."""
+        """Return the mask of these lanes, among the first `most`."""
         first, count = self.lanes(warp)
         return (1 << min(count, most)) - 1 << first
 
 
 def _threads(group: ThreadGroup, warp: int) -> np.ndarray:
-    """Indices of the warp's active threads relative to the group (tilus's current_thread)."""
+    """Return indices of the warp's active threads relative to the group (tilus's current_thread)."""
     lane, count = group.lanes(warp)
     return np.arange(warp * WARP + lane, warp * WARP + lane + count) - group.begin
 
@@ -63,7 +63,7 @@ def _deserialize(index: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
 
 
 def coordinates(layout: Any, threads: np.ndarray) -> list[np.ndarray]:
-    """The element (one array of shape (threads, local size) for each dimension) that each register holds."""
+    """Return the element that each register holds: for each dimension an array of shape (threads, local size)."""
     spatial = _deserialize(threads[:, None] % max(layout.spatial_size, 1), layout.spatial_shape)
     local = _deserialize(np.arange(layout.local_size)[None, :], layout.local_shape)
     modes: list[np.ndarray] = [np.zeros((1, 1), np.int64) for _ in layout.mode_shape]
@@ -83,7 +83,7 @@ def coordinates(layout: Any, threads: np.ndarray) -> list[np.ndarray]:
 
 
 def local_index(layout: Any, indices: Sequence[np.ndarray]) -> np.ndarray:
-    """The register number of an element inside the lane that holds it."""
+    """Return the register number of an element inside its lane."""
     digits: dict[int, np.ndarray] = {}
     for index, group in zip(indices, layout.grouped_modes, strict=True):
         parts = _deserialize(np.asarray(index), [layout.mode_shape[m] for m in group])
@@ -118,7 +118,7 @@ class WarpLayout:
         self._strided = self._find_strided() if self.dense and self.unique and self.shape else None
 
     def _find_strided(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """If the warp's rectangle, split into bits, is a permutation of (lane, register) bits: (split, axes)."""
+        """Return (split, axes) if the warp's rectangle, split into bits, is a permutation of (lane, register) bits."""
         extents = [hi - lo for lo, hi in self.box]
         if (
             any(e & (e - 1) for e in extents)
@@ -140,8 +140,8 @@ class WarpLayout:
         return _merge(extents, axes) if bits == 0 or np.array_equal(rebuilt, position) else None
 
     def load(self, tile: np.ndarray) -> np.ndarray:
-        """The warp's registers (32, local size), taken from a tile of the layout's shape, or its first part, with the
-        warp's box in it."""
+        """Return the warp's registers (32, local size) of a tile of the layout's shape, or of its part with the warp's
+        box."""
         if self._strided is not None and self.lanes == WARP:
             split, axes = self._strided
             block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
@@ -165,18 +165,18 @@ class WarpLayout:
         self.place(registers, tile)
 
     def place(self, registers: np.ndarray, out: np.ndarray) -> None:
-        """`store` without conditions on the tile: for gathering a whole tile from several warps."""
+        """Scatter registers as `store` does, into any array: to gather a whole tile from several warps."""
         active = registers[self.lane : self.lane + self.lanes]
         out[self.coords] = active if self.coords else active[0, 0]
 
     @functools.cached_property
     def lines(self) -> tuple[np.ndarray, ...]:
-        """Of each dimension, the indices at which the warp holds something."""
+        """Indices of each dimension at which the warp holds something."""
         return tuple(map(np.unique, self.coords))
 
     def block(self, lines: Sequence[np.ndarray]) -> Gather:
-        """Gives the elements at these indices of each dimension from the warp's registers, with a value for what the
-        warp does not hold."""
+        """Return a function that gathers the elements at these indices from registers, with a value for missing
+        ones."""
         slots = self._slots(lines)
         missing = slots < 0
         if not missing.any():
@@ -184,18 +184,18 @@ class WarpLayout:
         return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.take(slots))
 
     def holds(self, lines: Sequence[Sequence[int] | np.ndarray]) -> bool:
-        """All elements at these indices of each dimension."""
+        """Tell whether the warp holds all elements at these indices of each dimension."""
         return bool((self._slots(lines) >= 0).all())
 
     def _slots(self, lines: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-        """Which register, lane by lane, holds each of these elements; -1: none."""
+        """Return the register, lane by lane, that holds each of these elements; -1: none."""
         slots = np.full(self.shape, -1)
         self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
         found: np.ndarray = slots[np.ix_(*lines)]
         return found
 
     def registers(self, block: np.ndarray) -> np.ndarray:
-        """`load` of a tile of which what is at the warp's `lines` is given alone."""
+        """Return the registers as `load` does, from only the warp's `lines` of a tile."""
         held = block.reshape(-1).take(self._on_lines)
         if self.lanes == WARP:
             return held
@@ -205,7 +205,7 @@ class WarpLayout:
 
     @functools.cached_property
     def _on_lines(self) -> np.ndarray:
-        """Which element of its lines, in row-major order, each register holds."""
+        """Element of its lines, in row-major order, that each register holds."""
         inside = tuple(map(np.searchsorted, self.lines, self.coords))
         return np.ravel_multi_index(inside, tuple(map(len, self.lines)))
 
@@ -229,7 +229,7 @@ _layouts: dict[tuple[Any, ThreadGroup, int], tuple[Any, WarpLayout]] = {}
 
 
 def warp_layout(layout: Any, group: ThreadGroup, warp: int) -> WarpLayout:
-    """The cached `WarpLayout`; equal layouts share one."""
+    """Return the cached `WarpLayout`; equal layouts share one."""
     key = (_signature(layout), group, warp)
     if key not in _layouts:
         _layouts[key] = (layout, WarpLayout(layout, group, warp))
@@ -245,7 +245,7 @@ def same_layout(a: Any, b: Any) -> bool:
 
 
 def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray | None:
-    """For each register of `out`, the register of `operand` in the same lane that it combines with; None: the same."""
+    """Return, for each register of `out`, the register of `operand` in the same lane to combine; None: the same."""
     if same_layout(out, operand):
         return None
     return _broadcast_index(_Hashable(out), _Hashable(operand), group, warp)
@@ -277,19 +277,19 @@ def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, war
 
 
 def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
-    """Registers in the order that `broadcast_index` asks for."""
+    """Return registers in the order of `broadcast_index`."""
     return registers if index is None else registers[_LANES, index]
 
 
-# what nothing has written (unwritten.py): each byte of an element holds a number, 0 where it was written
+# origins of unwritten values (unwritten.py): each byte of an element holds a number, 0 if it was written
 
 
 def numbers(origins: np.ndarray) -> np.ndarray:
-    """The number of each element: of one that was written in part, that of the rest."""
+    """Return the number of each element; if only part of it was written, that of the rest."""
     parts = np.ascontiguousarray(origins).view(np.uint8)
     return np.asarray(parts.reshape(*origins.shape, origins.dtype.itemsize).max(axis=-1))
 
 
 def spread(each: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The inverse of `numbers`, for elements of this type."""
+    """Invert `numbers` for elements of this type."""
     return np.repeat(each, dtype.itemsize, axis=1).view(f"u{dtype.itemsize}")

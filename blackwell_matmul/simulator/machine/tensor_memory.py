@@ -1,4 +1,4 @@
-"""The columns of a CTA's tensor memory, and who has them (PTX ISA, "Tensor Memory Allocation and Management")."""
+"""Columns of a CTA's tensor memory, and their owners (PTX ISA, "Tensor Memory Allocation and Management")."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory
 
 @dataclass
 class Allocation:
-    """Columns of tensor memory between tcgen05.alloc and tcgen05.dealloc; `freed` is the line of the latter. peer: the
-    same columns of the other CTA, where a pair allocated them together."""
+    """Columns between tcgen05.alloc and tcgen05.dealloc; `freed` is the line of the latter. peer: the same columns of
+    the other CTA, if a pair allocated them."""
 
     name: str
     begin: int
@@ -28,13 +28,13 @@ class Allocation:
     peer: Allocation | None = field(default=None, repr=False)
 
     def end(self, location: Location | None) -> None:
-        """From here on nobody may use them."""
+        """End the allocation: nobody may use the columns any more."""
         self.alive, self.freed = False, location
 
 
 class Columns:
-    """allocations: all that there were. allocated: by their first column, those that were not freed. relinquished: the
-    line at which the CTA gave up the right to allocate."""
+    """A CTA's columns. allocations: all so far. allocated: the live ones, by first column. relinquished: the line at
+    which the CTA gave up the right to allocate."""
 
     def __init__(self) -> None:
         self.free_spans = [(0, TENSOR_MEMORY_COLUMNS)]
@@ -47,7 +47,7 @@ class Columns:
         return sum(end - begin for begin, end in self.free_spans)
 
     def allocate(self, columns: int, name: str, location: Location | None) -> Allocation | None:
-        """First fit; None: there is no room."""
+        """Allocate columns by first fit; return None if there is no room."""
         for i, (begin, end) in enumerate(self.free_spans):
             if end - begin >= columns:
                 self.free_spans[i] = (begin + columns, end)
@@ -57,7 +57,7 @@ class Columns:
         return None
 
     def has(self, allocation: Allocation) -> bool:
-        """It was not freed."""
+        """Tell whether the allocation is live."""
         return self.allocated.get(allocation.begin) is allocation
 
     def free(self, allocation: Allocation, location: Location | None) -> None:
@@ -67,13 +67,13 @@ class Columns:
         self.free_spans = _join(sorted([*self.free_spans, mine]))
 
     def revive(self) -> None:
-        """What was freed is used once more, by a CTA that does the same."""
+        """Revive freed allocations for a replay."""
         for allocation in self.allocations:
             allocation.alive = True
 
 
 def columns_region(storage: TensorStorage, allocation: Allocation) -> Region:
-    """All lanes of what was allocated."""
+    """Return the region of all lanes of the allocated columns."""
     span = (allocation.begin, allocation.begin + allocation.columns)
     return Region(storage, ((0, TENSOR_MEMORY_LANES), span), owner=(allocation.name, (0, allocation.begin)))
 

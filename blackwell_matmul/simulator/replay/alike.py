@@ -1,17 +1,15 @@
-"""Clusters that do the same: the first of a kind runs in full, and of the others only the values are computed. A CTA of
-a grid without clusters is one by itself.
+"""Clusters with the same steps: the first of a kind runs in full, and of the others only the values are computed.
+Without clusters, each CTA counts as one.
 
-Which steps a CTA takes follows from its scalars: the extents of its loops, its conditions, the operands of its
-instructions, and the places of its tiles in global memory. `Lowered.scan` finds them without executing anything. A
-cluster whose steps are those of an earlier one, with its tiles in global memory elsewhere, but equal and clipped alike
-where the other's are, and apart where the other's are, meets the same waits in the same order and makes the same
-accesses relative to each other; so it has the findings of the first one. What is left are its values: the first one's
-work on memory and registers was written to a `ReplayLog`, in the order in which it was done, and is done again on the
-other's tiles.
+A CTA's steps follow from its scalars: loop extents, conditions, instruction operands, and the places of its tiles in
+global memory. `Lowered.scan` finds them without executing anything. Two clusters are alike if their steps are equal and
+their tiles, elsewhere in global memory, are equal, clipped and apart alike. Such a cluster meets the same waits in the
+same order, and its accesses have the same relations; so it has the findings of the first one. Only its values differ:
+the first one's work on memory and registers is in a `ReplayLog`, in order, and is repeated on the other's tiles.
 
-A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each
-other beyond their clusters. What a cluster is granted of others' work is known ahead (teams.py); one whose warps do not
-read the responses in turn is not repeated either.
+A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs interact beyond
+their clusters. A cluster's CLC grants are known ahead (teams.py); if its warps do not read the responses in turn, it is
+not repeated either.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import Team
 
 MAX_KINDS = 16
-"""Logs that are kept; each holds a cluster's memory."""
+"""Most logs that are kept; each holds a cluster's memory."""
 
 MAX_MISSED = 64
-"""Clusters that were like no earlier one, less those that were, after which nobody looks any more."""
+"""Clusters like no earlier one, less those like one, after which replay ends."""
 
 
 # --- the steps of a cluster
 
 
 class ScannedCta:
-    """A CTA that only its position is known of, for `scan`."""
+    """A CTA of which only the position is known, for `scan`."""
 
     def __init__(self, grid: Grid, position: Position, rank: int) -> None:
         self.grid, self.position, self.rank = grid, position, rank
@@ -62,11 +60,11 @@ class ScannedWarp:
 
 
 class ControlPath:
-    """The steps that a cluster takes. key: equal for those that take the same ones, wherever in global memory; but
-    tiles must be equal where the other's are, and TMA's as far past a multiple of 16 bytes.
+    """Steps of a cluster. key: equal for those with the same steps, wherever their tiles are; but equal tiles must
+    correspond, and TMA's be as far past a multiple of 16 bytes.
 
-    places: for each tensor there, the offsets of its tiles, in the order of the warps' programs. begins: for each
-    tensor, where those of each warp begin.
+    places: for each tensor, the offsets of its tiles, in the order of the warps' programs. begins: for each tensor, the
+    beginning of each warp's.
     """
 
     __slots__ = ("begins", "key", "places")
@@ -93,14 +91,13 @@ class ControlPath:
         self.key = tuple(log), tuple(p.tobytes() for p in past), tuple(map(_pattern, self.places))
 
     def clipped(self, rooms: list[np.ndarray]) -> tuple[bytes, ...]:
-        """What of each tile lies outside of its tensor. rooms: the largest offsets at which nothing does."""
+        """Return how much of each tile lies outside of its tensor. rooms: the largest offsets without clipping."""
         every = zip(self.places, rooms, strict=True)
         pairs = [(np.minimum(places, 0), np.maximum(places - room, 0)) for places, room in every]
         return tuple(part.tobytes() if part.any() else b"" for pair in pairs for part in pair)
 
     def all_of(self, known: dict[tuple[int, Thread], list[tuple[int, ...]]]) -> list[np.ndarray] | None:
-        """What is known of each warp's tiles, in the order of `places`; None: others were touched, as when the CTA came
-        to a stop."""
+        """Return the warps' known values in the order of `places`; None after accesses to other tiles, as by a stop."""
         found = []
         for source, mine in enumerate(self.places):
             seen = [each for thread in self.begins for each in known.get((source, thread), ())]
@@ -110,7 +107,7 @@ class ControlPath:
 
 
 def _pattern(places: np.ndarray) -> bytes:
-    """Which tiles are equal."""
+    """Return a pattern of equal tiles."""
     if not places.size:
         return b""
     _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
@@ -121,9 +118,9 @@ def _pattern(places: np.ndarray) -> bytes:
 
 
 class Origins:
-    """The tiles of a cluster that was logged. near: of each patch, by id, the numbers of the tiles that it is made of.
-    changing: the tensors that the program may write. extents: of each tile. neighbours, parted: products and
-    pieces of operands that would be put together, were their tiles neighbours."""
+    """Tiles of a logged cluster. near: by patch id, the numbers of its tiles. changing: tensors that the program may
+    write. extents: of each tile. neighbours, parted: products and operand pieces that would be joined if their tiles
+    were neighbours."""
 
     def __init__(self, path: ControlPath, log: ReplayLog, extents: list[np.ndarray], replayed: Replayed) -> None:
         self.path, self.extents, self.changing = path, extents, sorted(log.changing)
@@ -138,9 +135,9 @@ class Origins:
 
 
 class Displaced:
-    """Where the tiles of another cluster are. fits: what was put together lies together, and what was apart is:
-    a product of two k-tiles has other bits than the sum of their products. as_one: for each tensor, how far all tiles
-    are; None where they differ, () where there are none."""
+    """Tiles of another cluster. fits: joined tiles are joined here, and separate ones separate; a product of two
+    k-tiles has other bits than the sum of their products. as_one: for each tensor, the common distance of all tiles;
+    None: they differ; (): there are none."""
 
     def __init__(self, origins: Origins, path: ControlPath) -> None:
         self.origins, self.path = origins, path
@@ -164,7 +161,7 @@ class Displaced:
         return self.moved_product(first).extended(a, b)
 
     def _apart(self, source: int) -> bool:
-        """Tiles that are moved differently do not meet, neither here nor there."""
+        """Tell whether tiles with different distances are disjoint, here and there."""
         distances = self.distances[source]
         if self.as_one[source] is not None:
             return True
@@ -202,8 +199,8 @@ def _disjoint(boxes: list[tuple[np.ndarray, np.ndarray]]) -> bool:
 
 
 class Kind:
-    """Clusters of one key. rooms: see `ControlPath.clipped`; None: not known, and each one runs in full. replayed: the
-    first by what of its tiles lies outside; None: it cannot be repeated."""
+    """Clusters of one key. rooms: as in `ControlPath.clipped`; None: not known, and each one runs in full. replayed:
+    the first one by its clipping; None: it cannot be repeated."""
 
     def __init__(self, rooms: list[np.ndarray] | None) -> None:
         self.rooms = rooms
@@ -221,13 +218,13 @@ class Replays:
         self.looking = bool(several) and simulation.lowered.repeatable and not simulation.listeners
 
     def run(self, team: Team) -> None:
-        """Run its cluster, and then what that left of the team."""
+        """Run the team's cluster, and then what it left of the team."""
         left: Team | None = team
         while left is not None:
             left = left.left(self.simulation.grid, self._run_one(left))
 
     def _run_one(self, team: Team) -> int:
-        """How many clusters it took over."""
+        """Run one cluster; return how many clusters it took over."""
         path = self._path(team) if self.looking else None
         if path is None:
             return self._in_full(team)
@@ -244,7 +241,7 @@ class Replays:
         return grants.taken
 
     def close(self) -> None:
-        """Break the cycles through the CTAs that are kept, so that their memory is free now."""
+        """Break reference cycles through the kept CTAs, so that their memory is free at once."""
         for kind in self.kinds.values():
             for known in kind.replayed.values():
                 if known is not None:
@@ -262,7 +259,7 @@ class Replays:
         return known[1].run(team, tiles)
 
     def _path(self, team: Team) -> ControlPath | None:
-        """What goes wrong here goes wrong again when the cluster runs, and is reported then."""
+        """Return the steps of a cluster, or None after an error, which its run reports."""
         try:
             return ControlPath(self.simulation.lowered, self.simulation.grid, team)
         except Exception:
@@ -274,7 +271,7 @@ class Replays:
         self.looking = self.missed < MAX_MISSED
 
     def _record(self, team: Team, path: ControlPath, kind: Kind | None) -> int:
-        """Run in full, and keep what was done for those that do the same."""
+        """Run in full, and keep the log for clusters that are alike."""
         self._miss()
         if self.logs >= MAX_KINDS:
             return self._in_full(team)

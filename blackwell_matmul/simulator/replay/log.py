@@ -1,4 +1,4 @@
-"""The work of a cluster on memory and registers: logged while it runs, and done again for another (`alike.py`)."""
+"""Log of a cluster's work on memory and registers, and its replay for another cluster (`alike.py`)."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from blackwell_matmul.simulator.semantics.views import GlobalView
 from blackwell_matmul.simulator.teams import Team
 
 MAX_STEPS = 100_000
-"""Steps of a log."""
+"""Most steps of a log."""
 
 Thread = tuple[int, int]
 """The rank of a CTA in its cluster, and the number of a warp."""
 
 
 class Step(Protocol):
-    """Something that moves values. uses: the numbers of the registers that it reads or writes."""
+    """A step that moves values. uses: the numbers of the registers that it reads or writes."""
 
     @property
     def uses(self) -> Sequence[int]: ...
 
     def again(self, replayed: Replayed) -> None:
-        """Do it for the cluster that is replayed."""
+        """Repeat it for the replayed cluster."""
 
 
 class Place(NamedTuple):
-    """Which of a warp's tiles in a global tensor (a source of the program) it is."""
+    """A tile of a warp in a global tensor (a source of the program), by its number."""
 
     source: int
     thread: Thread
@@ -49,9 +49,8 @@ class Place(NamedTuple):
 
 
 class Call:
-    """An instruction of a warp. args: as it was called. registers: which of them are results, of which number. place:
-    of its tile. out: the number of its own result. launches: numbers of the operations that it started. ended: the
-    results that nobody uses afterwards."""
+    """An instruction of a warp. args: of the call. registers: (argument, number of the result). place: of its tile.
+    out: number of its own result. launches: numbers of its operations. ended: results without a later use."""
 
     __slots__ = ("args", "ended", "function", "launches", "moved", "out", "place", "registers", "warp")
 
@@ -69,7 +68,7 @@ class Call:
 
     @property
     def fixed(self) -> bool:
-        """It is the same for each cluster, so that the operations it started can be used again."""
+        """True if it is the same for each cluster, so that its operations can be reused."""
         return not self.registers and self.moved is None and self.out is None
 
     def again(self, replayed: Replayed) -> None:
@@ -107,7 +106,7 @@ class Part:
 
 @dataclass(slots=True)
 class Fixed:
-    """The same function for each cluster, on the memory of the one that was logged."""
+    """A function that is the same for each cluster, on the memory of the logged one."""
 
     function: Callable[[], Any]
     uses: Sequence[int] = ()
@@ -118,7 +117,7 @@ class Fixed:
 
 @dataclass(slots=True)
 class Filled:
-    """A copy that was put off, and then had to be made."""
+    """A deferred copy that had to be made."""
 
     cells: np.ndarray
     patch: Patch
@@ -130,7 +129,7 @@ class Filled:
 
 @dataclass(slots=True)
 class Multiplied:
-    """A product that was put off, and then had to be made."""
+    """A deferred product that had to be computed."""
 
     product: Product
     uses: Sequence[int] = ()
@@ -141,8 +140,7 @@ class Multiplied:
 
 @dataclass(slots=True)
 class Added:
-    """A term that joined the sum for an accumulator in registers; None: they got the sum. uses: the registers of each
-    warp's part."""
+    """A term of an accumulator's sum in registers; None: they got the sum. uses: registers of each warp's part."""
 
     total: Sum
     term: Product | Values | None
@@ -157,7 +155,7 @@ class Added:
 
 
 class Done(NamedTuple):
-    """A part of an operation that `call` started, as it was done."""
+    """A performed part of an operation that `call` started."""
 
     number: int
     call: Call
@@ -169,15 +167,15 @@ class Done(NamedTuple):
 
 
 class ReplayLog(Listener):
-    """Written while a cluster runs in full: its work, in the order in which it is done.
+    """Log of a cluster's work in order, written while it runs in full.
 
-    An instruction comes before the operations that it starts, and after what it has others do first. rooms, extents:
-    of each warp's tiles in each source, the largest offsets at which nothing of it is outside, and its size.
+    An instruction comes before the operations that it starts, and after those that it completes. rooms, extents: of
+    each warp's tiles in each source, the largest offsets without clipping, and the size.
     """
 
     def __init__(self) -> None:
         self.usable = True
-        self.columns_used: set[int] = set()  # tensor memories of which something was allocated
+        self.columns_used: set[int] = set()  # tensor memories with allocations
         self.steps: list[Step | Done] = []
         self.results: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
         self.numbers, self.launches = itertools.count(), itertools.count()
@@ -193,7 +191,7 @@ class ReplayLog(Listener):
         self.parted: list[Parted] = []
 
     def call(self, function: Callable[..., Any], moved: Moved | None, warp: Warp, args: tuple[Any, ...]) -> Any:
-        """Call an instruction's function, and remember how."""
+        """Call an instruction's function, and log the call."""
         if not self.usable:
             return function(warp, *args)
         call = self.current = Call(function, warp, list(args), moved)
@@ -228,7 +226,7 @@ class ReplayLog(Listener):
         return number if known is not None and known() is registers else None
 
     def _see(self, view: GlobalView, moved: Moved, thread: Thread) -> Place:
-        """A tile of this view is touched. Memory must be all there, and move as one: under one name."""
+        """Record a tile of this view. Its memory must exist as a whole, and belong to one source."""
         storage, source = view.storage, moved.source
         assert isinstance(storage, GlobalStorage)
         _, image_of = self.images.setdefault(id(view.image), (view.image, source))
@@ -253,7 +251,7 @@ class ReplayLog(Listener):
         if self.usable:
             self.steps.append(step)
 
-    # what happens
+    # events
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         if self.current is None:
@@ -297,7 +295,7 @@ class ReplayLog(Listener):
         self._add(Added(total, term, known))
 
     def allocated(self, region: Region) -> None:
-        """What columns hold that somebody has used is not known."""
+        """Stop using the log if columns are allocated again, as their contents are unknown."""
         self.usable &= id(region.storage) not in self.columns_used
         self.columns_used.add(id(region.storage))
 
@@ -305,10 +303,10 @@ class ReplayLog(Listener):
         self.findings.add(finding)
         self.usable &= finding.severity is not Severity.ERROR
 
-    # the end
+    # end
 
     def cut(self) -> list[Step]:
-        """The steps that move values."""
+        """Return the steps that move values."""
         needed = {id(done.call) for done in self.steps if isinstance(done, Done) and not done.call.fixed}
         steps = [step.step() if isinstance(step, Done) else step for step in self.steps]
         steps = [s for s in steps if not isinstance(s, Call) or s.out is not None or not s.launches or id(s) in needed]
@@ -319,14 +317,14 @@ class ReplayLog(Listener):
         return self.images[id(patch.image)][1]
 
     def close(self) -> None:
-        """Break the cycles through the program that calls it."""
+        """Break reference cycles through the program that calls it."""
         self.steps.clear()
         self.ops.clear()
         self.results.clear()
 
 
 def _forget_results(steps: Iterable[Step]) -> None:
-    """Each call is told which results nobody uses after it."""
+    """Store in each call the results that have no later use."""
     later: set[int] = set()
     for step in reversed(list(steps)):
         used = set(step.uses)
@@ -336,7 +334,7 @@ def _forget_results(steps: Iterable[Step]) -> None:
 
 
 def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]:
-    """For `Lowered.main_with`: an instruction's function, called by way of the log."""
+    """Return a wrapper for `Lowered.main_with` that logs an instruction's calls."""
 
     def wrap(function: Callable[..., Any], moved: Moved | None) -> Callable[..., Any]:
         return lambda warp, *args: log.call(function, moved, warp, args)
@@ -352,7 +350,7 @@ def _address(cells: np.ndarray) -> int:
 
 
 class Tiles(Protocol):
-    """Where the present cluster's tiles are."""
+    """Tiles of the present cluster."""
 
     def at(self, place: Place) -> tuple[int, ...]: ...
 
@@ -362,10 +360,10 @@ class Tiles(Protocol):
 
 
 class Replayed:
-    """A cluster that has run, whose memory others use after it; it takes the place of its engine.
+    """A cluster that has run, whose memory later ones use; it replaces their engine.
 
-    registers, launched: by number, results of instructions and operations. next: the number of the next operation.
-    sums: by id of the one that was logged. findings: what nothing guarantees, found anew in each.
+    registers, launched: results of instructions and operations, by number. next: number of the next operation. sums: by
+    the id of the logged one. findings: unguaranteed ones, added for each cluster.
     """
 
     tell: Listener = Broadcast(())
@@ -386,21 +384,21 @@ class Replayed:
 
     @property
     def products(self) -> list[tuple[Any, Product]]:
-        """Those that were put off, each with what tells its accumulator from others."""
+        """Deferred products, each with a key of its accumulator."""
         in_memory = [(_address(s.product.cells), s.product) for s in self.steps if isinstance(s, Multiplied)]
         added = [(s.total, s.term) for s in self.steps if isinstance(s, Added)]
         return [*in_memory, *((total, term) for total, term in added if isinstance(term, Product))]
 
     @property
     def patches(self) -> list[Patch]:
-        """All that its steps take of constant memory, or could not take as one."""
+        """Patches of constant memory that its steps use, or could not join."""
         copies = [step.patch for step in self.steps if isinstance(step, Filled)]
         copies += [held.patch for parted in self.parted for held in (parted.first, parted.second)]
         return copies + [patch for _, product in self.products for patch in (product.a, product.b)]
 
     @property
     def neighbours(self) -> list[tuple[Product, Product]]:
-        """Products that follow each other in an accumulator, and were not put together."""
+        """Products that follow each other in an accumulator, and were not joined."""
         found: list[tuple[Product, Product]] = []
         last: dict[Any, Product] = {}
         for accumulator, product in self.products:
@@ -410,7 +408,7 @@ class Replayed:
         return found
 
     def sum_of(self, total: Sum, numbers: Sequence[int]) -> Sum:
-        """What takes the place of this sum."""
+        """Return the sum that replaces this one."""
         if id(total) not in self.sums:
             parts: Any = {warp: self.registers[number] for warp, number in zip(total.parts, numbers, strict=True)}
             self.sums[id(total)] = Sum(total.layouts, parts, total.latest)
@@ -421,7 +419,7 @@ class Replayed:
         self.next += 1
 
     def run(self, team: Team, tiles: Tiles) -> int:
-        """Compute the values of this cluster; how many it took over."""
+        """Compute the values of this cluster; return how many it took over."""
         self.tiles = tiles
         self.sums.clear()
         cluster, asked = self.ctas[0].cluster, self.ctas[0].cluster.grants.asked

@@ -1,7 +1,7 @@
-"""Cluster launch control: a cluster that runs takes the work of one that has not started (PTX ISA,
+"""Cluster launch control: a running cluster takes the work of one that has not started (PTX ISA,
 "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel").
 
-What tilus 0.2.0 emits neither announces the 16 bytes of the response nor fences its reader against the next one.
+tilus 0.2.0 neither announces the 16 bytes of the response nor fences its reader against the next one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from blackwell_matmul.simulator.machine.grants import RESPONSE_BYTES, decoded
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.types import Element, element
 
-MAX_READS = 64  # of one response by a warp: it does not wait for the next one
+MAX_READS = 64  # reads of one response by a warp that does not wait
 
 
 def _item(response: Any, context: LoweringContext) -> Element:
@@ -56,7 +56,7 @@ def _item(response: Any, context: LoweringContext) -> Element:
     mark=True,
 )
 def try_cancel(inst: Any, context: LoweringContext) -> Any:
-    """One request; with multicast its answer comes to each CTA of the cluster, at the same place."""
+    """Lower one request; with multicast its response comes to the same place in each CTA of the cluster."""
     response = inst.inputs[0]
     item, location = _item(response, context), context.location
     context.use(response)
@@ -86,7 +86,7 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
         )  # fmt: skip
 
     def _ask(warp: Warp) -> int:
-        """PTX: once the CTA has seen that a request failed, what the next one does is undefined."""
+        """Number a request; after its CTA has seen a refusal, PTX leaves the next request undefined."""
         cta, grants = warp.cta, warp.cta.cluster.grants
         if cta in grants.refused:
             read = grants.refused[cta]
@@ -110,8 +110,7 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def query_cancel(inst: Any, context: LoweringContext) -> Any:
-    """ld.shared of the response, and what it says; where nothing is granted, tilus 0.2.0 leaves the coordinates as they
-    were."""
+    """Lower ld.shared and decoding of the response; tilus 0.2.0 leaves the coordinates unchanged by a refusal."""
     context.use(inst.inputs[0])
     check, location = context.touch("response"), context.location
     _item(inst.inputs[0], context)

@@ -1,4 +1,4 @@
-"""Clusters: their barrier, and which of their CTAs an instruction names (PTX ISA, "barrier.cluster", "mapa")."""
+"""Clusters: their barrier, and the CTAs that an instruction names (PTX ISA, "barrier.cluster", "mapa")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest por
 
 
 def named(warp: Warp, mask: int, context: LoweringContext) -> list[Cta]:
-    """The CTAs of the warp's cluster whose bits are set in the mask."""
+    """Return the CTAs of the warp's cluster whose bits are set in the mask."""
     ctas = warp.cta.cluster.ctas
     if mask >> len(ctas):
         ranks = ", ".join(str(rank) for rank in range(len(ctas), mask.bit_length()) if mask >> rank & 1)
@@ -28,14 +28,14 @@ def named(warp: Warp, mask: int, context: LoweringContext) -> list[Cta]:
 
 
 def ranked(warp: Warp, rank: int, context: LoweringContext) -> Cta:
-    """The CTA of the warp's cluster with this rank."""
+    """Return the CTA of the warp's cluster with this rank."""
     ctas = warp.cta.cluster.ctas
     require_rank(warp, rank, len(ctas), context.description.name, context.location)
     return ctas[rank]
 
 
 def require_rank(warp: Warp, rank: int, ctas: int, name: str, location: Location | None) -> None:
-    """A cluster of so many CTAs has one of this rank."""
+    """Stop the CTA unless a cluster of so many CTAs has this rank."""
     if not 0 <= rank < ctas:
         raise warp.cta.stop("no-such-cta", f"{name} names CTA rank {rank}; {_sizes(ctas)}", location)
 
@@ -54,7 +54,7 @@ def _sizes(ctas: int) -> str:
     mark="waits for other warps",
 )
 def cluster_sync(inst: Any, context: LoweringContext) -> Any:
-    """barrier.cluster.arrive (release) and wait (acquire): all threads of all CTAs that have not exited."""
+    """Lower barrier.cluster.arrive (release) and wait (acquire): all threads of all CTAs that have not exited."""
     context.kind, location = "blocking", context.location
     if context.group.begin % WARP or context.group.count % WARP:
         raise context.fail("a part of a warp executes it, and it waits for all threads of the cluster")
@@ -76,7 +76,7 @@ def _missing_in_cluster(meeting: Rendezvous) -> str:
 
 @describe("MapSharedAddrInst", name="map_shared_addr", ptx="mapa", again=Again.NOTHING, time=FREE)
 def map_shared_addr(inst: Any, context: LoweringContext) -> Any:
-    """The addresses of the same places in another CTA."""
+    """Return the addresses of the same places in another CTA."""
     context.use(inst.inputs[0])
     context.scalar(inst.target_rank)
 

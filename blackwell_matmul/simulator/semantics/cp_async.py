@@ -49,13 +49,13 @@ _COPY: dict[str, Any] = {
 
 
 def _rows(group: ThreadGroup, warp: int, extent: int) -> tuple[int, int]:
-    """The rows of the tile that a warp copies: tilus deals the tile to the threads in row-major order."""
+    """Return the rows of the tile that a warp copies: tilus distributes the tile in row-major order."""
     index = warp - group.warps.start
     return extent * index // len(group.warps), extent * (index + 1) // len(group.warps)
 
 
 def _part(group: ThreadGroup, warp: int, shape: tuple[int, ...]) -> tuple[Box, tuple[int, ...]]:
-    """The rectangle of the tile that a warp copies, and its extents."""
+    """Return the rectangle of the tile that a warp copies, and its extents."""
     top, bottom = _rows(group, warp, shape[0])
     return ((top, bottom), *((0, e) for e in shape[1:])), (bottom - top, *shape[1:])
 
@@ -94,7 +94,7 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
 
 @functools.cache
 def _axes(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions that a tile has."""
+    """Return the dimensions of a tile."""
     return tuple(dim for dim, extent in enumerate(extents) if extent)
 
 
@@ -108,7 +108,7 @@ def copy_in(
     rounds: Rounds | None = None,
 ) -> bool:
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill).
-    rounds: what becomes of the values on the way. True: the copy was put off."""
+    rounds: applied to the values. Return True if the copy is deferred."""
     storage, patch = target.storage, None if rounds else _patch(source, place)
     if place.inside and patch is not None and isinstance(storage, SharedStorage) and target.index is None:
         storage.hold(region.box, target, box, patch)
@@ -124,14 +124,14 @@ Rounds = Callable[[np.ndarray], np.ndarray]
 
 
 def _patch(source: GlobalView, place: Placement) -> Patch | None:
-    """The tile as a rectangle of memory that is constant and was converted once; None when it is not one."""
+    """Return the tile as a rectangle of constant memory that was converted once, or None."""
     if source.image is None:
         return None
     return Patch(source.image, place.reach, _axes(tuple(place.extents)))
 
 
 def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:
-    """Add what a copy reads of global memory; nothing can conflict with it where the program writes nothing."""
+    """Add a copy's reads of global memory; they cannot conflict if the program does not write it."""
     storage = source.storage
     assert isinstance(storage, GlobalStorage)
     if not storage.segment.constant:
@@ -140,7 +140,7 @@ def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, plac
 
 
 def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
-    """The part that exists, as shared memory holds it."""
+    """Return the part that exists, as shared memory holds it."""
     if source.image is not None:
         return source.image[place.picks]
     return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)
@@ -214,7 +214,7 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     mark="waits for cp.async",
 )
 def wait_group(inst: Any, context: LoweringContext) -> Any:
-    """All but the newest n groups of the executing threads are complete afterwards."""
+    """Wait for all but the newest n groups of the executing threads."""
     context.scalar(inst.n)
     return lambda warp, n: context.end_groups(warp, _FAMILY, int(n))
 
@@ -230,5 +230,5 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
     mark="waits for cp.async",
 )
 def wait_all(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
+    """Wait for every prior cp.async of the executing threads, committed or not."""
     return lambda warp: context.end_all(warp, _FAMILY)

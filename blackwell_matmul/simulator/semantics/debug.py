@@ -19,7 +19,7 @@ _CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t|L)?([dioux
 
 
 def python_format(text: str) -> str:
-    """A format of C's printf for Python's %: no length modifiers, and pointers as numbers."""
+    """Return a format of C's printf for Python's %: no length modifiers, and pointers as numbers."""
     return _CONVERSION.sub(lambda m: f"%{m[1]}{'#x' if m[2] == 'p' else m[2]}", text)
 
 
@@ -77,7 +77,7 @@ def _spell(tile: np.ndarray, pattern: str) -> str:
     "FormatPrintInst", name="printf", ptx="bar{.cta}", waits=(Wait("threads"),), time=Time(Unit.WARPS, "sync_cycles")
 )
 def printf(inst: Any, context: LoweringContext) -> Any:
-    """Printed once by the first thread of the group, as in the generated code."""
+    """Print once by the first thread of the group, as the generated code does."""
     context.kind = "steps"
     context.scalar(inst.cond)
     context.scalars(inst.expressions)

@@ -1,8 +1,8 @@
 """Matrix products of register tensors: mma.sync.
 
 Code generation runs through k one mma.sync at a time (`DotInstEmitter`), and each rounds its sum to the type of the
-accumulator. Inside of one, PTX leaves order and precision of the additions open ("at least half precision" for .f16,
-PTX ISA, "mma"): here it is a float32 sum.
+accumulator. PTX leaves order and precision of the additions inside one open ("at least half precision" for .f16, PTX
+ISA, "mma"): here it is a float32 sum.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ REGISTER_BITS = 32
     mark=True,
 )
 def dot(inst: Any, context: LoweringContext) -> Any:
-    """d = a @ b + c; each warp computes the part of d that it holds, from the parts of a and b that it holds."""
+    """Lower d = a @ b + c: each warp computes its part of d from its parts of a and b."""
     a, b, c = inst.inputs
     for tensor in (a, b, c):
         context.use(tensor)
     left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
     item, total_item = element(a.dtype), element(c.dtype)
-    wide = np.float32 if item.is_float else np.float64  # of integers exact below 2**53
+    wide = np.float32 if item.is_float else np.float64  # exact for integers below 2**53
     parts = _columns(inst) if total_item.is_float else [slice(None)]
     held = functools.cache(lambda w: _held(left[w], right[w], acc[w], out[w]))
     later = context.deferrable(inst.output)
@@ -76,14 +76,14 @@ def _loaded(layout: WarpLayout, x: np.ndarray | Patch) -> np.ndarray:
 
 
 def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout) -> Sequence[Gather]:
-    """From a warp's registers, the rows of a, the columns of b and the part of c that its part of d takes."""
+    """Return functions that gather the rows of a, the columns of b and the part of c for a warp's part of d."""
     rows, columns = out.lines
     k = np.arange(left.shape[1])
     return left.block((rows, k)), right.block((k, columns)), acc.block((rows, columns))
 
 
 def _columns(inst: Any) -> list[slice | np.ndarray]:
-    """For each mma.sync that comes after another, the columns of a, and rows of b, that it multiplies."""
+    """Return, for each mma.sync in order, the columns of a, and rows of b, that it multiplies."""
     from tilus.backends.emitters.cuda.mma_dot import DotInstEmitter
 
     config, (outer_a, *_) = DotInstEmitter.resolve_mma_config(*inst.inputs, inst.output)
@@ -95,7 +95,7 @@ def _columns(inst: Any) -> list[slice | np.ndarray]:
 
 
 def _add(total: np.ndarray, product: np.ndarray, item: Element) -> None:
-    """Rounded to the type of the accumulator; integers wrap (PTX ISA, mma: without .satfinite)."""
+    """Add, rounded to the type of the accumulator; integers wrap (PTX ISA, mma: without .satfinite)."""
     if item.is_float:
         np.add(total, product, out=total, casting="unsafe")
     else:

@@ -56,7 +56,7 @@ def assign(inst: Any, context: LoweringContext) -> Any:
     use_all(context, inst.inputs)
 
     def run(warp: Warp, dst: np.ndarray, src: np.ndarray | Sum) -> None:
-        if not isinstance(src, Sum):  # else it is dst's, and given to it when somebody looks
+        if not isinstance(src, Sum):  # a Sum is added to dst at its next use
             dst[...] = src
 
     return run
@@ -71,7 +71,7 @@ def cast(inst: Any, context: LoweringContext) -> Any:
 
 
 def _watched(context: LoweringContext, args: Sequence[Any], body: Any, dtype: Any) -> Callable[..., Any]:
-    """`body` cast to the type, as a function of the warp and arrays, which reports what C leaves undefined."""
+    """Return `body`, cast to the type, as a function of the warp and arrays that reports undefined arithmetic."""
     from tilus.hidet.ir.expr import cast as cast_to
 
     seen: list[Undefined] = []
@@ -106,8 +106,8 @@ def _combine(
     function: Callable[..., Any],
     numbers_of: Callable[..., np.ndarray] = _all_numbers,
 ) -> Any:
-    """An elementwise function of the warp and of register tensors that broadcast to the output's shape.
-    numbers_of(operands, their numbers): which of what nothing wrote the result depends on (unwritten.py)."""
+    """Lower an elementwise function of the warp and of register tensors that broadcast to the output's shape.
+    numbers_of(operands, their numbers): the unwritten values on which the result depends (unwritten.py)."""
     use_all(context, inst.inputs)
     item, group, out = element(inst.output.dtype), context.group, inst.output.layout
     indices: dict[int, tuple[np.ndarray | None, ...]] = {}
@@ -166,7 +166,7 @@ def _chosen_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) ->
 def _regather(
     inst: Any, context: LoweringContext, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 ) -> Any:
-    """Each thread takes, for each element of the output, the element of the source that `source_of` names."""
+    """Lower a gather inside each thread, of the source elements that `source_of` returns."""
     source, target = inst.inputs[0], inst.output
     context.use(source)
     layouts = context.layouts(target)
@@ -182,7 +182,7 @@ def _regather(
 
 @describe("RepeatInst", name="repeat", time=FREE, **_FACTS)
 def repeat(inst: Any, context: LoweringContext) -> Any:
-    """repeat(): the tile is laid down again and again, so indices wrap."""
+    """Lower repeat(): the tile is repeated, so indices wrap."""
     shape = inst.inputs[0].shape
     repeats = [a // b for a, b in zip(inst.output.shape, shape, strict=True)]
     return _regather(inst, context, lambda coords: [c // r for c, r in zip(coords, repeats, strict=True)])
@@ -196,7 +196,7 @@ def repeat_interleave(inst: Any, context: LoweringContext) -> Any:
 
 @describe("SqueezeInst", "UnsqueezeInst", "TransposeInst", name="reshape_registers", time=FREE, **_FACTS)
 def rename(inst: Any, context: LoweringContext) -> Any:
-    """The registers stay; only their names change."""
+    """Lower instructions that keep the registers and change only their names."""
     context.use(inst.inputs[0])
     if not context.deferrable(inst.output):
         return lambda warp, x: x.copy()
@@ -205,7 +205,7 @@ def rename(inst: Any, context: LoweringContext) -> Any:
 
 @describe("ViewInst", name="view", shares=True, time=FREE, **_FACTS)
 def view(inst: Any, context: LoweringContext) -> Any:
-    """The same bits under another type and layout (an alias of the thread's registers, as in the generated code)."""
+    """Lower a view of the same bits in another type and layout, an alias of the thread's registers."""
     context.use(inst.inputs[0])
     source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
     size = inst.output.layout.local_size
@@ -233,7 +233,7 @@ def view(inst: Any, context: LoweringContext) -> Any:
 
 @describe("SliceRegisterInst", name="slice_register", time=FREE, **_FACTS)
 def slice_register(inst: Any, context: LoweringContext) -> Any:
-    """As the generated code has it: thread t takes the element at offsets + (its own index in the output's layout)."""
+    """Lower it as generated code does: thread t takes the element at offsets + its index in the output's layout."""
     source, target = inst.inputs[0], inst.output
     context.use(source)
     context.scalars(inst.offsets)
@@ -281,7 +281,7 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
 
 @describe("SliceAssignInst", name="slice_assign", time=FREE, **_FACTS)
 def slice_assign(inst: Any, context: LoweringContext) -> Any:
-    """As the generated code has it: each thread writes to its own registers, which the frontend knows to be right."""
+    """Lower it as generated code does: each thread writes to its own registers, which the frontend has checked."""
     dst, src = inst.inputs
     use_all(context, inst.inputs)
     context.scalars(inst.offsets)

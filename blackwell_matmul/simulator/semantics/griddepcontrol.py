@@ -1,6 +1,6 @@
-"""The wait for the grids before this one, and what may stand before it (PTX ISA, "griddepcontrol").
+"""The wait for the preceding grids, and instructions that may precede it (PTX ISA, "griddepcontrol").
 
-`griddepcontrol.wait` returns when all grids before have ended and what they wrote can be read; until then they may
+`griddepcontrol.wait` returns when all preceding grids have ended and their writes can be read; until then they may
 still write what this grid reads, and read what it writes. `griddepcontrol.launch_dependents` allows the next grid to
 start, which waits likewise.
 """
@@ -32,7 +32,7 @@ from blackwell_matmul.simulator.semantics.cluster import cluster_sync
 
 @describe("GridDependencyInst", name="griddepcontrol.wait", ptx="griddepcontrol", again=Again.NOTHING, time=FREE)
 def grid_dependency(inst: Any, context: LoweringContext) -> Callable[[Warp], None] | None:
-    """Every access of global memory that comes first is a finding: none of them is ordered after the grids before."""
+    """Report every earlier access of global memory: none of them is ordered after the preceding grids."""
     early = list(_before(inst, context, frozenset({Space.GLOBAL})))
     if not early:
         return None
@@ -51,7 +51,7 @@ def grid_dependency(inst: Any, context: LoweringContext) -> Callable[[Warp], Non
 def _before(
     inst: Any, context: LoweringContext, spaces: frozenset[Space]
 ) -> Iterator[tuple[Description, Location | None]]:
-    """What accesses one of these spaces and stands before an instruction, which every thread comes to."""
+    """Yield accesses of these spaces that stand before an instruction which every thread reaches."""
     from blackwell_matmul.frontend.recording import instructions
 
     for each in itertools.takewhile(lambda each: each is not inst, instructions(context.program.tile)):
@@ -71,8 +71,7 @@ def _before(
     mark="waits for other warps",
 )
 def relaxed_cluster_sync(inst: Any, context: LoweringContext) -> Callable[[Warp], Blocked | None]:
-    """`cluster.sync` that releases nothing but initialised barriers, which have a fence of their own: what accesses
-    memory before it is a finding."""
+    """Lower a `cluster.sync` that releases only initialised barriers, which have a fence; report earlier accesses."""
     meet: Callable[[Warp], Blocked | None] = cluster_sync(inst, context)
     early = list(_before(inst, context, frozenset({Space.SHARED, Space.TENSOR, Space.GLOBAL})))
 

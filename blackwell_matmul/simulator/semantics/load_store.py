@@ -79,7 +79,7 @@ def store_shared(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def load_global(inst: Any, context: LoweringContext) -> Any:
-    """tilus masks a load by the declared shape: what lies outside reads as zero."""
+    """Lower a load, which tilus masks by the declared shape: elements outside are zero."""
     layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
     shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), context.location
     context.use(inst.inputs[0])
@@ -105,7 +105,7 @@ def load_global(inst: Any, context: LoweringContext) -> Any:
 def _clip(
     layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The rectangle that one warp touches, as (offsets, dims, shape) in the global tensor."""
+    """Return the rectangle that one warp accesses, as (offsets, dims, shape) in the global tensor."""
     moved = list(offsets)
     for i, dim in enumerate(sorted(dims)):
         moved[dim] += layout.box[i][0]
@@ -123,7 +123,7 @@ def _clip(
     mark=True,
 )
 def store_global(inst: Any, context: LoweringContext) -> Any:
-    """tilus masks a store by the declared shape."""
+    """Lower a store, which tilus masks by the declared shape."""
     dst, src = inst.inputs
     layouts, check, shape, dims = context.layouts(src), context.touch("dst"), tuple(src.shape), tuple(inst.dims)
     location, item = context.location, element(src.dtype)
@@ -155,7 +155,7 @@ def store_global(inst: Any, context: LoweringContext) -> Any:
     def _window(
         view: GlobalView, base: list[int], dims: tuple[int, ...], lo: tuple[int, ...], shape: tuple[int, ...]
     ) -> np.ndarray:
-        """The tile inside the tensor, from the tile's own origin (only the warp's part need exist)."""
+        """Return the tile inside the tensor, from the tile's own origin (only the warp's part need exist)."""
         picks: list[Any] = [int(o) for o in base]
         for i, dim in enumerate(sorted(dims)):
             start = base[dim] + lo[i]
@@ -167,7 +167,7 @@ def store_global(inst: Any, context: LoweringContext) -> Any:
 
 
 class _Shifted:
-    """An array addressed with coordinates that start at `origin`."""
+    """An array with coordinates that start at `origin`."""
 
     __slots__ = ("array", "origin")
 
@@ -190,7 +190,7 @@ def _store_elements(
     dims: tuple[int, ...],
     box: Any,
 ) -> None:
-    """A store at the edge: only the elements inside the declared shape."""
+    """Store only the elements inside the declared shape."""
     cells, keep = _inside(view, layout, offsets, dims)
     values = registers[layout.lane : layout.lane + layout.lanes][keep]
     if view.item.packed:
@@ -206,7 +206,7 @@ def _store_elements(
 def _inside(
     view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """The elements of a warp's registers that lie inside the declared shape: where, and in which registers."""
+    """Return where a warp's registers lie inside the declared shape, and a mask of these registers."""
     positions = [np.asarray(o) for o in offsets]
     for i, dim in enumerate(sorted(dims)):
         positions[dim] = offsets[dim] + layout.coords[i]
@@ -217,7 +217,7 @@ def _inside(
 
 
 def _in_root(view: View, cells: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Coordinates in the storage, from those in a view of it."""
+    """Return coordinates in the storage for those in a view of it."""
     root: list[Any] = [np.full(cells[0].shape if cells else (), b) for b in view.base]
     for dim, cell in zip(view.dims, cells, strict=True):
         root[dim] = view.base[dim] + cell
@@ -227,7 +227,7 @@ def _in_root(view: View, cells: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
 def _region(
     place: Placement, view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
 ) -> Region:
-    """What a warp touches of global memory: the rectangle inside, or the elements where it does not fill that."""
+    """Return a warp's region of global memory: the rectangle inside, or its elements if they do not fill it."""
     region = place.region(view)
     if layout.dense:
         return region
@@ -243,7 +243,7 @@ _BY_POINTER = "accesses by pointer and offset are checked for bounds, not for or
 
 
 def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
-    """Vector functions of (axes…, free scalars…) for offset and mask; the free scalars become one argument each."""
+    """Return vector functions of (axes…, free scalars…) for offset and mask; each kind's scalars are one argument."""
     free = free_variables(inst.offset, inst.axes)
     mask_free = free_variables(inst.mask, inst.axes)
     context.scalar(inst.ptr)
@@ -310,7 +310,7 @@ def _cells(
 
 
 def _pointer(warp: Warp, address: int, where: np.ndarray, item: Any, location: Any) -> np.ndarray:
-    """The argument's memory from `address` on, as an array of the type; every index must lie inside it."""
+    """Return the argument's memory from `address` on, as an array of the type; every index must lie inside it."""
     segment = warp.cta.grid.memory.segment_at(address)
     if segment is None:
         raise warp.cta.stop("out-of-bounds", f"address {address:#x} lies in no tensor of this launch", location)

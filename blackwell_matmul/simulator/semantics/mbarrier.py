@@ -38,7 +38,7 @@ from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
     time=FREE,
 )
 def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
-    """Initialised at the kernel's entry, before a fence and a CTA-wide barrier, which code generation adds."""
+    """Initialise mbarriers at the kernel's entry; code generation adds a fence and a CTA-wide barrier."""
     counts = [context.group.count if c is None else c for c in inst.counts]
     context.scalars(counts)
     name, location = context.name(inst.output, "mbarrier"), context.location
@@ -68,7 +68,7 @@ def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
 
 
 def _scope(inst: Any) -> str:
-    """Which threads a release or an acquire is for: "cta", "cluster", or "" where it is relaxed."""
+    """Return the scope of a release or an acquire: "cta", "cluster", or "" if it is relaxed."""
     return "" if inst.sem == "relaxed" else str(inst.scope)
 
 
@@ -83,7 +83,7 @@ def _scope(inst: Any) -> str:
     mark=True,
 )
 def arrive(inst: Any, context: LoweringContext) -> Any:
-    """Every active lane arrives, each `count` times."""
+    """Arrive `count` times in every active lane."""
     context.scalar(inst.barrier)
     context.scalar(inst.count)
     location, scope = context.location, _scope(inst)
@@ -105,7 +105,7 @@ def arrive(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def arrive_expect_tx(inst: Any, context: LoweringContext) -> Any:
-    """expect-tx, then one arrival, by every active lane."""
+    """Perform expect-tx, then one arrival, in every active lane."""
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
     location, scope = context.location, _scope(inst)
@@ -133,7 +133,7 @@ _IN_CLUSTER: dict[str, Any] = {
     **_IN_CLUSTER,
 )
 def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
-    """For each bit that is set in the mask, the thread of that number in the group tells the CTA of that rank."""
+    """Signal each CTA in the mask by the thread of the group whose number is the CTA's rank."""
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
     location, mask, scope, first = context.location, int(inst.multicast), _scope(inst), context.group.begin
@@ -158,7 +158,7 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     **_IN_CLUSTER,
 )
 def arrive_remote(inst: Any, context: LoweringContext) -> Any:
-    """Every active lane tells the CTA of the given rank."""
+    """Signal the CTA of the given rank in every active lane."""
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
     context.scalar(inst.target_rank)
@@ -182,8 +182,7 @@ def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     mark="waits for mbarrier",
 )
 def wait(inst: Any, context: LoweringContext) -> Any:
-    """Blocks until the phase of the given parity, 0 or 1, is over (mbarrier.try_wait.parity in a loop; PTX ISA,
-    mbarrier.test_wait)."""
+    """Wait until the phase of this parity, 0 or 1, is over (PTX ISA, mbarrier.test_wait: try_wait.parity in a loop)."""
     context.kind = "blocking"
     context.scalar(inst.barrier)
     context.scalar(inst.phase)
@@ -211,7 +210,7 @@ def wait(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def fence_proxy_async(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
+    """Order generic against async accesses of the executing threads; it moves no data and waits for nobody."""
     space = str(getattr(inst, "space", ""))
     return lambda warp: warp.cta.engine.tell.fenced(warp, context.instruction, space)
 

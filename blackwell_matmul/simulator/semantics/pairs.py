@@ -1,4 +1,4 @@
-"""CTA pairs: what two CTAs of a cluster do together (PTX ISA, "CTA Pair", "tcgen05 / Issue Granularity")."""
+"""CTA pairs: instructions of two CTAs of a cluster (PTX ISA, "CTA Pair", "tcgen05 / Issue Granularity")."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TCGEN05_COPY = "Tcgen05CopyInst"
 
 
 def group_of(inst: Any) -> int | None:
-    """The .cta_group that code generation gives a tcgen05 instruction; None: it takes none, or that of another one."""
+    """Return the .cta_group that code generation gives a tcgen05 instruction, or None if it has none of its own."""
     if type(inst).__name__ == TCGEN05_COPY:
-        return 1  # whatever the tensor was allocated for
+        return 1  # for any allocation
     return getattr(inst, "cta_group", None) if type(inst).__name__.startswith("Tcgen05") else None
 
 
 def groups(context: LoweringContext) -> dict[int, Any]:
-    """For each .cta_group of the kernel, its first instruction."""
+    """Return the first instruction of each .cta_group of the kernel."""
     from blackwell_matmul.frontend.recording import instructions
 
     found: dict[int, Any] = {}
@@ -33,8 +33,8 @@ def groups(context: LoweringContext) -> dict[int, Any]:
 
 
 def in_one_group(inst: Any, context: LoweringContext, run: Callable[..., Any]) -> Callable[..., Any]:
-    """All tcgen05 instructions of a kernel have the same .cta_group (PTX ISA, each tcgen05 instruction): `run`, or for
-    one that differs from the first what stops the CTA when it is executed."""
+    """Return `run`, or a function that stops the CTA if another .cta_group was first. All tcgen05 instructions of a
+    kernel have the same (PTX ISA, each tcgen05 instruction)."""
     first, where = next(iter(groups(context).items()), (None, None))
     mine = group_of(inst)
     if first is None or first == mine:
@@ -54,7 +54,7 @@ _CP = "; tilus 0.2.0 emits tcgen05.cp for one CTA only, and tcgen05.store works"
 
 
 def peer_of(warp: Warp, context: LoweringContext) -> Cta:
-    """The other CTA of the pair of the warp's CTA."""
+    """Return the other CTA of the pair of the warp's CTA."""
     peer = warp.cta.peer
     if peer is None:
         size = len(warp.cta.cluster.ctas)
@@ -69,13 +69,14 @@ def peer_of(warp: Warp, context: LoweringContext) -> Cta:
 def come_together(
     warp: Warp, context: LoweringContext, what: str, warps: Iterable[int]
 ) -> Generator[Blocked, None, Rendezvous]:
-    """One warp of each CTA performs the operation; the first may wait for the second. warps: of each, who waits."""
+    """Meet the peer: one warp of each CTA performs the operation. warps: those of each CTA that wait."""
     peer_of(warp, context)
     return (yield from context.meet_pair(warp, warps, what))
 
 
 def check_issuer(warp: Warp, context: LoweringContext) -> None:
-    """PTX lets one thread of the pair issue, and shows the CTA of even rank do so; so do the kernels known to work."""
+    """Report a pair's operation issued by the odd CTA: PTX allows one thread of the pair; its examples use the even
+    CTA."""
     if warp.cta.rank % 2:
         message = (
             f"{context.description.name} for a CTA pair is issued by CTA {warp.cta.position}, which has the odd rank"

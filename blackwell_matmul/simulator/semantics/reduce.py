@@ -1,9 +1,9 @@
 """Reductions of register tensors along a dimension: the steps of the generated code, in its order, each rounded.
 
 tilus's emitter (`backends/emitters/reduce.py`) starts from an initial value in each thread and takes its registers one
-after the other; then the lanes of a warp exchange what they have by shfl.down, along the bits of the lane's number that
-belong to the dimension, from the lowest; then, where warps hold parts of it too, they take turns at a scratch memory.
-Every step is an operation in the type of the result, or, in the thread, in the type to which it and the tile's promote.
+after the other. Then the lanes of a warp exchange values by shfl.down, along the bits of the lane's number that belong
+to the dimension, from the lowest. Then warps that hold parts of it take turns at a scratch memory. Every step is an
+operation in the type of the result or, in the thread, in the common type of the result and the tile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LANES = np.arange(WARP)
 
 @describe("ReduceInst", name="reduce", ptx="shfl.sync", time=Time(Unit.SHUFFLES, "cast_cycles"), **COLLECTIVE)
 def reduce(inst: Any, context: LoweringContext) -> Any:
-    """Along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
+    """Reduce along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     context.use(inst.inputs[0])
@@ -42,7 +42,7 @@ def reduce(inst: Any, context: LoweringContext) -> Any:
 
 
 def _inside_warp(inst: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """What each lane of a warp has after the shuffles; the whole sum is in those whose reduced bits are 0."""
+    """Return each lane's value after the shuffles; lanes whose reduced bits are 0 have the whole sum."""
     source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
     first, take, combine = _initial(inst, target), _taking(inst, source, target), _operation(inst.op, target)
     order, bits = _register_order(inst), reduced_lane_bits(inst)
@@ -60,7 +60,7 @@ def _inside_warp(inst: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _register_order(inst: Any) -> np.ndarray:
-    """For each register of the result, one column: the registers of the tile that go into it, in their order."""
+    """Return one column for each register of the result: the tile's registers that it combines, in order."""
     layout = inst.inputs[0].layout
     reduced = [i for i, mode in enumerate(layout.local_modes) if mode in layout.grouped_modes[inst.dim]]
     registers = np.arange(layout.local_size).reshape(layout.local_shape)
@@ -68,7 +68,7 @@ def _register_order(inst: Any) -> np.ndarray:
 
 
 def _across_warps(inst: Any, context: LoweringContext, inside: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """Warp after warp adds what is in the scratch memory to its own, and stores that; then all load."""
+    """Reduce across warps: each in turn adds the scratch memory to its own value and stores it; then all load."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     size, threads = inst.inputs[0].layout.spatial_size, context.group.count
@@ -94,19 +94,19 @@ def _across_warps(inst: Any, context: LoweringContext, inside: Callable[[np.ndar
 
 
 def _parts(warps: range, shape: list[int], kinds: list[str]) -> dict[int, list[int]]:
-    """For each warp those whose parts make up its result, in their turn; of warps that hold the same, the first."""
+    """Return, for each warp, the warps that its result combines, in order; of warps with the same values, the first."""
     digits = {warp: np.unravel_index(i, shape) for i, warp in enumerate(warps)}
     place = {w: [int(d) for d, kind in zip(ds, kinds) if kind == "spatial"] for w, ds in digits.items()}
     first = [w for w, ds in digits.items() if not any(d for d, kind in zip(ds, kinds) if kind == "replicated")]
     return {warp: [other for other in first if place[other] == place[warp]] for warp in warps}
 
 
-# one step
+# single steps
 
 
 def _initial(inst: Any, target: Element) -> np.ndarray:
-    """As the code has it: for max the type's lowest finite value, which a tile of -inf alone keeps. tilus writes that
-    of bfloat16 as -3.4e38, which rounds to -inf."""
+    """Return the code's initial value. For max it is the type's lowest finite value, which a tile of -inf keeps;
+    tilus's -3.4e38 rounds to -inf in bfloat16."""
     if inst.op not in ("max", "min"):
         return np.array(inst.op == "all").astype(target.dtype)
     limit = inst.output.dtype.min_value if inst.op == "max" else inst.output.dtype.max_value
@@ -115,7 +115,7 @@ def _initial(inst: Any, target: Element) -> np.ndarray:
 
 
 def _taking(inst: Any, source: Element, target: Element) -> Operation:
-    """The step inside of a thread, which widens both, combines, and narrows."""
+    """Return the step inside a thread, which widens both, combines, and narrows."""
     dtype = combining_type(inst)
     assert dtype is not None  # the frontend refuses the others
     common = element(dtype)
@@ -126,7 +126,7 @@ def _taking(inst: Any, source: Element, target: Element) -> Operation:
 
 
 def _operation(op: str, item: Element) -> Operation:
-    """One step in an element type."""
+    """Return one step in an element type."""
     if op == "all":
         return np.logical_and
     if op == "any" or item.name == "bool":  # a sum of two bool is an int, and true unless 0

@@ -1,4 +1,4 @@
-"""Barriers of threads, and what code generation builds on them: shuffles, semaphores; reductions are in reduce.py."""
+"""Barriers of threads, and shuffles and semaphores that code generation builds on them; reductions are in reduce.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blackwell_matmul.simulator.machine.registers import WARP
     mark="waits for other warps",
 )
 def sync_threads(inst: Any, context: LoweringContext) -> Any:
-    """bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
+    """Lower bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
     if len(context.group.warps) == 1:
         return None if context.group.count < WARP else lambda warp: sync_warp(warp, context)
     context.kind = "blocking"
@@ -49,13 +49,13 @@ def sync_threads(inst: Any, context: LoweringContext) -> Any:
 
 
 def sync_warp(warp: Warp, context: LoweringContext) -> None:
-    """bar.warp.sync: the lanes of one warp wait for each other, and learn what each other did."""
+    """Perform bar.warp.sync: the lanes of one warp wait for each other, which orders their accesses."""
     warp.cta.engine.tell.met((warp,), warp, context.instruction)
 
 
 @describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),), time=Time(Unit.WARPS, "sync_cycles"))
 def sync_reduce(inst: Any, context: LoweringContext) -> Any:
-    """bar.red.and/or of one predicate."""
+    """Lower bar.red.and/or of one predicate."""
     context.result = inst.var
     context.kind = "steps"
     context.scalar(inst.reduce_value)
@@ -84,7 +84,7 @@ COLLECTIVE: dict[str, Any] = {
     **COLLECTIVE,
 )
 def shuffle(inst: Any, context: LoweringContext) -> Any:
-    """tilus shuffles between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
+    """Lower tilus's shuffle between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
     context.kind = "steps"
     context.use(inst.inputs[0])
     gather = context.gather("shuffle")
@@ -131,7 +131,7 @@ def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
     time=Time(Unit.WARPS, "sync_cycles"),
 )
 def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
-    """Spins until the semaphore holds the value."""
+    """Wait until the semaphore holds the value."""
     context.kind = "steps"
     context.scalar(inst.semaphore)
     context.scalar(inst.value)

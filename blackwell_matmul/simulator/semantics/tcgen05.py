@@ -1,8 +1,8 @@
 """The fifth-generation tensor core and its tensor memory (PTX ISA, "TensorCore 5th Generation Instructions").
 
-mma and cp are asynchronous and issued by one lane; commit makes an mbarrier track them; ld and st are asynchronous
-too, executed by the whole warp, and end with wait::ld and wait::st. Operations of one kind issued by one thread form
-a pipe: they complete in the order of their issue ("tcgen05 Memory Consistency Model, Pipelined Instructions").
+mma and cp are asynchronous and issued by one lane; commit makes an mbarrier track them. ld and st are asynchronous too,
+executed by the whole warp, and end with wait::ld and wait::st. Operations of one kind issued by one thread form a pipe:
+they complete in the order of their issue ("tcgen05 Memory Consistency Model, Pipelined Instructions").
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLUMN_BITS = 32
 
 
 class TensorView:
-    """A tensor in tensor memory: `lanes` from `lane`, and for each leading index a run of columns.
+    """A tensor in tensor memory: `lanes` from `lane`, and for each leading index a range of columns.
 
     column: the first 32-bit column. strides: columns between neighbours of each leading dimension.
     """
@@ -87,19 +87,19 @@ class TensorView:
         return (self.lane, self.lane + self.shape[-2]), (self.column, self.column + self.columns)
 
     def half(self, number: int) -> TensorView:
-        """Its first or its second half of columns; of a rank-2 tensor."""
+        """Return the first or the second half of the columns of a rank-2 tensor."""
         rows, extent = self.shape
         column = self.column + number * (extent // 2) * self.item.nbits // COLUMN_BITS
         return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column, ())
 
     def in_peer(self) -> TensorView:
-        """The same part of what the other CTA of the pair allocated together with this one."""
+        """Return the same part of the tensor in the other CTA of the pair."""
         peer, allocation = self.cta.peer, self.allocation.peer
         assert peer is not None and allocation is not None
         return TensorView(peer, allocation, self.item, self.shape, self.lane, self.column, self.strides)
 
     def cells(self) -> np.ndarray:
-        """A rank-2 tensor's elements, as a numpy view of tensor memory, which is up to date."""
+        """Return a rank-2 tensor's elements, as a numpy view of up-to-date tensor memory."""
         if self.cta.tensor_memory.products:
             self.cta.tensor_memory.flush(self.box)
         raw = self.cta.tensor_memory.data
@@ -112,7 +112,7 @@ class TensorView:
         return typed[self.lane : self.lane + self.shape[-2], start : start + self.shape[-1]]
 
     def region(self, location: Location | None, rows: tuple[int, int] | None = None) -> Region:
-        """What an access at `location` to some rows (None: all) touches."""
+        """Return the region of an access at `location` to some rows (None: all)."""
         if not self.allocation.alive:
             message = f"{self.name} is used after it was freed"
             if self.allocation.peer is not None:
@@ -126,7 +126,7 @@ class TensorView:
 
 
 def _power_of_two(columns: int) -> int:
-    """tcgen05.alloc takes a power of two from 32 to 512; code generation rounds up."""
+    """Return the columns that tcgen05.alloc takes, a power of two from 32 to 512; code generation rounds up."""
     return max(32, 1 << (columns - 1).bit_length())
 
 
@@ -141,8 +141,7 @@ def _power_of_two(columns: int) -> int:
     mark=True,
 )
 def alloc(inst: Any, context: LoweringContext) -> Any:
-    """One warp allocates, or one of each CTA of a pair; code generation lets the whole thread group wait for the
-    address."""
+    """Allocate by one warp, or one of each CTA of a pair; the thread group waits for the address."""
     tensor = inst.output
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), context.name(tensor), context.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
@@ -160,7 +159,7 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
             if warp.index == context.group.warps.start:
                 warp.cta.engine.tell.pairs(warp, context.instruction, peer_of(warp, context))
             meeting = yield from come_together(warp, context, purpose, context.group.warps)
-        if meeting.result is None:  # the first to get here
+        if meeting.result is None:  # the first warp here
             ctas = (warp.cta,) if inst.cta_group == 1 else (warp.cta, peer_of(warp, context))
             meeting.result = _allocate_in(ctas, total, name, location)
         allocation = meeting.result[warp.cta]
@@ -170,7 +169,7 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
 
 
 def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Location | None) -> dict[Cta, Allocation]:
-    """The same columns in each of them, because a pair allocates nothing apart."""
+    """Allocate the same columns in each CTA, as a pair has no allocations of its own."""
     made = {cta: _allocate(cta, total, name, location) for cta in ctas}
     for cta, peer in zip(ctas, reversed(ctas)):
         made[cta].peer = None if cta is peer else made[peer]
@@ -178,7 +177,7 @@ def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Locatio
 
 
 def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> Allocation:
-    """PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns."""
+    """Allocate columns (PTX ISA, tcgen05.alloc); stop where it would block for ever."""
     columns = cta.columns
     if columns.relinquished is not None:
         message = f"{name} is allocated after the CTA has given up the right to allocate"
@@ -210,9 +209,9 @@ def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> All
     mark=True,
 )
 def dealloc(inst: Any, context: LoweringContext) -> Any:
-    """One warp gives the columns back: nobody may still be using them, nor be about to. Of a pair one of each CTA does,
-    and neither CTA's columns may be in use from the first of the two on (PTX ISA, "Issue Granularity": before it there
-    must be no concurrent accesses from the peer; it may block, and nothing has to come after it)."""
+    """Free columns that nobody uses any more, by one warp, or one of each CTA of a pair. Neither CTA's columns may be
+    in use from the first of the two on (PTX ISA, "Issue Granularity": no concurrent accesses from the peer before
+    it; it may block)."""
     context.use(inst.inputs[0])
     location, access = context.location, context.touch("tensor")
 
@@ -233,7 +232,7 @@ def dealloc(inst: Any, context: LoweringContext) -> Any:
 
 
 def _by_first(context: LoweringContext, perform: Callable[..., None], purpose: str) -> Callable[..., Any]:
-    """The group's first warp performs it, and, in a kernel for CTA pairs, waits until the peer's does."""
+    """Perform it in the group's first warp, which in a kernel for CTA pairs waits for the peer's."""
     first = context.group.warps.start
 
     def alone(warp: Warp, *operands: Any) -> None:
@@ -321,7 +320,7 @@ def view_tensor(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def load(inst: Any, context: LoweringContext) -> Any:
-    """The registers hold the values after tcgen05.wait::ld, and poison before it."""
+    """Lower a load: the registers hold poison until tcgen05.wait::ld, and then the values."""
     context.use(inst.inputs[0])
     layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
 
@@ -410,12 +409,12 @@ def _as_float(values: np.ndarray) -> np.ndarray:
 
 
 def _tf32(values: np.ndarray) -> np.ndarray:
-    """The tensor core ignores the low 13 bits of a tf32 operand."""
+    """Clear the low 13 bits of a tf32 operand, which the tensor core ignores."""
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def multiply(a: np.ndarray, b: np.ndarray, item: Element) -> np.ndarray:
-    """a @ b in the accumulator's precision: float32, or exact integers."""
+    """Return a @ b in the accumulator's precision: float32, or exact integers."""
     if not item.is_float:
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(np.int32)
     if item.name in ("float32", "tfloat32"):
@@ -424,9 +423,9 @@ def multiply(a: np.ndarray, b: np.ndarray, item: Element) -> np.ndarray:
 
 
 def products(a: np.ndarray, b: np.ndarray, item: Element, total: Element) -> Iterator[np.ndarray]:
-    """a @ b in the parts that are rounded one after the other: each instruction's, where the accumulator is narrower
-    than float32; its k is 32 bytes (PTX ISA, "Matrix Shape"; elements below a byte take one each). What hardware adds
-    inside of one, and how, is as little known as for mma.sync (dot.py)."""
+    """Yield the parts of a @ b that are rounded one after the other: each instruction's, if the accumulator is narrower
+    than float32. Its k is 32 bytes (PTX ISA, "Matrix Shape"; elements below a byte take one each). The order and
+    precision of additions inside one are as little known as for mma.sync (dot.py)."""
     extent = a.shape[1]
     step = 256 // max(item.nbits, 8) if total.is_float and total.nbits < 32 else extent
     return (multiply(a[:, k : k + step], b[k : k + step], item) for k in range(0, extent, step))
@@ -447,8 +446,8 @@ Part = tuple[View, View, TensorView]
 
 
 def multiply_add(parts: Sequence[Part], item: Element, keep: bool) -> bool:
-    """D = A @ B (+ D) from shared memory, in parts; tiles of constant memory are multiplied when somebody looks
-    (deferred.py). True: all of that was put off; False: none was."""
+    """Compute D = A @ B (+ D) from shared memory, in parts; products of constant memory are deferred (deferred.py).
+    Return True if all parts were deferred, False if none was."""
     patches = [(a.storage.patch(a), b.storage.patch(b)) for a, b, d in parts if d.item.name == "float32"]
     if len(patches) == len(parts) and all(a is not None and b is not None for a, b in patches):
         for (_, _, acc), (a, b) in zip(parts, patches):
@@ -460,8 +459,8 @@ def multiply_add(parts: Sequence[Part], item: Element, keep: bool) -> bool:
 
 
 def _pair_parts(left: View, right: View, acc: TensorView, peer: Cta) -> list[Part]:
-    """What a pair computes (PTX ISA, "tcgen05.mma", M = 256): D's rows are where A's are, in the even CTA the first
-    half, and each CTA has the half of B for half of D's columns."""
+    """Return a pair's parts (PTX ISA, "tcgen05.mma", M = 256). D's rows are where A's are, the even CTA's first; each
+    CTA has the half of B for half of D's columns."""
     sides = sorted(((left, right, acc), (left.in_cta(peer), right.in_cta(peer), acc.in_peer())), key=_rank)
     return [(a, b, d.half(i)) for a, _, d in sides for i, (_, b, _) in enumerate(sides)]
 
@@ -498,8 +497,8 @@ _MMA: dict[str, Any] = {
     **_MMA,
 )
 def mma_ss(inst: Any, context: LoweringContext) -> Any:
-    """D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory; for a pair each CTA has half
-    of A's and D's rows and of B's columns."""
+    """Lower D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory. For a pair each CTA has
+    half of A's and D's rows and of B's columns."""
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
@@ -547,7 +546,7 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
     **_MMA,
 )
 def mma_ts(inst: Any, context: LoweringContext) -> Any:
-    """As mma_ss, with A in tensor memory; code generation of tilus 0.2.0 has none."""
+    """Lower it as mma_ss, with A in tensor memory; tilus 0.2.0 generates no code for it."""
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
@@ -610,8 +609,8 @@ def copy(inst: Any, context: LoweringContext) -> Any:
     time=Time(Unit.TCGEN05),
 )
 def commit(inst: Any, context: LoweringContext) -> Any:
-    """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the
-    mbarrier at this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
+    """Signal the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, the mbarrier at
+    this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
     context.scalar(inst.mbarrier)
     location, mask = context.location, inst.multicast_mask
 
@@ -621,7 +620,7 @@ def commit(inst: Any, context: LoweringContext) -> Any:
         if mask is None:
             tell(warp, barrier, covers)
             return
-        for cta in sorted(named(warp, int(mask), context), key=lambda cta: cta is not warp.cta):  # its own one first
+        for cta in sorted(named(warp, int(mask), context), key=lambda cta: cta is not warp.cta):  # its own CTA first
             tell(warp, barrier.in_cta(cta), covers)
 
     def tell(warp: Warp, barrier: Mbarrier, covers: tuple[AsyncOperation, ...]) -> None:

@@ -1,9 +1,8 @@
 """Bulk copies: TMA tensor copies and linear bulk copies (async proxy, issued by one elected lane).
 
-A load completes on an mbarrier's tx-count with the bytes of the whole box, also when part of it lies outside of the
-tensor and is filled with zeros; a store is tracked in the issuing thread's bulk groups and clipped at the far edge.
-What tilus emits for a linear load announces its bytes too (mbarrier.expect_tx), and what it emits for a linear copy
-neither fills nor clips.
+A load completes on an mbarrier's tx-count with the bytes of the whole box; parts outside of the tensor are filled with
+zeros. A store is tracked in the issuing thread's bulk groups and clipped at the far edge. tilus's linear loads also
+announce their bytes (mbarrier.expect_tx), and its linear copies neither fill nor clip.
 """
 
 from __future__ import annotations
@@ -72,21 +71,19 @@ _STORE: dict[str, Any] = {
 MAP_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
 MAP_STRIDE_BYTES, MAP_EXTENT = 2**40, 2**32  # the same
 BOX_BYTES = 128
-"""What a box in shared memory starts at a multiple of (PTX, "cp.async.bulk.tensor")."""
+"""Bytes of the alignment of a box in shared memory (PTX, "cp.async.bulk.tensor")."""
 
 LINEAR_LOAD = "cp.async.bulk (load)"
 LINEAR_BYTES = 16
-"""What both ends of a linear copy start at a multiple of (PTX, "cp.async.bulk")."""
+"""Bytes of the alignment of both ends of a linear copy (PTX, "cp.async.bulk")."""
 
 
 @functools.cache
 def tensor_map_fault(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], span: int = 0
 ) -> str:
-    """Why the driver refuses a tensor map: strides in bytes, box in elements and, at its end, the element's bytes.
-
-    span: the bytes of a row that the swizzle permutes; 0 without one.
-    """
+    """Return why the driver refuses a tensor map, or "". strides: in bytes; box: in elements and, last, the element's
+    bytes. span: bytes of a row that the swizzle permutes; 0: no swizzle."""
     *extents, size = box
     if not 1 <= len(shape) <= MAP_RANK:
         return f"it has {len(shape)} dimensions, and a tensor map 1 to {MAP_RANK}"
@@ -113,7 +110,7 @@ def tensor_map_fault(
 def _require_map(
     warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], span: int, context: LoweringContext
 ) -> None:
-    """A tensor copy needs a tensor map, which the host makes at the launch."""
+    """Require a valid tensor map, which the host makes at the launch."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
     if (dims, shape, span) in storage.maps:
@@ -128,7 +125,7 @@ def _require_map(
 
 
 def _require_address(warp: Warp, view: View, multiple: int, context: LoweringContext) -> None:
-    """Where a copy starts in shared memory."""
+    """Require that a copy's shared-memory address is a multiple."""
     past = view.storage.address_of(view.base) % multiple
     if past:
         where = f"it starts {past} bytes past a multiple of {multiple} in shared memory"
@@ -139,7 +136,7 @@ def _require_address(warp: Warp, view: View, multiple: int, context: LoweringCon
 def _require_linear(
     context: LoweringContext, warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]
 ) -> None:
-    """What a copy without a tensor map needs; that its pieces are multiples of 16 bytes, tilus sees to."""
+    """Require aligned ends of a copy without a tensor map; tilus makes its pieces multiples of 16 bytes."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
     past = storage.address % LINEAR_BYTES
@@ -150,8 +147,8 @@ def _require_linear(
 
 
 def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], context: LoweringContext) -> None:
-    """tilus 0.2.0 asks of each piece of a linear copy whether its first element is inside, and adds the indices in the
-    tile to those of the first dimensions, whatever `dims` says."""
+    """Require a linear copy that tilus 0.2.0 gets right. It tests only the first element of each piece for bounds, and
+    adds tile indices to the first dimensions, whatever `dims` is."""
     name = view.storage.name
     if dims != tuple(range(len(dims))):
         what = f"over dimensions {list(dims)} of {name}; the first ones work"
@@ -163,15 +160,14 @@ def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], co
 
 
 def _repeat_bytes(shared: Any) -> int:
-    """What a box in this shared tensor starts at a multiple of: TMA swizzles by bits of the address (PTX, "Swizzling
-    Modes"), so that the pattern has to begin anew there."""
+    """Return the alignment of a box in this shared tensor: the repeat of its swizzle (PTX, "Swizzling Modes")."""
     swizzle = shared.layout.optional_swizzle
     repeat = 0 if swizzle is None else 2 ** (swizzle.base + swizzle.bits + swizzle.shift) * shared.dtype.nbits // 8
     return max(BOX_BYTES, repeat)
 
 
 def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, store: bool) -> Callable[..., None]:
-    """What a copy between this shared tensor and a box in global memory needs, checked as it is issued."""
+    """Return the check, at issue, of a copy between this shared tensor and a box in global memory."""
     swizzle, boxes = tensor.layout.optional_swizzle, 1 if store else len(spans(tensor.layout, tensor.dtype.nbits))
     shape = (*tensor.shape[:-1], tensor.shape[-1] // boxes)
     span = 0 if swizzle is None else min(MAP_BYTES << swizzle.bits, BOX_BYTES)
@@ -220,7 +216,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
         if mask is None:
             load(warp, warp.cta, target, source, place, barrier)
             return
-        for cta in named(warp, mask, context):  # into each at the same offset
+        for cta in named(warp, mask, context):  # the same offset in each
             load(warp, cta, target.in_cta(cta), source, place, _told(barrier, cta, group))
 
     def load(warp: Warp, cta: Cta, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
@@ -239,7 +235,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
 
 
 def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
-    """With .cta_group::2 the mbarrier is the destination's CTA's or its peer's (PTX ISA, cp.async.bulk.tensor)."""
+    """Return the mbarrier of a load with .cta_group::2, in either CTA of the pair (PTX ISA, cp.async.bulk.tensor)."""
     peer_of(warp, context)
     barrier = barrier_in_cluster(warp.cta, address, context.location)
     if barrier.cta.rank // 2 != warp.cta.rank // 2:
@@ -251,8 +247,8 @@ def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
 
 
 def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
-    """What gets the bytes that a multicast load brings to a CTA: its own mbarrier; with .cta_group::2 that of the even
-    or of the odd CTA of its pair, as the given one is (PTX ISA, cp.async.bulk.tensor)."""
+    """Return the mbarrier that gets a multicast load's bytes in a CTA: its own; with .cta_group::2 that of the even or
+    odd CTA of its pair, as the given one is (PTX ISA, cp.async.bulk.tensor)."""
     rank = cta.rank if group == 1 else cta.rank & ~1 | barrier.cta.rank & 1
     return barrier.in_cta(cta.cluster.ctas[rank])
 
@@ -290,7 +286,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
     shape, item, location = tuple(src.shape), element(src.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
-    lanes = 1 if mapped else math.prod(shape[:-1])  # a linear copy is one by each thread, of a row at most
+    lanes = 1 if mapped else math.prod(shape[:-1])  # each thread makes a linear copy of at most a row
     require = _requirements(src, dims, context, store=True) if mapped else functools.partial(_require_linear, context)
     context.use(dst)
     context.use(src)
@@ -390,7 +386,7 @@ _WAIT: dict[str, Any] = {
 @describe("CopyAsyncTensorWaitGroupInst", mark="waits for cp.async.bulk.tensor (store)", **_WAIT)
 @describe("CopyAsyncBulkWaitGroupInst", mark="waits for cp.async.bulk (store)", **_WAIT)
 def wait_group(inst: Any, context: LoweringContext) -> Any:
-    """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""
+    """Wait for all but the newest n bulk groups of the executing thread; with `read`, only for their reads."""
     context.scalar(inst.n)
     end = context.end_reads if getattr(inst, "read", False) else context.end_groups
     return lambda warp, n: end(warp, _FAMILY, n)

@@ -1,4 +1,4 @@
-"""Making tensors and taking views of them: no data moves here."""
+"""Tensors and views of them: no data move here."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, context: LoweringCo
 
 @describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING, time=FREE)
 def free_shared(inst: Any, context: LoweringContext) -> Any:
-    """Frees the addresses for a later tensor; the bytes stay what they are until that one is written."""
+    """Free the addresses for a later tensor; the bytes stay until that one is written."""
     return None
 
 
@@ -135,7 +135,7 @@ def reshape_view(inst: Any, context: LoweringContext) -> Any:
 
 
 class GlobalView(View):
-    """A view of global memory with the shape that the kernel declared, which may exceed what exists."""
+    """A view of global memory with the shape that the kernel declared, which may exceed the memory."""
 
     __slots__ = ("declared", "image")
 
@@ -161,7 +161,7 @@ class GlobalView(View):
         return GlobalView(self.storage, self.data[(*picks, ...)], tuple(base), kept, declared=shape, image=image)
 
     def nearest(self, offsets: tuple[int, ...]) -> tuple[int, ...]:
-        """The offsets of the slice that exists, next to these."""
+        """Return the offsets of the nearest slice that exists."""
         return tuple(min(max(offset, 0), extent - 1) for offset, extent in zip(offsets, self.shape, strict=True))
 
 
@@ -172,14 +172,14 @@ def global_root(storage: GlobalStorage) -> GlobalView:
 
 
 def _strides(tensor: Any) -> tuple[list[Any], Callable[..., Any]]:
-    """Variables, and a function of (axes…, variables…) that gives the element offset."""
+    """Return variables, and a function of (axes…, variables…) that returns the element offset."""
     layout = tensor.layout
     free = free_variables(layout.offset, layout.axes)
     return free, index_function([*layout.axes, *free], layout.offset)
 
 
 def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, ...]) -> tuple[int, tuple[int, ...]]:
-    """Origin and strides of an affine layout; ValueError when it is not one."""
+    """Return origin and strides of an affine layout; raise ValueError for another one."""
     rank = len(shape)
     origin = int(offset(*(0,) * rank, *free))
     unit = [tuple(int(i == d) for i in range(rank)) for d in range(rank)]
@@ -233,7 +233,7 @@ def global_view(inst: Any, context: LoweringContext) -> Any:
 
 
 CLEAN, LEFT = 0, 0xFF
-"""Each byte of a workspace: of floats that somebody has left there, NaN."""
+"""Byte values of a clean and of a used workspace; used floats are NaN."""
 
 
 @describe(
@@ -243,7 +243,7 @@ CLEAN, LEFT = 0, 0xFF
     time=FREE,
 )
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
-    """A workspace that all CTAs share; zeros where code generation is asked for a clean one."""
+    """Lower a workspace that all CTAs share; zeros if code generation is asked for a clean one."""
     tensor, item = inst.output, element(inst.output.dtype)
     name, location = context.name(tensor, "global workspace"), context.location
     free, offset = _strides(tensor)
@@ -271,21 +271,21 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-# where a tile lies inside a global tensor
+# placement of a tile in a global tensor
 
 
 @functools.cache
 def _extents(dims: tuple[int, ...], shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """For each dimension of the global tensor, the tile's extent; 0 where the tile has no such dimension."""
+    """Return the tile's extent in each dimension of the global tensor; 0 in those that the tile lacks."""
     extents = dict(zip(sorted(dims), shape, strict=True))
     return tuple(extents.get(dim, 0) for dim in range(rank))
 
 
 class Placement:
-    """A tile of `shape` over `dims` of a global view at `offsets`: the part inside, and where it lies in the tile.
+    """A tile of `shape` over `dims` of a global view at `offsets`: its part inside the tensor, and where that lies.
 
-    inside: some of it exists. whole: all of it does. box: the part inside, in the view's coordinates. extents: for
-    each dimension of the view, the tile's; 0 where the tile has no such dimension.
+    inside: some of it exists. whole: all of it does. box: the part inside, in the view's coordinates. extents: the
+    tile's, for each dimension of the view; 0 in those that the tile lacks.
     """
 
     __slots__ = ("box", "extents", "inside", "offsets", "whole")
@@ -323,7 +323,7 @@ class Placement:
         return tuple([slice(lo - offset, hi - offset) for (lo, hi), offset, extent in every if extent])
 
     def region(self, view: View) -> Region:
-        """What of the storage the part inside is."""
+        """Return the storage's region of the part inside."""
         if view.storage.data is view.data:
             return Region(view.storage, self.box)
         root = [(b, b + 1) for b in view.base]
@@ -332,7 +332,7 @@ class Placement:
         return Region(view.storage, tuple(root))
 
     def check_exists(self, warp: Warp, view: GlobalView, what: str, location: Location | None) -> None:
-        """The declared shape may be larger than the argument's memory."""
+        """Stop if the part inside the declared shape exceeds the argument's memory."""
         if view.data.shape == view.declared:
             return
         for dim, (_, hi) in enumerate(self.box):
@@ -350,7 +350,7 @@ class Placement:
 
 
 def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, ...] | None = None) -> None:
-    """Remember, for the comparison of CTAs, that this one wrote there (in root coordinates)."""
+    """Record this CTA's write (in root coordinates), to compare CTAs."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
     if storage.constant:
@@ -361,7 +361,7 @@ def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, .
 
 
 def record_read(warp: Warp, view: View, box: Box | None = None) -> None:
-    """Remember that this CTA read there; the box (in root coordinates) where the program may also write."""
+    """Record this CTA's read; the box (in root coordinates) if the program may also write there."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
     memory = warp.cta.grid.memory
@@ -381,7 +381,7 @@ _ITEM_READS = {
 
 
 def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Callable[[Warp, Any], Any]:
-    """tensor.item(): the one element, which all active lanes must agree on, because scalars belong to the warp."""
+    """Return tensor.item(): one element, on which all active lanes must agree, as scalars belong to the warp."""
     here = Instruction(ITEM, group, location)
 
     def run(warp: Warp, value: Any) -> Any:
@@ -407,7 +407,7 @@ def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Ca
 
 
 def item_address(location: Location | None) -> Callable[[Warp, Any], int]:
-    """~tensor[...]: the address of an element of global memory."""
+    """Return ~tensor[...]: the address of an element of global memory."""
 
     def run(warp: Warp, value: Any) -> int:
         if not isinstance(value, GlobalView):

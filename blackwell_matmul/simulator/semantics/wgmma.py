@@ -1,9 +1,9 @@
 """The tensor core of Hopper (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
 
-An mma is one asynchronous operation of a warpgroup: it starts when the last of its four warps has issued it, reads
-shared memory through the async proxy, and is in flight until a wait_group covers its group. Its accumulator are
-registers, which belong to the warps. So two more things are watched here: an ordinary instruction may use them only
-after the wait, and the next mma only after a wgmma.fence (`Queue`).
+An mma is one asynchronous operation of a warpgroup. It starts when the last of its four warps has issued it, and is in
+flight until a wait_group covers its group; it reads shared memory through the async proxy. Its accumulator is in the
+warps' registers. So two more rules are checked here: an ordinary instruction may use them only after the wait, and the
+next mma only after a wgmma.fence (`Queue`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Shape = tuple[Any, ...]
 """M, N, K and the types of one mma_async."""
 
 
-# what is in flight
+# operations in flight
 
 
 class Mma(AsyncOperation):
-    """The mma of a warpgroup. meeting: its warps, with their registers; over when all have issued it. operands: what
-    the first of them gave it. accumulator, shape: of each warp, in words, and as the hardware takes it."""
+    """The mma of a warpgroup. meeting: its warps, with their registers; over when all have issued it. operands: those
+    of the first warp. accumulator: its name. shape: the hardware's."""
 
     __slots__ = ("accumulator", "meeting", "operands", "shape")
 
@@ -70,7 +70,7 @@ class Mma(AsyncOperation):
 
 
 class Warpgroup:
-    """What a warp knows of its warpgroup's mma. issued: how many it has."""
+    """A warp's count of its warpgroup's MMAs. issued: how many it has issued."""
 
     __slots__ = ("issued",)
 
@@ -89,8 +89,8 @@ def warpgroup_of(warp: Warp) -> Warpgroup:
 
 
 def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> bool:
-    """D += A @ B. items: the types of A and of D, which is rounded after each instruction (tcgen05.products). True:
-    the sum tells what is done to registers."""
+    """Add A @ B to D. items: the types of A and of D, which is rounded after each instruction (tcgen05.products).
+    Return True: the sum tells listeners of the registers."""
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
         total.defer(a, b)
@@ -105,7 +105,7 @@ def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Elem
 
 
 def instruction_shape(inst: Any) -> Shape:
-    """What code generation makes of a tile: mma_async of this shape, as many as it takes."""
+    """Return the shape of the mma_async instructions into which code generation splits a tile, and their types."""
     a, b, d = inst.inputs
     types = (a.dtype, b.dtype, d.dtype)
     with tilus_compat.widest_wgmma():
@@ -129,7 +129,7 @@ def instruction_shape(inst: Any) -> Shape:
     mark=True,
 )
 def mma(inst: Any, context: LoweringContext) -> Any:
-    """D += A @ B: A [m, k] and B [k, n] in shared memory, D [m, n] in the registers of four warps."""
+    """Lower D += A @ B: A [m, k] and B [k, n] in shared memory, D [m, n] in the registers of four warps."""
     a, b, d = inst.inputs
     for tensor in (a, b, d):
         context.use(tensor)
@@ -164,7 +164,7 @@ def _take_part(
     registers: np.ndarray,
     make: Callable[[], Mma],
 ) -> Mma:
-    """The mma that the warps of the warpgroup issue together, one after the other."""
+    """Return the mma that the warps of the warpgroup issue together, one after the other."""
     engine, meeting = warp.cta.engine, warp.cta.meetings.get(key)
     if meeting is None:
         op = make()
@@ -193,7 +193,7 @@ def _take_part(
 
 @describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence", again=Again.NOTHING, time=FREE)
 def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    """Orders registers, and no memory: what ordinary stores wrote to shared memory needs fence.proxy.async."""
+    """Order registers, not memory: ordinary stores to shared memory need fence.proxy.async."""
 
     def run(warp: Warp) -> None:
         warpgroup_of(warp)  # from now on, uses of registers matter
@@ -226,7 +226,7 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     mark="waits for wgmma.mma_async",
 )
 def wait_group(inst: Any, context: LoweringContext) -> Any:
-    """All but the newest n groups of the warpgroup are complete: hence all of its warps have issued them."""
+    """Wait for all but the newest n groups of the warpgroup: all of its warps have then issued them."""
     context.kind = "blocking"
     context.scalar(inst.n)
 

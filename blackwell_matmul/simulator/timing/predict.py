@@ -1,9 +1,8 @@
-"""`predict_script`: how long a launch of a script takes on a GPU, from figures that are not its own; `record_script`:
-what runs when.
+"""`predict_script`: the predicted time of a script's launch on a GPU; `record_script`: its timeline.
 
-One SM's share of the work is simulated with times (`one_sm.py`), at a clock, and with memory so busy, as follow from
-the time itself: four rounds or so until both agree. Every number is a prediction; cycles are the surest, and a time in
-µs has the clock's own uncertainty besides.
+One SM's share of the work is simulated with times (`one_sm.py`). Its clock and memory load follow from the resulting
+time: some four rounds until both agree. Every number is a prediction. Cycles are the most certain; a time in µs has the
+clock's uncertainty besides.
 """
 
 from __future__ import annotations
@@ -39,27 +38,26 @@ from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
 ROUNDS = 8
-"""At most, until clock and memory agree with the time."""
+"""Most rounds until clock and memory agree with the time."""
 
 AGREE = 0.001
 
 FEW_TURNS = 3
-"""How often an SM is filled in the shorter of two runs; what the longer one takes more stands for turns left out."""
+"""Waves of the shorter of two runs; the longer one's additional time stands for the waves left out."""
 
 MOST_EVENTS = 60_000
-"""Of all turns: with more, some are left out. It takes about a second."""
+"""Most events of all waves; with more, some waves are left out. It takes about a second."""
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction(OneLine):
-    """How long a launch takes; all of it predicted.
+    """Predicted time of a launch, and what bounds it.
 
-    cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
-    where nobody said how many products there are. tensor_utilisation: of the time, and of all SMs, that a tensor core
-    multiplies. memory_gb: read and written. memory_utilisation: of what memory delivers. bound: what holds it.
-    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM has room for; working:
-    how many work on one at once, at most, as it gets no more, or others wait for tensor memory. explanation: what a
-    colleague would say of it (`explain.py`).
+    cycles: of an SM, from the launch to the last store. ghz: the clock under its load. tflops: None if the number of
+    products is not given. tensor_utilisation: fraction of all SMs' time in which tensor cores multiply. memory_gb: read
+    and written. memory_utilisation: fraction of the memory bandwidth. bound: the part that bounds it. by_resource: busy
+    cycles of each part of the first SM. resident: CTAs that an SM has room for; working: most that work on one at once,
+    as it gets no more, or others wait for tensor memory. explanation: sentences on the bottlenecks (`explain.py`).
     """
 
     kernel: str
@@ -99,8 +97,8 @@ class Prediction(OneLine):
 
 
 class Strain(NamedTuple):
-    """Of the whole GPU: for which part of the time its tensor cores and its memory are busy, and the bytes that come
-    into its SMs, that these ask for, and that they store; first a guess."""
+    """Load of the whole GPU. tensor, memory: fractions of the time for which they are busy. moved, asked, stored: bytes
+    into all SMs, requested and stored by them. Defaults are a first guess."""
 
     tensor: float = 0.8
     memory: float = 0.3
@@ -124,20 +122,19 @@ class TimedLaunch:
         self.loads = known_loads(simulation.lowered, simulation.grid, self.clusters)
         shares = [ClusterLoad(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
         self.spread = Spread.over(self.side, shares)
-        self.events = 0  # of a few turns; 0: not known
+        self.events = 0  # of a few waves; 0: not known
         self._traffic: dict[int, Traffic] = {}
 
     def traffic(self, working: int) -> Traffic:
         if working not in self._traffic:
             lowered, grid = self.simulation.lowered, self.simulation.grid
             side, near = self.side * working, self.figures.near_l2_bytes
-            joins = (self.figures.l2_joins or 0.0) * (working == 1)  # CTAs that share an SM are in no step with others
+            joins = (self.figures.l2_joins or 0.0) * (working == 1)  # CTAs that share an SM are out of step
             self._traffic[working] = traffic(lowered, grid, self.clusters, side, near, joins, self.loads)
         return self._traffic[working]
 
     def at(self, conditions: Conditions, change: Change = AS_IT_IS) -> SmTime:
-        """One SM's turns; where there are many, some of them in full and the others by what these take more than
-        fewer."""
+        """Return the time of one SM. Of many waves some are run in full, and the others extrapolated from two runs."""
         some = FEW_TURNS * self.slots
         if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
             return self.run(conditions, self.turns, change)
@@ -146,7 +143,7 @@ class TimedLaunch:
         return long.extended(short, (self.turns - 2 * some) / some)
 
     def shown(self) -> int:
-        """How many turns a timeline has."""
+        """Return the waves of a timeline."""
         some = FEW_TURNS * self.slots
         return self.turns if self.turns <= 2 * some else some
 
@@ -156,7 +153,7 @@ class TimedLaunch:
         return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns, change).run()
 
     def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
-        """What misses the L2 takes its time, and keeps it for as long as the memory behind it needs."""
+        """Return the conditions of an SM: latency and bandwidth of the L2, whose misses come at the memory's rate."""
         figures, active = self.figures, self.side * self.size
         hits = max(0.0, load.asked * moving.distinct - moving.from_memory)
         needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits / figures.l2_bytes_per_ns
@@ -166,19 +163,19 @@ class TimedLaunch:
         return Conditions(figures, ghz, latency, rate / active, self._later(load.moved), memory, few_sms)
 
     def _later(self, moved: float) -> tuple[tuple[float, float], ...]:
-        """As of `Conditions`, of so many bytes of all SMs."""
+        """Return `Conditions.later` for `moved` bytes of all SMs."""
         every = self.spread.full * self.side * self.size
         return tuple((part * moved / every, times) for part, times in self.spread.fewer)
 
     def _memory(self, load: Strain, moving: Traffic) -> MemoryShare:
-        """Loads that miss the L2 and stores share it, so that no launch takes less time than its bytes do."""
+        """Return an SM's share of the memory, for L2 misses and stores: no launch is faster than its bytes."""
         rate = self.figures.memory_bytes_per_ns / (self.side * self.size)
         cost = self.figures.memory_store_cost * 1.0
         loaded, stored = moving.from_memory / max(1.0, load.moved), cost * moving.written / max(1.0, load.stored)
         return MemoryShare(rate, loaded, stored, self._later(moving.as_reads(cost)))
 
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
-        """What a time leads to."""
+        """Return the load of the GPU that a time causes."""
         every = self.spread.full * self.side * self.size
         tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
         passed = moving.as_reads(self.figures.memory_store_cost * 1.0)
@@ -197,10 +194,11 @@ def predict_script(
     explained: bool = True,
     others: Others | None = None,
 ) -> Prediction:
-    """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes two to ten times as long.
+    """Predict the time of a launch.
 
-    Raises InputError for a GPU without figures, and what `simulate` raises.
+    args: as for `simulate`; their values do not matter. ghz: the clock, if it is known. products: the number that
+    TFLOPS count. explained: with gains, which takes two to ten times as long. Raises InputError for a GPU without
+    figures, and what `simulate` raises.
     """
 
     def tried(pins: Mapping[str, object]) -> Beside | None:
@@ -224,7 +222,7 @@ def record_script(
     schedule: Mapping[str, object] | Schedule | None = None,
     ghz: float | None = None,
 ) -> Timeline:
-    """What ran when, in the first of the turns that `predict_script` runs, or in all."""
+    """Return the timeline of one SM, in all of its waves or in the first ones that `predict_script` runs."""
     with _launch(script, args, gpu, schedule) as (launch, _):
         found = settled(launch, ghz)
         turns, recorder = launch.shown(), CycleRecorder()
@@ -238,13 +236,13 @@ def record_script(
 def _launch(
     script: Any, args: tuple[Any, ...], gpu: str, schedule: Mapping[str, object] | Schedule | None
 ) -> Iterator[tuple[TimedLaunch, dict[str, object]]]:
-    """With the schedule that it has."""
+    """Prepare a launch; yield it with the schedule's knobs."""
     figures, device = figures_of(gpu), by_name(gpu)
     assert device is not None and device.name in GPUS
     bound, lowered = prepare(script, args, schedule, device.arch)
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
     for segment in simulation.grid.memory.segments:
-        segment.constant = False  # nobody reads it, so that it need not be converted
+        segment.constant = False  # not read, so not converted
     try:
         with uncollected():
             yield TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs)
@@ -253,7 +251,7 @@ def _launch(
 
 
 class Settled(NamedTuple):
-    """A time, and what goes with it."""
+    """A time, and the clock, load, traffic and conditions that agree with it."""
 
     took: SmTime
     ghz: float
@@ -263,7 +261,7 @@ class Settled(NamedTuple):
 
 
 def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
-    """Rounds until the clock and the memory's load are those of the time that they lead to."""
+    """Run until the clock and the memory load are those that the resulting time causes."""
     figures, load, working, before = launch.figures, Strain(), 1, 0.0
     for _ in range(ROUNDS):
         ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
@@ -304,7 +302,7 @@ def _beside(launch: TimedLaunch, found: Settled, schedule: Mapping[str, object])
 
 
 Tries = tuple[Callable[[], Iterator[Iterator[Beside]]] | None, bool]
-"""What runs the launch with other schedules, and whether these are all that there are."""
+"""Function that runs the launch with other schedules, or None, and whether no others are worth a try."""
 
 
 def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) -> PredictedRun:
@@ -327,14 +325,14 @@ def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) ->
 
 
 def _mostly_memory(figures: TimeFigures, found: Settled) -> bool:
-    """Whether of what is loaded memory takes more time than the L2 does."""
+    """Tell whether memory takes more of the loads' time than the L2 does."""
     missed = found.moving.from_memory
     hits = max(0.0, found.load.asked * found.moving.distinct - missed)
     return missed / figures.memory_bytes_per_ns > hits / figures.l2_bytes_per_ns
 
 
 def _reservation(launch: TimedLaunch) -> Iterator[str]:
-    """Where little is known of a GPU."""
+    """Yield a sentence if most figures of the GPU are assumed."""
     every = [each for each in vars(launch.figures).values() if each is not None]
     assumed = [each for each in every if each.how == "assumed"]
     if 2 * len(assumed) > len(every):
@@ -342,6 +340,6 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 
 def _bound(launch: TimedLaunch, found: Settled) -> str:
-    """What is busy for most of the time; where nothing is, they wait for each other."""
+    """Return the part that is busy for most of the time, or "latency" if none is."""
     name, share = held_by(found.took, found.load.memory, _mostly_memory(launch.figures, found))
     return name if share > BUSY else "latency"

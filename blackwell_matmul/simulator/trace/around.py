@@ -1,4 +1,4 @@
-"""The few events around a finding: from the other side's access to this one, and the completion that came too late."""
+"""Events around a finding: from the other side's access to this one, and the completion that came too late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.findings import Event, Finding
 from blackwell_matmul.simulator.machine.cta import spell_warps
 
 LONGEST = 10
-"""Rows of a timeline; the middle of one that is much longer is left out."""
+"""Most rows of a timeline, about; the middle of a longer one is left out."""
 
 HEAD = 3
 """Rows before what is left out."""
@@ -19,7 +19,7 @@ _WARP = re.compile(r"warp ([0-9]+)")
 
 
 def around(finding: Finding, events: Sequence[Event]) -> tuple[Event, ...]:
-    """What a person needs of a CTA's events to see the finding happen; () when they do not show it."""
+    """Return the CTA's events that show how the finding occurs; () if they do not show it."""
     at = next((i for i, event in enumerate(events) if _shows(event, finding)), None)
     if at is None:
         return ()
@@ -37,8 +37,7 @@ def _shows(event: Event, finding: Finding) -> bool:
 
 
 def _start(finding: Finding, events: Sequence[Event], at: int) -> int:
-    """Where the other side last did something (what is left behind at the exit has only one); if that is not known, a
-    few events before."""
+    """Return the index of the other side's last event (an exit has one side), or a few events before the finding."""
     culprit, line = _warps(*finding.agents[1:]), finding.other
     if line is None and finding.code.endswith("-at-exit"):
         line = finding.location
@@ -50,13 +49,13 @@ def _start(finding: Finding, events: Sequence[Event], at: int) -> int:
 
 
 def _warps(*agents: str) -> set[int]:
-    """The warps that these names speak of."""
+    """Return the warps in these names."""
     return {int(number) for agent in agents for number in _WARP.findall(agent)}
 
 
 def _concerns(event: Event, warps: set[int]) -> bool:
-    """Events of these warps (of all, when none is named), of all warps together, and of asynchronous agents; but no
-    other finding."""
+    """Tell whether an event concerns these warps (all, if empty), all warps, or asynchronous agents; findings do
+    not."""
     if event.kind == "finding":
         return False
     together = event.kind == "resume" and event.what.startswith("sync")
@@ -64,12 +63,12 @@ def _concerns(event: Event, warps: set[int]) -> bool:
 
 
 def _too_late(finding: Finding, events: Sequence[Event]) -> list[Event]:
-    """The end of the operation that the other side had started."""
+    """Return the end of the operation that the other side had started."""
     return [event for event in events if event.kind == "complete" and event.location == finding.other][:1]
 
 
 def _without_repeats(events: Sequence[Event]) -> list[Event]:
-    """An instruction's own words for its issue come after the general ones, and are better; so is a finding."""
+    """Remove general events of an issue that a more specific one follows."""
     kept: list[Event] = []
     for event in events:
         before = kept[-1] if kept else None
@@ -81,7 +80,7 @@ def _without_repeats(events: Sequence[Event]) -> list[Event]:
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """One row for neighbours that do the same in several warps."""
+    """Join neighbouring events that are the same in several warps."""
     rows: list[list[Event]] = []
     for event in events:
         if rows and _alike(rows[-1][0], event) and all(event.agent != other.agent for other in rows[-1]):

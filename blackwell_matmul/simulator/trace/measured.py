@@ -1,7 +1,7 @@
-"""What a kernel with marks has written (`compiler/marks.py`), as the timeline of one SM.
+"""Timeline of one SM from the records that a kernel with marks has written (`compiler/marks.py`).
 
-A warp's records are the low halves of the SM's %clock64, which its header has in full; %globaltimer, the one clock that
-all SMs have, says when the SM began after the first CTA of the grid, and how long a cycle is.
+A warp's records are the low halves of the SM's %clock64, of which its header has the full value. %globaltimer, the only
+clock of all SMs, gives the SM's start after the grid's first CTA, and the length of a cycle.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BARRIER_BYTES = 8
 
 
 Place = tuple[int, int, int]
-"""Which CTA: its %ctaid."""
+"""A CTA's %ctaid."""
 
 
 class HasMarks(Protocol):
-    """`compiler.bundle.Marks`, of which this room knows no more."""
+    """Protocol of `compiler.bundle.Marks`."""
 
     @property
     def events(self) -> int: ...
@@ -43,7 +43,7 @@ class HasMarks(Protocol):
 
 @dataclass(frozen=True)
 class WarpRow:
-    """What one warp has written. start and end: %globaltimer in ns, and %clock64. records: (n, 2) uint32."""
+    """Records of one warp. start and end: %globaltimer in ns, and %clock64. records: (n, 2) uint32."""
 
     warp: int
     sm: int
@@ -56,15 +56,15 @@ class WarpRow:
 
     @property
     def cycles(self) -> np.ndarray:
-        """Of each record, from the warp's start: clocks only go up, by less than 2**32 from one to the next."""
+        """Cycles of each record from the warp's start: clocks only increase, by less than 2**32 between records."""
         first = np.uint32(self.start_clock & 0xFFFFFFFF)
         return np.cumsum(np.diff(self.records[:, 0], prepend=first).astype(np.uint32), dtype=np.int64)
 
 
 def rows(words: np.ndarray, made: HasMarks) -> list[WarpRow]:
-    """The warps that ran. words: the buffer, as uint32.
+    """Return the warps that ran. words: the buffer, as uint32.
 
-    Raises InputError where none did, or one had more to write than its row holds.
+    Raises InputError if none did, or one had more records than its row holds.
     """
     size = HEADER_WORDS + RECORD_WORDS * made.events
     if words.size % (size * made.warps):
@@ -92,7 +92,7 @@ def _row(warp: int, words: np.ndarray) -> WarpRow:
 
 
 def measured(words: np.ndarray, made: HasMarks, kernel: str, gpu: str, sm: int | None = None) -> Timeline:
-    """What the warps of one SM did, in its cycles from the start of the grid's first CTA.
+    """Return the timeline of one SM's warps, in its cycles from the start of the grid's first CTA.
 
     sm: its number (None: the one with the most records). Raises InputError as `rows` does, and for an SM that ran none.
     """
@@ -119,7 +119,7 @@ def measured(words: np.ndarray, made: HasMarks, kernel: str, gpu: str, sm: int |
 
 
 def _sm_of_most(every: Sequence[WarpRow]) -> int:
-    """The SM with the most records, the first of them."""
+    """Return the first SM with the most records."""
     written: Counter[int] = Counter()
     for each in every:
         written[each.sm] += len(each.records)
@@ -127,7 +127,7 @@ def _sm_of_most(every: Sequence[WarpRow]) -> int:
 
 
 def clock_ghz(found: Sequence[WarpRow]) -> float:
-    """The SMs' clock while the kernel ran, by the warps that ran longest; 1 where no time has passed."""
+    """Return the SMs' clock in GHz by the warps that ran longest; 1 if no time has passed."""
     ns, cycles = (
         np.array([getattr(each, f"end_{clock}") - getattr(each, f"start_{clock}") for each in found], np.float64)
         for clock in ("ns", "clock")
@@ -137,7 +137,7 @@ def clock_ghz(found: Sequence[WarpRow]) -> float:
 
 
 def _spans(here: Sequence[WarpRow]) -> dict[Place, tuple[int, int]]:
-    """From when to when the warps of each CTA ran, by the SM's clock; in the order in which they began."""
+    """Return when each CTA's warps ran, by the SM's clock, in the order of their start."""
     spans: dict[Place, tuple[int, int]] = {}
     for each in here:
         start, end = spans.get(each.cta, (each.start_clock, each.end_clock))
@@ -146,7 +146,7 @@ def _spans(here: Sequence[WarpRow]) -> dict[Place, tuple[int, int]]:
 
 
 def _slots(here: Sequence[WarpRow]) -> dict[Place, int]:
-    """For each CTA the lowest place that no other had while it ran."""
+    """Return the lowest slot that no other CTA had while this one ran, for each CTA."""
     slots: dict[Place, int] = {}
     free_from: list[int] = []
     for cta, (start, end) in _spans(here).items():
@@ -162,7 +162,7 @@ def _ctas(here: Sequence[WarpRow], tracks: Mapping[Place, str], zero: int) -> It
 
 
 def _events(row: WarpRow, slot: str, zero: int, made: HasMarks) -> Iterator[TimelineEvent]:
-    """Each mark's begin with its end: a warp's instructions come one after the other."""
+    """Yield an event from each mark's begin to its end; a warp's instructions do not overlap."""
     cycles, barriers = row.cycles + (row.start_clock - zero), dict(made.barriers)
     numbers, places = row.records[:, 1] & 0xFFFF, (row.records[:, 1] >> 16) * BARRIER_BYTES
     begun = numbers[0::2]

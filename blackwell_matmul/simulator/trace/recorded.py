@@ -1,4 +1,4 @@
-"""What ran when on one SM, predicted or measured, as plain data, and as Chrome's Trace Event Format has it."""
+"""Timeline data of one SM, predicted or measured, also in Chrome's Trace Event Format."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Self
 INSTANT, SLICE, META = "i", "X", "M"
 
 GROUPS = ("predicted", "measured")
-"""How the names of tracks begin where both are in one timeline: above and below."""
+"""Prefixes of track names in a timeline of both: above and below."""
 
 TITLES = {
     (True, False): "predicted, not measured",
     (False, True): "measured",
     (True, True): "predicted above, measured below",
 }
-"""By whether it is predicted and whether it is measured."""
+"""Titles by (predicted, measured)."""
 
 
 @dataclass(frozen=True)
 class TimelineEvent:
-    """From one cycle to another; both are the same where something merely happens. track: who or what it concerns.
-    line: "file.py:12", or "" where no line says it."""
+    """An event between two cycles, which are equal for an instant. track: its agent or subject. line: "file.py:12", or
+    ""."""
 
     track: str
     name: str
@@ -34,8 +34,7 @@ class TimelineEvent:
 
 @dataclass(frozen=True)
 class BarrierState:
-    """What an mbarrier counts from a cycle on: pending of the expected arrivals are missing in this phase, and so many
-    bytes. track: the barrier's."""
+    """State of an mbarrier from a cycle on: pending and expected arrivals of this phase, and pending bytes."""
 
     track: str
     cycle: float
@@ -47,7 +46,7 @@ class BarrierState:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The data of a `Timeline`, which says what it means."""
+    """Data of a `Timeline`, which documents them."""
 
     kernel: str
     gpu: str
@@ -68,12 +67,12 @@ class Recorded:
 
     @property
     def zero(self) -> str:
-        """What cycles are counted from: the prediction has what a launch takes before the first CTA starts."""
+        """Origin of cycles: a prediction includes the launch before the first CTA starts."""
         return "the launch" if self.predicted else "the start of the first CTA"
 
     def above(self, below: Recorded) -> Self:
-        """This prediction and what was measured of the same kernel, which is moved such that both begin at once: the
-        first event of a warp. Each keeps its own cycles; times are by the clock of the prediction."""
+        """Return this prediction above a measurement of the same kernel, aligned by the first event of a warp. Each
+        keeps its own cycles; times are by the clock of the prediction."""
         return replace(
             self, gpu=" and ".join(dict.fromkeys((self.gpu, below.gpu))),
             part=f"{self.part}, and {below.part}",
@@ -81,11 +80,11 @@ class Recorded:
         )  # fmt: skip
 
     def busy_cycles(self, track: str) -> float:
-        """For how long something is on a track."""
+        """Return the busy cycles of a track."""
         return sum(each.end_cycles - each.start_cycles for each in self.events if each.track == track)
 
     def between(self, start_cycles: float, end_cycles: float) -> Self:
-        """What lies in these cycles, events cut at their ends."""
+        """Return the part between these cycles, with events cut at its ends."""
         start, end = max(start_cycles, self.start_cycles), min(end_cycles, self.end_cycles)
         cut = (
             replace(each, start_cycles=max(start, each.start_cycles), end_cycles=min(end, each.end_cycles))
@@ -96,12 +95,12 @@ class Recorded:
         return replace(self, start_cycles=start, end_cycles=end, events=tuple(cut), barriers=states)
 
     def _states_between(self, start: float, end: float) -> tuple[BarrierState, ...]:
-        """Each barrier's state at the start, and the changes after it."""
+        """Return each barrier's state at the start, and the changes after it."""
         at_start = {each.track: replace(each, cycle=start) for each in self.barriers if each.cycle <= start}
         return (*at_start.values(), *(each for each in self.barriers if start < each.cycle <= end))
 
     def as_chrome_trace(self) -> dict[str, object]:
-        """For ui.perfetto.dev and chrome://tracing: ts and dur in µs, whole ns, so that neighbours do not overlap."""
+        """Return data for ui.perfetto.dev and chrome://tracing: ts and dur in µs, whole ns, without overlaps."""
         rows = {track: number for number, track in enumerate(self.tracks, 1)}
         processes = dict.fromkeys(map(_process, self.tracks))
         told = {1: self.title} if len(processes) < 2 else {1: f"{self.title}: predicted", 2: f"{self.title}: measured"}
@@ -136,18 +135,18 @@ def _meta(what: str, process: int, row: int, **args: object) -> dict[str, object
 
 
 def _process(track: str) -> int:
-    """2 for what was measured beside a prediction; all else is in one group."""
+    """Return 2 for measurements beside a prediction, otherwise 1."""
     return 2 if track.startswith(f"{GROUPS[1]}: ") else 1
 
 
 def _first(each: Recorded) -> float:
-    """When the first event of a warp begins."""
+    """Return the start of the first event of a warp."""
     starts = [event.start_cycles for event in each.events if "warp " in event.track]
     return min(starts, default=each.start_cycles)
 
 
 def _both(above: Recorded, below: Recorded, later: float) -> dict[str, Any]:
-    """What a timeline of both has; below: so many cycles later than it says itself."""
+    """Return the fields of a timeline of both; `below` is moved by `later` cycles."""
     moved = [
         replace(each, start_cycles=each.start_cycles + later, end_cycles=each.end_cycles + later)
         for each in below.events

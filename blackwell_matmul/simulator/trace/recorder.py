@@ -1,7 +1,7 @@
-"""A listener that keeps what ran when on the first SM of a run with a clock.
+"""A listener that records the events of the first SM in a run with a clock.
 
-Tracks: each part of the SM that serves one after the other, the warps of the CTAs that it holds, by slot, since another
-CTA comes to where one has left, and their mbarriers: from the first that concerns a phase to its end.
+Tracks: each part of the SM that serves one operation after the other, the warps of its CTAs, by slot, and their
+mbarriers. A new CTA gets the slot of one that has left. A phase begins with its first signal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.trace.recorded import BarrierState, TimelineEven
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
 WAITS = "waits for "
-"""How the name of an event begins in which a warp stands."""
+"""Prefix of the name of an event in which a warp waits."""
 
 FIRST = "slot 0: "
 
@@ -32,12 +32,12 @@ class CycleRecorder(Listener):
         self.events: list[TimelineEvent] = []
         self.sources: dict[str, str] = {}
         self.parts: dict[str, None] = {}
-        self.slots: dict[Cta, int] = {}  # of the CTAs that run
+        self.slots: dict[Cta, int] = {}  # of running CTAs
         self.begun: dict[Cta, float] = {}
-        self.states: dict[Mbarrier, list[BarrierState]] = {}  # the last in each cycle
+        self.states: dict[Mbarrier, list[BarrierState]] = {}  # the last state in each cycle
         self.touched: dict[AsyncOperation, str] = {}
-        self.tellers: dict[str, str] = {}  # by the name of an mbarrier, the operation that tells it
-        self.concerned: dict[Mbarrier, list[float]] = defaultdict(list)  # cycles, of phases that are not over
+        self.tellers: dict[str, str] = {}  # operation that signals it, by mbarrier name
+        self.concerned: dict[Mbarrier, list[float]] = defaultdict(list)  # cycles of signals of open phases
 
     def started(self, cta: Cta) -> None:
         if cta.rank == 0:
@@ -87,7 +87,7 @@ class CycleRecorder(Listener):
         states.append(BarrierState(track, now, barrier.phase, barrier.pending, barrier.expected, barrier.tx_bytes))
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
-        """Its warps run ahead of the others: what they told after this cycle is of the next phase."""
+        """Record a phase; signals after this cycle, of warps that run ahead, belong to the next one."""
         now: float = barrier.cta.engine.time
         told = self.concerned[barrier]
         self.concerned[barrier] = [each for each in told if each > now]
@@ -96,7 +96,7 @@ class CycleRecorder(Listener):
             self._add(track, f"phase {phase}", min([now, *told]), now, barrier.location, parity)
 
     def timeline(self, kernel: str, gpu: str, part: str, ghz: float, cycles: float) -> Timeline:
-        """cycles: of the run. Where there is one slot, no name says so."""
+        """Return the timeline. cycles: of the run. With one slot, names omit it."""
         alone = FIRST if all(each.track in self.parts or each.track.startswith(FIRST) for each in self.events) else ""
         found = [replace(each, track=each.track.removeprefix(alone)) for each in self.events]
         slotted = sorted({each.track for each in self.events} - self.parts.keys(), key=_place)
@@ -131,7 +131,7 @@ class CycleRecorder(Listener):
 
 
 def _place(track: str) -> tuple[object, ...]:
-    """Slot by slot its warps and its mbarriers, by number."""
+    """Return a sort key: by slot warps and then mbarriers, by number."""
     slot, name = track.split(": ", 1)
     words = [int(each) if each.isdigit() else each for each in re.split(r"(\d+)", name)]
     return int(slot.removeprefix("slot ")), not name.startswith("warp "), words

@@ -1,4 +1,4 @@
-"""What ran when on one SM, and the files that show it."""
+"""`Timeline`: the events of one SM by cycle, and the files that show it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from blackwell_matmul.simulator.trace.timeline_svg import as_svg
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Recorded):
-    """What ran when on one SM, predicted or measured: the events of each track by their start, which do not overlap
-    there.
+    """Events of one SM by cycle, predicted or measured: those of a track are sorted by their start, and do not overlap.
 
-    start_cycles, end_cycles: what is shown, counted from `zero`. part: which part of the SM's work it is. ghz: the
-    clock. tracks: from top to bottom. sources: the text of each line. barriers: the states of mbarriers, by cycle.
+    start_cycles, end_cycles: the shown range, counted from `zero`. part: the part of the SM's work. ghz: the clock.
+    tracks: from top to bottom. sources: the text of each line. barriers: the states of mbarriers, by cycle.
 
-    `between(start, end)` is a part of it, `busy_cycles(track)` for how long something is on a track,
-    `as_chrome_trace()` what ui.perfetto.dev reads, `predicted.above(measured)` one of both. A notebook shows a picture
-    of the first cycles.
+    `between(start, end)` returns a part of it, `busy_cycles(track)` the busy cycles of a track, `as_chrome_trace()`
+    data for ui.perfetto.dev, `predicted.above(measured)` a timeline of both. A notebook shows a picture of the first
+    cycles.
     """
 
     def __repr__(self) -> str:
-        """A line; the events are thousands."""
+        """Return one line; there are thousands of events."""
         cycles = f"cycles {self.start_cycles:,.0f} to {self.end_cycles:,.0f}"
         return f"{self.title}; {self.part}, {cycles}, {len(self.events)} events on {len(self.tracks)} tracks"
 
@@ -42,7 +41,7 @@ class Timeline(Recorded):
         write_whole(file, WRITERS[file.suffix.lower()](self))
 
     def _repr_html_(self) -> str:
-        """As an image, whose style cannot reach the rest of a notebook."""
+        """Return the picture as an image, whose style cannot affect the rest of a notebook."""
         shown = self.between(self.start_cycles, self.start_cycles + FIRST_CYCLES)
         picture = base64.b64encode(as_svg(shown).encode()).decode()
         told = f"cycles {shown.start_cycles:,.0f} to {shown.end_cycles:,.0f} of {self.end_cycles:,.0f}"

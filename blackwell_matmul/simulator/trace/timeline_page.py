@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.trace.timeline_script import SCRIPT
 from blackwell_matmul.simulator.trace.timeline_style import KINDS, colours, kind_of
 
 FIRST_CYCLES = 16_000
-"""Who opens it sees as many."""
+"""Cycles that the page shows at first."""
 
 
 def as_html(timeline: Recorded) -> str:
@@ -25,8 +25,8 @@ def as_html(timeline: Recorded) -> str:
 
 
 def _data(timeline: Recorded) -> dict[str, object]:
-    """Words once, and as numbers events: track, start, end, kind, name, line, detail; and states of mbarriers: track,
-    cycle, phase, pending and expected arrivals, bytes."""
+    """Return the data with each word once. Events are numbers: track, start, end, kind, name, line, detail; states of
+    mbarriers: track, cycle, phase, pending and expected arrivals, bytes."""
     words: dict[str, int] = {}
     tracks, kinds = {track: row for row, track in enumerate(timeline.tracks)}, [*KINDS]
 

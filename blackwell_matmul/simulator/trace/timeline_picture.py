@@ -1,4 +1,4 @@
-"""A timeline as boxes, rules and words at places in pixels; who draws them is another's matter."""
+"""A timeline as boxes, rules and words at places in pixels, for any drawing code."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from blackwell_matmul.simulator.trace.timeline_style import KINDS, kind_of
 WIDTH, LABELS, ROW, TOP, BOTTOM = 1200, 190, 18, 66, 14
 
 TICKS = 8
-"""About so many."""
+"""Number of ticks, about."""
 
 NEAR = 0.4
-"""Pixels between neighbours of one kind that become one."""
+"""Pixels below which neighbours of one kind become one box."""
 
 POINTED = 2
-"""Pixels from which on a box says what it is."""
+"""Pixels from which on a box has a tooltip."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """told: what it is, where it is wide enough to be pointed at."""
+    """A box. told: its tooltip, if it is wide enough."""
 
     x: float
     y: float
@@ -34,14 +34,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Rule:
-    """From top to bottom."""
+    """A vertical line from top to bottom."""
 
     x: float
 
 
 @dataclass(frozen=True)
 class Words:
-    """style: "title", "faint" or none. anchor: which end of it is at x, or its middle."""
+    """Text. style: "title", "faint" or none. anchor: its end or middle at x."""
 
     x: float
     y: float
@@ -55,7 +55,7 @@ Mark = Bar | Rule | Words
 
 @dataclass(frozen=True)
 class Picture:
-    """marks: in the order in which they cover each other."""
+    """A picture. marks: in drawing order."""
 
     height: int
     marks: tuple[Mark, ...]
@@ -70,7 +70,7 @@ def picture_of(timeline: Recorded) -> Picture:
 
 
 def tick_cycles(cycles: float) -> int:
-    """1, 2 or 5 times a power of ten, at least one cycle."""
+    """Return 1, 2 or 5 times a power of ten, at least one cycle."""
     step = 1
     for factor in (2, 2.5, 2) * 12:
         if cycles / step <= TICKS:
@@ -115,7 +115,7 @@ def _rows(timeline: Recorded) -> Iterator[Mark]:
 
 
 def _joined(timeline: Recorded, events: list[TimelineEvent]) -> list[tuple[TimelineEvent, TimelineEvent]]:
-    """The first and the last of what becomes one box: neighbours that nobody could tell apart."""
+    """Return the first and the last event of each box, joining neighbours that are too close to tell apart."""
     found: list[tuple[TimelineEvent, TimelineEvent]] = []
     for each in events:
         if found and kind_of(found[-1][0]) == kind_of(each):

@@ -1,4 +1,4 @@
-"""A timeline as a picture of pixels; matplotlib is imported when one is asked for."""
+"""A timeline as a PNG picture; matplotlib is imported only for one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from blackwell_matmul.simulator.trace.timeline_picture import (
 from blackwell_matmul.simulator.trace.timeline_style import KINDS, LIGHT
 
 PIXELS = 2
-"""Of the file, for each of the picture."""
+"""Pixels of the file for each of the picture's."""
 
 SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
 def as_png(timeline: Recorded) -> bytes:
-    """On a light page."""
+    """Return a PNG file on a light page."""
     figures, picture = _of_matplotlib("figure"), picture_of(timeline)
     figure = figures.Figure(figsize=(WIDTH / 100, picture.height / 100), facecolor=LIGHT["page"])
     axes = figure.add_axes((0, 0, 1, 1))
@@ -61,7 +61,7 @@ def _of_matplotlib(name: str) -> Any:
 
 
 def _shapes(picture: Picture) -> dict[str, list[list[tuple[float, float]]]]:
-    """The corners of the boxes, by kind."""
+    """Return the corners of the boxes, by kind."""
     found: dict[str, list[list[tuple[float, float]]]] = defaultdict(list)
     for each in picture.marks:
         if isinstance(each, Bar):

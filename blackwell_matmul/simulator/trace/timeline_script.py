@@ -1,4 +1,4 @@
-"""What the page of a timeline does: JavaScript, which finds its data in D."""
+"""JavaScript of a timeline's page, which finds its data in D."""
 
 SCRIPT = r"""
 const NARROW = innerWidth < 640, LEFT = NARROW ? 112 : 200, NAMES = NARROW ? 6 : 14;

@@ -1,4 +1,4 @@
-"""How a timeline looks, on a page and in a picture, in light and in dark."""
+"""Colours and names of a timeline, on a page and in a picture, in light and in dark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = {
     "wait": ("waits", "#d0d7de", "#3d444d"),
     "phase": ("mbarrier phases", "#0e7490", "#39c5cf"),
 }
-"""By kind: its name, and its colours in light and dark."""
+"""Names and colours in light and dark, by kind."""
 
 LIGHT = {"page": "#ffffff", "band": "#f6f8fa", "rule": "#d8dee4", "text": "#1f2328", "faint": "#59636e"}
 DARK = {"page": "#0d1117", "band": "#151b23", "rule": "#2a313c", "text": "#e6edf3", "faint": "#9198a1"}
@@ -32,7 +32,7 @@ def kind_of(each: TimelineEvent) -> str:
 
 
 def colours() -> str:
-    """CSS variables."""
+    """Return CSS variables."""
     light = LIGHT | {kind: each[1] for kind, each in KINDS.items()}
     dark = DARK | {kind: each[2] for kind, each in KINDS.items()}
     return f":root{{{_variables(light)}}}@media(prefers-color-scheme:dark){{:root{{{_variables(dark)}}}}}"

@@ -1,4 +1,4 @@
-"""A timeline as a picture for pages."""
+"""A timeline as an SVG picture for pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_svg(timeline: Recorded) -> str:
 
 
 def _xml(text: str) -> str:
-    """XML 1.0 has no control characters, not even as references."""
+    """Escape text for XML 1.0, which has no control characters, not even as references."""
     return escape(printable(text))
 
 

@@ -1,4 +1,4 @@
-"""The events of one CTA, in the order in which the simulator took them."""
+"""Events of one CTA, in the simulator's order."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ MAX_EVENTS = 20_000
 
 
 class Tracer(Listener):
-    """position: of the CTA. detailed: loads, stores and findings too, every issue with what it touches, and every
-    wait."""
+    """Tracer of a CTA. detailed: also loads, stores, findings, waits, and the operands of every issue."""
 
     def __init__(self, position: Position, detailed: bool = False) -> None:
         self.position, self.detailed = position, detailed
@@ -41,7 +40,7 @@ class Tracer(Listener):
         if warp.cta.position == self.position:
             self.add(f"warp {warp.index}", kind, what, location)
 
-    # what happens
+    # events
 
     def returned(self, warp: Warp) -> None:
         self.of(warp, "exit", "returned", None)
@@ -52,7 +51,8 @@ class Tracer(Listener):
             self.of(warp, "access", f"{instruction.name} {preposition} {region}", instruction.location)
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """In detail, all that it touches; and of the async proxy and the tensor core, the one thing that says most."""
+        """Record an issue: in detail with all operands; otherwise of the async proxy and tensor core with the
+        main one."""
         description = instruction.description
         if self.detailed and regions and not op.registers:
             told = ", ".join(dict.fromkeys(map(str, regions.values())))
@@ -87,7 +87,7 @@ class Tracer(Listener):
             self.of(warp, "wait", what, instruction.location)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """A barrier that is nothing else."""
+        """Record a barrier that is nothing else."""
         if instruction is not None and len(warps) > 1 and not instruction.description.effects:
             self.of(last, "resume", f"{instruction.name}: all warps are here", instruction.location)
 
@@ -105,7 +105,7 @@ def _is_told(description: Description) -> bool:
 
 
 def _object(description: Description, regions: Mapping[str, Region]) -> str:
-    """` to S[0:64]` of a load, ` of S[0:64]` of a store; of an mma nothing."""
+    """Return ` to S[0:64]` for a load, ` of S[0:64]` for a store, "" for an mma."""
     shared = [e for e in description.effects if e.space is Space.SHARED and e.operand in regions]
     if any(e.space is Space.GLOBAL for e in description.effects) and shared:
         return f" {'to' if shared[0].access is Access.WRITE else 'of'} {regions[shared[0].operand]}"

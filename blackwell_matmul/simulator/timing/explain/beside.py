@@ -1,5 +1,4 @@
-"""The same launch with another schedule: what it takes, and what of it differs. It is run whole, with the clock and the
-memory's load that it leaves."""
+"""Predictions of the same launch with another schedule, run whole at the clock and memory load that it causes."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from blackwell_matmul.simulator.timing.model.path import Cause
 
 
 class Others(NamedTuple):
-    """Schedules that might do better. pins: of some for each change; one is tried after the other until it does. every:
-    there are no others that are worth a try."""
+    """Schedules to try. pins: for each change, some to try until one is faster. every: no others are worth a try."""
 
     pins: Callable[[], Iterable[Iterable[Mapping[str, object]]]]
     every: bool
@@ -20,9 +18,9 @@ class Others(NamedTuple):
 
 @dataclass(frozen=True)
 class Beside:
-    """cycles and ns: of the launch. working: for which part of the time the SMs have work, of all of them; multiplying:
-    for which part their tensor cores do. loaded_gb: into all SMs; memory_gb: from memory. resident: CTAs that an SM
-    holds. path: as of `SmTime`."""
+    """A predicted launch with one schedule. cycles, ns: of the launch. working: fraction of all SMs' time with work;
+    multiplying: of all tensor cores' time. loaded_gb: into all SMs; memory_gb: from memory. resident: CTAs that an
+    SM holds. path: as of `SmTime`."""
 
     schedule: Mapping[str, object]
     cycles: float
@@ -35,9 +33,9 @@ class Beside:
     path: Mapping[Cause, float]
 
     def saves(self, other: Beside) -> float:
-        """Of the time of the other one."""
+        """Return the fraction of the other one's time that this one saves."""
         return 1 - self.ns / other.ns
 
     def changed(self, other: Beside) -> dict[str, object]:
-        """The knobs with another value than there."""
+        """Return the knobs whose values differ from the other one's."""
         return {name: value for name, value in self.schedule.items() if other.schedule.get(name) != value}

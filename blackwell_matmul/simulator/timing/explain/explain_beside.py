@@ -1,7 +1,7 @@
-"""What is said of schedules beside the one that was run: which of them would take less time, and why.
+"""Explanations of other schedules: which would take less time, and why.
 
-Each was run (`PredictedRun.beside`), so that what is told is not a promise but a prediction, of the time: a schedule
-that leaves the tensor cores busier also has a lower clock.
+Each was run (`PredictedRun.beside`), so its time is predicted at its own clock: a schedule that leaves the tensor cores
+busier also has a lower clock.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from blackwell_matmul.simulator.timing.explain.explain_launch import Gain, line_
 from blackwell_matmul.simulator.timing.explain.what_if import PredictedRun, group_of
 
 MOST_LINES = 3
-"""That are named."""
+"""Most lines that are named."""
 
 LESS = 0.9
-"""Of bytes, from which on there are fewer of them."""
+"""Largest ratio of bytes at which another schedule is said to load fewer."""
 
 WORK, ROOM, LOADED, FROM_MEMORY = "work", "room for CTAs", "what is loaded", "what comes from memory"
 BESIDES = (what_if.THREADS, what_if.FENCES, what_if.MEETINGS, what_if.ISSUES)
-"""Groups of a path that are told as one: what is done besides loads and products."""
+"""Groups of the critical path that are reported as one: anything but loads and MMAs."""
 
 
 def of_schedules(run: PredictedRun) -> Iterator[Gain]:
-    """What SMs lack, work or room for a CTA, and what other schedules gain, where some were tried: for each reason
-    those that take less by it, the best first."""
+    """Yield what SMs lack, work or room for a CTA, and what tried schedules gain: by reason, the fastest first."""
     lacks = {WORK: sorted(work(run), reverse=True), ROOM: list(room(run))}
     mends: defaultdict[str, list[Beside]] = defaultdict(list)
     for other in sorted(run.quicker, key=lambda each: each.ns):
@@ -57,8 +56,7 @@ def _changed(mine: Beside, other: Beside) -> str:
 
 
 def _reason(mine: Beside, other: Beside, some_wait: bool) -> str:
-    """What saves the most: that more SMs have work or hold more CTAs, or that a part of the path is shorter; of loads,
-    what is less."""
+    """Return what saves the most: work for more SMs, more CTAs on an SM, a shorter part of the path, or fewer bytes."""
     saved = {WORK: 1 - mine.working / other.working}
     before, after = _groups(mine), _groups(other)
     saved |= {group: (cycles - after.get(group, 0.0)) / mine.cycles for group, cycles in before.items()}
@@ -75,7 +73,7 @@ def _reason(mine: Beside, other: Beside, some_wait: bool) -> str:
 
 
 def _groups(launch: Beside) -> dict[str, float]:
-    """Cycles of the path; without products, of which there are as many in all."""
+    """Return the cycles of the critical path by group, without MMAs, whose number is the same."""
     found: defaultdict[str, float] = defaultdict(float)
     for cause, cycles in launch.path.items():
         group = group_of(cause)
@@ -116,7 +114,7 @@ def _named(mine: Beside, reason: str) -> str:
 
 
 def _lines(mine: Beside) -> list[str]:
-    """The longest, in the order of the text."""
+    """Return the longest lines, in the order of the text."""
     lengths: defaultdict[Location, float] = defaultdict(float)
     for cause, cycles in mine.path.items():
         if cause.location is not None and group_of(cause) in BESIDES:

@@ -1,5 +1,4 @@
-"""What is said of SMs that could do more: they have no work in the only turn, in the last one, or in the last round of
-CTAs that stay and go through the tiles; or no room for one more CTA."""
+"""Explanations of idle SMs: waves or rounds that do not fill them, and no room for another CTA."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from blackwell_matmul.simulator.timing.model.one_sm import Change
 
 
 class Lack(NamedTuple):
-    """gain: of the cycles, what would be saved; told: what is lacking, as a clause; remedy: the rest of the sentence,
-    where no other schedule mends it."""
+    """An idle resource. gain: saved fraction of cycles. told: a clause. remedy: its end if no schedule helps."""
 
     gain: float
     told: str
@@ -27,31 +25,31 @@ def work(run: PredictedRun) -> Iterator[Lack]:
 
 
 def _turns(run: PredictedRun) -> Iterator[Lack]:
-    """What is loaded still takes as long, of all SMs."""
+    """Yield waves that do not fill the SMs. The loads of all SMs still take as long."""
     side = run.places
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
     if lost <= 2 * SHARE:
         return
-    if 1 < run.turns <= run.resident and not run.took.working:  # who takes tensor memory may have to wait for it
+    if 1 < run.turns <= run.resident and not run.took.working:  # CTAs with tensor memory may wait for it
         yield from _uneven(run, last, lost)
         return
     if run.turns > 1:
         told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
         yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
         return
-    loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
+    loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours then share nothing
     gain, tiles = min(lost, 1 - loads, 1 - run.begins), run.spread.most.tiles
     told = f"{run.clusters} {run.who}{f' of {tiles} tiles' if tiles > 1 else ''} run where {side} could"
     if gain > SHARE:
         fill = "smaller tiles, or a part of k for each, fill" if run.multiplies else "smaller tiles fill"
         yield Lack(gain, told, f": {fill} more SMs: up to {gain:.0%} fewer cycles.")
-    elif tiles > 1:  # fewer, larger tiles do not ask the L2 for more
+    elif tiles > 1:  # fewer, larger tiles load no more from the L2
         even = ": tiles that come out even, larger ones for instance, would take up to"
         yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")
 
 
 def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
-    """All run at once, and some SMs have one more of them, which may cost nothing."""
+    """Yield unequal numbers of CTAs on SMs when all run at once, if they cost anything."""
     gain = lost if run.multiplies else min(lost, 1 - run.memory)
     if run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) <= SHARE:
         return
@@ -63,7 +61,7 @@ def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
 
 
 def _even(run: PredictedRun) -> str:
-    """Where each goes on to further tiles, there need be no more of them than run at once."""
+    """Return the advice for even waves; a grid of persistent CTAs need not exceed those that run at once."""
     watch = StayWatch()
     run.watch(watch)
     if watch.stays and not run.lowered.cancels:
@@ -72,7 +70,7 @@ def _even(run: PredictedRun) -> str:
 
 
 def _rounds(run: PredictedRun) -> Iterator[Lack]:
-    """What the rounds that only some have would save, less what all would have more of, were they even."""
+    """Yield a persistent kernel's uneven rounds: what only some CTAs do would be shared by all."""
     most, least = run.spread.most.tiles, run.spread.of_places[run.spread.least_at].tiles
     tiles = sum(share.tiles for share in run.spread.of_places)
     if run.turns > run.resident or most <= run.turns or most == least:
@@ -88,7 +86,7 @@ def _rounds(run: PredictedRun) -> Iterator[Lack]:
 
 
 def room(run: PredictedRun) -> Iterator[Lack]:
-    """One more CTA on the SM."""
+    """Yield the gain of one more CTA on each SM, if shared memory or registers prevent it."""
     if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident or not _fits(run):
         return
     gain = run.gain(Supposed(run.conditions, Change(slots=1)))
@@ -100,7 +98,7 @@ def room(run: PredictedRun) -> Iterator[Lack]:
 
 
 def _fits(run: PredictedRun) -> bool:
-    """Beside its accumulators; those of a rung may be smaller with another schedule."""
+    """Tell whether another CTA fits beside the accumulators; another schedule of a rung may have smaller ones."""
     sums = [inst for inst, each in run.lowered.calls.values() if each.name in MULTIPLY]
     return run.of_all_schedules or not registers_full(run.lowered.program, run.resident + 1, sums)
 

@@ -1,4 +1,4 @@
-"""What is said of a launch as a whole: the size of its instructions, and who waits for tensor memory."""
+"""Explanations of a whole launch: the size of its instructions, and waits for tensor memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.timing.model.work import Multiply, WarpgroupMult
 RELINQUISH = "tcgen05.relinquish_alloc_permit"
 
 Gain = tuple[float, str]
-"""Of the cycles, what would be saved, and the sentence."""
+"""A gain: the saved fraction of the cycles, and a sentence."""
 
 
 def line_of(location: Location | None) -> str:
@@ -21,7 +21,7 @@ def line_of(location: Location | None) -> str:
 
 
 def spills(run: PredictedRun) -> Iterator[str]:
-    """Sums that no thread has the registers for."""
+    """Yield accumulators that exceed a thread's registers."""
     program = run.lowered.program
     for inst, instruction in run.lowered.calls.values():
         sums = spilled_sums(program, inst) if instruction.name in MULTIPLY else 0
@@ -40,7 +40,7 @@ def whole(run: PredictedRun) -> Iterator[Gain]:
 
 
 def rate(run: PredictedRun) -> Iterator[Gain]:
-    """Instructions that take longer than their products."""
+    """Yield MMA instructions whose shape is below the full rate."""
     for inst, instruction in run.lowered.calls.values():
         if instruction.name not in MULTIPLY:
             continue
@@ -61,7 +61,7 @@ def rate(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
-    """At the full rate, and as it is, from one instruction to the next."""
+    """Return the cycles from one instruction to the next: at the full rate, and as they are."""
     if isinstance(work, Multiply):
         shape = inst.inputs[2].shape  # type: ignore[attr-defined]
         return int(shape[-2]) * int(shape[-1]) / 256, work.interval
@@ -72,7 +72,7 @@ def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
 
 
 def permit(run: PredictedRun) -> Iterator[Gain]:
-    """PTX ISA, "tcgen05.alloc", "tcgen05.relinquish_alloc_permit"."""
+    """Yield CTAs that wait for tensor memory or the right to allocate it (PTX ISA, "tcgen05.alloc")."""
     if not run.took.waited or not run.took.working == 1 < run.resident:
         return
     told = f"an SM has room for {run.resident} CTAs and one works at a time: it"
@@ -103,6 +103,6 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _columns(run: PredictedRun) -> int:
-    """Of tensor memory, that each CTA allocates; a power of two each time."""
+    """Return the tensor-memory columns that each CTA allocates; each allocation is a power of two."""
     allocations = (inst for inst, each in run.lowered.calls.values() if each.name == "tcgen05.alloc")
     return sum(allocated_columns(inst.output) for inst in allocations)

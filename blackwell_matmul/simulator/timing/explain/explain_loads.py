@@ -1,4 +1,4 @@
-"""What is said of loads that keep a launch: they come too late, or too many bytes do."""
+"""Explanations of launches that loads bound: by latency, or by bandwidth."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from blackwell_matmul.simulator.timing.model.one_sm import Change, SmTime
 from blackwell_matmul.simulator.timing.model.sm import Conditions
 
 TURNED_CYCLES = 300
-"""From the end of a product to the next load of its stage: about what it takes where nobody is late."""
+"""Cycles from the end of an MMA to the next load of its stage in a prompt pipeline, about."""
 
 LATE = 0.2
-"""Of a lap of a stage, from which on it is."""
+"""Fraction of a stage's lap from which on that gap counts as late."""
 
 A_THIRD = 1 / 3
-"""Of what loads cost: if more stages save that, they are too few; of two stages the model sees less than there is."""
+"""Fraction of the loads' cost that more stages must save; the model underestimates the gain for two stages."""
 
 
 def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> Gain:
-    """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
-    is. gain: if they were there at once. besides: what threads do, where that is told, too."""
+    """Decide whether loads are latency-bound or bandwidth-bound, and return the gain with its sentence.
+
+    gain: if loads took no time. besides: the threads' part of the critical path, if it is reported, too.
+    """
     watch, twice = StageWatch(), TwiceWatch()
     took = run.watch(watch, twice)
     deep = min(run.most, 1 - run.deep_cycles / run.took.cycles)
@@ -45,7 +47,7 @@ def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> G
 
 
 def _queues(run: PredictedRun, watch: StageWatch, share: float, gain: float) -> bool:
-    """They come at the rate of their way, with any number of stages."""
+    """Tell whether loads arrive at the rate of their path, whatever the number of stages."""
     slow = 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain
     if not watch.laps or _is_late(watch):
         return slow and share > 1 - gain
@@ -65,7 +67,7 @@ FEW = "few loads run at a time; if they were there at once, {gain:.0%} fewer cyc
 
 
 def _busiest(run: PredictedRun) -> tuple[str, float]:
-    """The way of loads that is busy for the longest, and for which part of the time."""
+    """Return the busiest path of the loads, and the fraction of the time for which it is busy."""
     busy = {name: run.took.busy_cycles[name] for name in ("L2", "TMA loads", "cp.async")}
     name = max(busy, key=lambda each: busy[each])
     return name, busy[name] / run.took.cycles
@@ -96,7 +98,7 @@ def _advice(run: PredictedRun, name: str) -> str:
 
 
 def _once(run: PredictedRun, twice: TwiceWatch) -> Conditions:
-    """Without what the same stage gets another time the rest comes the sooner."""
+    """Raise the bandwidth as if no stage received the same data twice."""
     return dataclasses.replace(run.conditions, bytes_per_ns=run.conditions.bytes_per_ns / (1 - twice.share))
 
 
@@ -111,7 +113,7 @@ WAYS = {
     "TMA loads": ("TMA", "it moves up to 128 bytes of a row at a time, and shorter rows cost as much"),
     "cp.async": ("cp.async", "TMA keeps no warp, and brings more at a time"),
 }
-"""For each way of a load what it is called, and the remedy."""
+"""Name and remedy of each path of a load."""
 
 
 def _lap(watch: StageWatch) -> str:
@@ -128,7 +130,7 @@ def _stages(count: int) -> str:
 
 
 def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart | None) -> Gain:
-    """By who gives it back, or by who fills it, as he waits for it or not; nothing, where it is told what he does."""
+    """Explain a late stage by who releases it, or by who fills it; without a sentence if reported elsewhere."""
     if watch.waiting <= watch.idle / 2 and besides is not None and beside(run, besides).loads_wait(besides):
         return 0.0, ""
     idle = watch.lap[-1]
@@ -143,11 +145,11 @@ def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart |
 
 GIVEN_BACK = "given back", "if it were given back as soon as it is read"
 FILLED = "filled", "if it were loaded as soon as it is given back"
-"""What is late, and the remedy."""
+"""Words for what is late, and the remedy."""
 
 
 class StagedRing(NamedTuple):
-    """As it is, or without what it has twice. stage_bytes: of each; freed_bytes: of shared memory, all of them."""
+    """A ring of stages. stage_bytes: of each stage. freed_bytes: of all stages, if no data were loaded twice."""
 
     stages: int
     stage_bytes: float
@@ -156,7 +158,7 @@ class StagedRing(NamedTuple):
 
 
 class Deeper(NamedTuple):
-    """A ring of so many stages, and how many CTAs an SM then holds. gain: of the cycles."""
+    """A ring with this many stages, the CTAs that an SM then holds, and the gain as a fraction of the cycles."""
 
     stages: int
     resident: int
@@ -190,7 +192,7 @@ def _more(stages: int, before: int, room: int) -> str:
 
 
 def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) -> str:
-    """Why the stages that would do it are none that help."""
+    """Return why the needed stages do not help."""
     if most.stages == watch.stages:
         return (
             f"{_stages(needed)} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
@@ -212,24 +214,24 @@ def _but(run: PredictedRun, best: Deeper, needed: int) -> str:
 
 
 def _halved(run: PredictedRun, ring: StagedRing, twice: TwiceWatch) -> StagedRing:
-    """Without what it has twice."""
+    """Return the ring without data that it loads twice."""
     copies = ring.stage_bytes * twice.apart / twice.elements
     return StagedRing(ring.stages, ring.stage_bytes - copies, _once(run, twice), ring.stages * copies)
 
 
 def _tried(run: PredictedRun, ring: StagedRing, needed: int, ctas: tuple[int, ...]) -> list[Deeper]:
-    """With as many stages as are needed and, where so many CTAs share an SM, find room."""
+    """Return rings with the needed stages, or with those that fit if `ctas` CTAs share an SM."""
     return [_deeper(run, ring, min(needed, _room(run, ring, each))) for each in dict.fromkeys(ctas)]
 
 
 def _room(run: PredictedRun, ring: StagedRing, ctas: int) -> int:
-    """For how many stages, where so many CTAs share an SM."""
+    """Return the stages that fit if `ctas` CTAs share an SM."""
     left = shared_bytes_of(ctas, run.gpu) - run.lowered.program.dynamic_shared_bytes + ring.freed_bytes
     return ring.stages + max(0, int(left // max(1.0, ring.stage_bytes)))
 
 
 def _deeper(run: PredictedRun, ring: StagedRing, stages: int) -> Deeper:
-    """The launch again with that many."""
+    """Run the launch again with this many stages."""
     more = stages - ring.stages
     ctas = resident(run.lowered.program, run.gpu, math.ceil(more * ring.stage_bytes - ring.freed_bytes))
     change = Change(slots=ctas - run.resident, stages=more)

@@ -1,5 +1,4 @@
-"""What is said of what threads do, above all of an epilogue: that other warps could do it meanwhile, or do; and where
-their lanes are in each other's way."""
+"""Explanations of threads' work, above all of an epilogue: overlap with MMAs, and lanes that delay each other."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from blackwell_matmul.simulator.timing.model.work import UseBanks, work_of
 
 
 def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -> Gain:
-    """gain: if it took no time; done meanwhile, it still takes as long as it does."""
+    """Return the gain and the sentence of the threads' part. gain: if it took no time; overlapped, it still does."""
     if not run.multiplies:
         return gain, f"{name}: if more of it ran at a time, or beside the rest, up to {gain:.0%} fewer cycles."
     watch = beside(run, part)
@@ -31,7 +30,7 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
             f" {meanwhile:.0%} fewer cycles."
         )
     if place:
-        meanwhile *= 1 - 1 / watch.times(place)  # nothing is left to multiply during the last one
+        meanwhile *= 1 - 1 / watch.times(place)  # no MMA is left during the last one
         return meanwhile, (
             f"{name}: other warps do this, but the tensor core waits for {place}, the one place that they give back;"
             f" with a second one it multiplies meanwhile: {meanwhile:.0%} fewer cycles."
@@ -43,7 +42,7 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
 
 
 def beside(run: PredictedRun, part: PathPart) -> BesideWatch:
-    """Who does this, and who waits for it."""
+    """Watch which warps execute these lines, and who waits for them."""
     watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
     run.watch(watch)
     return watch
@@ -59,7 +58,7 @@ def _by_others(gain: float, meanwhile: float) -> str:
 
 
 def stores(run: PredictedRun) -> Iterator[Gain]:
-    """What is stored is waited for to its end, where the source is all that is needed again."""
+    """Yield stores that are waited for to their end although only their source is reused."""
     waited = {each: cycles for each, cycles in run.took.path.items() if "store" in each.name and each.kind != EXECUTES}
     if sum(waited.values()) <= SHARE * run.took.cycles:
         return
@@ -71,7 +70,7 @@ def stores(run: PredictedRun) -> Iterator[Gain]:
 
 
 def in_the_way(run: PredictedRun) -> Iterator[Gain]:
-    """Lanes of a warp, as the places lie that they ask for, and rows that TMA loads."""
+    """Yield bank conflicts, uncoalesced accesses and TMA rows that begin within L2 lines."""
     gain = _saved(run, "shared memory", Change(apart=True))
     crowded = [*_crowded(run)] if gain > SHARE else []
     if crowded:
@@ -91,7 +90,7 @@ def in_the_way(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _saved(run: PredictedRun, part: str, change: Change) -> float:
-    """Where this part of an SM matters; nothing else is as busy as what is changed."""
+    """Return the gain of a change to this part of an SM; 0 if the part does not matter."""
     took = run.took
     if took.busy_cycles.get(part, 0.0) <= SHARE * took.cycles or all(each.kind != part for each in took.path):
         return 0.0

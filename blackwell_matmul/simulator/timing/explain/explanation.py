@@ -1,7 +1,7 @@
-"""What a colleague would say of a predicted time, in a few sentences; each can be tried.
+"""Explanations of a predicted time, in a few sentences; each can be tried.
 
-Each names lines and what would be gained, which is what the model says of the same launch without that part
-(`what_if.py`), at the same clock.
+Each sentence names lines and a gain: what the model predicts for the same launch without that part (`what_if.py`), at
+the same clock.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.timed_engine import Stand
 
 MOST_PARTS = 4
-"""That are taken away, one by one, the longest of them; each costs a run."""
+"""Most parts of the critical path that are removed, one by one, the longest first; each costs a run."""
 
 MOST_GAINS = 5
-"""That are told."""
+"""Most gains that are reported."""
 
 
 def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
-    """What holds it; then what would be gained, the most first, if that is asked for."""
+    """Return what bounds the launch; then, if asked for, what would be gained, the most first."""
     most = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS] if gains else ()
     return (*spills(run), *_waits(run), *(sentence for _, sentence in most))
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:
-    """Where the warps that issue the products stand longest, if the tensor core has time left; what is busy, if there
-    are none; and whether memory has no time left."""
+    """Yield the longest wait of warps with MMAs, or the busiest part if there are none, and a saturated memory."""
     used, stood = run.used, run.took.stood
     name, busy = held_by(run.took, run.memory, run.from_memory)
     if not run.multiplies and busy >= BUSY:
@@ -71,7 +70,7 @@ def _place(stand: Stand) -> str:
 
 
 def _gains(run: PredictedRun) -> Iterator[Gain]:
-    """What would be saved, of all cycles, and by what."""
+    """Yield each gain, as a fraction of all cycles, with its sentence."""
     found = _parts(run)[:MOST_PARTS]
     gains = {part.group: run.gain(what_if.without(part, run.conditions)) for part in found}
     worth = {part.group: part for part in found if gains[part.group] > SHARE and not _of_a_ring(run, part)}
@@ -86,7 +85,7 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _parts(run: PredictedRun) -> list[PathPart]:
-    """That are long enough to matter; a fence that is needed belongs to what is written before it."""
+    """Return the parts that are long enough to matter; a fence that is needed belongs to the writes before it."""
     lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
     found = _long_enough(run, what_if.parts(run.took, lines))
     if all(each.group != what_if.FENCES for each in found):
@@ -101,7 +100,7 @@ def _long_enough(run: PredictedRun, parts: list[PathPart]) -> list[PathPart]:
 
 
 def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
-    """Nobody waits for the end of a product but who loads its stage again: with more of them nobody does."""
+    """Tell whether more stages hide the part: only the loader of a stage waits for the end of its MMAs."""
     if part.group != what_if.RESULTS:
         return False
     conditions, _ = what_if.without(part, run.conditions)
@@ -109,7 +108,7 @@ def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
 
 
 def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: float) -> float:
-    """Where the warp that waits for a product then issues loads, the next product would overlap with these, too."""
+    """Return the gain if the warp that waits for an MMA then issues loads, which the next MMA would overlap, too."""
     issues = next((each for each in found if each.group == what_if.ISSUES), None)
     if issues is None or not all(_warps(run, results.lines()) <= _warps(run, [line]) for line in _longest(issues)):
         return gain
@@ -119,7 +118,7 @@ def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: f
 
 
 def _warps(run: PredictedRun, lines: Iterable[tuple[str, Location]]) -> set[int]:
-    """That execute one of these."""
+    """Return the warps that execute one of these lines."""
     among = frozenset(lines)
     calls = [each for _, each in run.lowered.calls.values() if (each.name, each.location) in among]
     return {warp for each in calls for warp in each.group.warps}
@@ -147,7 +146,7 @@ TAKEN_AWAY = (what_if.LOADS, what_if.THREADS, *REMEDIES)
 
 
 def _named(part: PathPart) -> str:
-    """Its longest lines, in the order of the text."""
+    """Name the part by its longest lines, in the order of the text."""
     names: dict[str, list[str]] = {}
     for name, location in sorted(_longest(part), key=lambda each: (each[1].file, each[1].line)):
         names.setdefault(name, []).append(line_of(location))

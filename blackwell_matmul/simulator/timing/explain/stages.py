@@ -1,5 +1,4 @@
-"""A listener that follows the stages of shared memory: from the issue of a load to the end of the products that read
-it, or of what else does, and to the next load."""
+"""Listeners that follow the stages of shared memory from a load to its readers, and to the next load."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Place = tuple[Storage, Box]
 
 @dataclass
 class Stage:
-    """Cycles of its last lap. filled: issue of the load; full: its end; read: the end of what reads it last."""
+    """Cycles of a stage's last lap. filled: issue of the load. full: its end. read: the end of its last reader."""
 
     filled: float
     full: float = 0.0
@@ -28,10 +27,12 @@ class Stage:
 
 
 class StageWatch(Listener):
-    """Of the first SM, of laps that are over. arriving: from the issue of a load till it is there; held: from then to
-    the end of what reads it last, a product, a store or threads; idle: from then to the next load; each the sum of all
-    laps. waiting: of idle, for how long the warp that loads stood at its last wait before. names: of the mbarriers that
-    loads tell, one for each stage. multiplied: products read them."""
+    """Measures finished laps of the first SM's stages. Sums over laps: arriving, from the issue of a load to its end;
+    held, from there to the end of the last reader; idle, from there to the next load.
+
+    waiting: part of idle for which the loading warp stood at its wait. names: mbarriers of loads, one for each stage.
+    multiplied: MMAs read the stages.
+    """
 
     def __init__(self) -> None:
         self.laps, self.arriving, self.held, self.idle, self.waiting = 0, 0.0, 0.0, 0.0, 0.0
@@ -54,7 +55,7 @@ class StageWatch(Listener):
 
     @property
     def lap(self) -> tuple[float, float, float]:
-        """arriving, held and idle of one lap."""
+        """Mean arriving, held and idle cycles of a lap."""
         laps = max(1, self.laps)
         return self.arriving / laps, self.held / laps, self.idle / laps
 
@@ -81,7 +82,7 @@ class StageWatch(Listener):
                 stage.read = warp.cta.engine.time
 
     def _of(self, *regions: Region) -> list[Stage]:
-        """The stages that these are in."""
+        """Return the stages that overlap with these regions."""
         places = [(each.storage, each.box) for each in regions]
         return [stage for place, stage in self._stages.items() if _reads(places, place)]
 
@@ -121,8 +122,8 @@ def _reads(places: list[Place], loaded: Place) -> bool:
 
 
 class TwiceWatch(Listener):
-    """Of the first SM, elements that are loaded; again: of these, what is the same as another load brings into the same
-    stage; apart: of these, what has a place of its own there. lines: of those loads."""
+    """Counts elements that the first SM loads. again: those that another load brings into the same stage, too; apart:
+    of these, those stored at a second place. lines: of those loads."""
 
     def __init__(self) -> None:
         self.elements = self.again = self.apart = 0

@@ -1,4 +1,4 @@
-"""Listeners that follow what threads do: which fences are needed, and who stores while others multiply."""
+"""Listeners that follow threads: which fences are needed, and who stores while others multiply."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.timing.explain.what_if import MULTIPLY, PathPart
 
 Line = tuple[str, Location | None]
-"""The name of an instruction, and where it is."""
+"""An instruction's name and location."""
 
 
 class FenceWatch(Listener):
-    """needed: fences of a warp that has written shared memory since its last one, or has met warps that have."""
+    """Finds needed fences: of warps that wrote shared memory since their last fence, or met warps that did."""
 
     def __init__(self) -> None:
         self.needed: set[Location] = set()
@@ -42,7 +42,7 @@ class FenceWatch(Listener):
 
 
 def _writes_shared(instruction: Instruction) -> bool:
-    """With its own threads."""
+    """Tell whether threads themselves write shared memory."""
     effects = instruction.description.effects
     return any(
         (each.space, each.access, each.proxy, each.when) == (Space.SHARED, Access.WRITE, Proxy.GENERIC, When.ISSUE)
@@ -51,8 +51,8 @@ def _writes_shared(instruction: Instruction) -> bool:
 
 
 class BesideWatch(Listener):
-    """Whether the warps that execute these lines do so while others of their CTA multiply, which mbarriers they give
-    back to these, and which of the lines are of warps that load."""
+    """Finds whether warps of these lines overlap MMAs of their CTA, mbarriers they signal to these, and loading
+    warps."""
 
     def __init__(self, lines: set[Line]) -> None:
         self.warps: dict[Line, set[int]] = {line: set() for line in lines}
@@ -67,7 +67,7 @@ class BesideWatch(Listener):
         return set[int]().union(*self.warps.values())
 
     def loads_wait(self, part: PathPart) -> bool:
-        """For most of what these lines take: a warp that loads executes them, and another one multiplies."""
+        """Tell whether loads wait for most of these lines: a loading warp executes them, another one multiplies."""
         theirs = [cycles for cause, cycles in part.causes.items() if self.load & self.warps[cause.name, cause.location]]
         return self.beside and sum(theirs) > part.cycles / 2
 
@@ -77,18 +77,18 @@ class BesideWatch(Listener):
 
     @property
     def given_back(self) -> set[str]:
-        """Each a place that is filled while another one is read, if there are several."""
+        """Mbarriers that the lines signal to MMAs, each of a buffer that is filled while another one is read."""
         others = self.others
         by = {name for name, warp in self._arrived if warp in others}
         return {name for name, warp, _ in self._awaited if warp in self.multiply} & by - self.full
 
     @property
     def only_place(self) -> str:
-        """If there is one."""
+        """The mbarrier of the only buffer, or an empty name."""
         return next(iter(self.given_back)) if len(self.given_back) == 1 else ""
 
     def times(self, place: str) -> int:
-        """How often a CTA waits for it."""
+        """Return how often a CTA waits for this mbarrier."""
         return max(count for (name, _, _), count in self._awaited.items() if name == place)
 
     def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
@@ -113,7 +113,7 @@ class BesideWatch(Listener):
 
 
 class StayWatch(Listener):
-    """Whether a CTA multiplies after it has stored: it has more than one tile."""
+    """Finds whether a CTA multiplies after it has stored, so that it has more than one tile."""
 
     def __init__(self) -> None:
         self.stays = False

@@ -1,7 +1,7 @@
-"""What a launch would take if something cost nothing: the same run again, with that one change.
+"""Gains of a supposed launch in which something costs nothing: the same run again, with that one change.
 
-The path (`path.py`) says what the time consists of. What would be gained without a part of it is less, as something
-else holds the launch then; so each part that is long enough to matter is taken away, and the launch run again.
+The critical path (`path.py`) tells what the time consists of. Removing a part gains less than its length, as something
+else then bounds the launch. So each part that is long enough to matter is removed, and the launch run again.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from blackwell_matmul.simulator.timing.model.sm import Conditions
 from blackwell_matmul.simulator.timing.model.spread import Spread
 
 BUSY = 0.8
-"""Of the time, from which on a part is what holds the others."""
+"""Fraction of the time from which on a busy part bounds the launch."""
 
 ALL_BUSY = 0.85
-"""Of the time of all SMs' tensor cores, from which on no other schedule is tried."""
+"""Fraction of all tensor cores' time from which on no other schedule is tried."""
 
 ALONE = 0.99
-"""Of what comes into the SMs, the part that the L2 gives where neighbours share nothing."""
+"""Fraction of the SMs' loads that the L2 delivers if neighbours share nothing, at least."""
 
 MANY_STAGES = 8
-"""More than a ring has; loads come as soon as their way lets them then."""
+"""Stages beyond those of any ring; loads are then limited by bandwidth alone."""
 
 SHARE = 0.05
-"""Of the time, from which on a wait, or a gain, is worth a sentence."""
+"""Fraction of the time from which on a wait, or a gain, is reported."""
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
-WAKING = "waking"  # what every wait costs, and goes with it
+WAKING = "waking"  # a part of every wait
 
 MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
@@ -49,7 +49,7 @@ STARTED = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.i
 
 
 def group_of(cause: Cause) -> str:
-    """What of a kernel it belongs to."""
+    """Return the group of a kernel's work to which a cause belongs."""
     kind, name = cause.kind, cause.name
     if kind in LOAD_PARTS or (kind == "memory" and "store" not in name):
         return LOADS
@@ -85,14 +85,14 @@ def _of_executed(name: str) -> str:
 
 
 class PathPart(NamedTuple):
-    """Of the path: a group, or one line. cycles: how long it is; causes: what it is made of, the longest first."""
+    """A part of the critical path: a group, or one line. cycles: its length; causes: its causes, the longest first."""
 
     group: str
     cycles: float
     causes: Mapping[Cause, float]
 
     def lines(self) -> dict[tuple[str, Location], float]:
-        """Instructions with their lines, the longest first."""
+        """Return instructions with their lines, the longest first."""
         found: dict[tuple[str, Location], float] = {}
         for cause, cycles in self.causes.items():
             if cause.location is not None:
@@ -102,7 +102,7 @@ class PathPart(NamedTuple):
 
 
 def parts(took: SmTime, products: Sequence[Location], needed: frozenset[Location] = frozenset()) -> list[PathPart]:
-    """The longest first. products: the lines that multiply; needed: those of fences that belong to what threads do."""
+    """Return the parts, the longest first. products: lines with MMAs; needed: lines of fences of threads' work."""
     groups: dict[str, dict[Cause, float]] = {}
     for cause, cycles in took.path.items():
         group = THREADS if cause.location in needed and group_of(cause) == FENCES else group_of(cause)
@@ -113,7 +113,7 @@ def parts(took: SmTime, products: Sequence[Location], needed: frozenset[Location
 
 
 def _gather(groups: dict[str, dict[Cause, float]], products: Sequence[Location]) -> None:
-    """Fences, meetings and stores between lines of threads are theirs, unless products are there, too."""
+    """Move fences, meetings and stores between lines of threads to these, unless MMAs are there, too."""
     threads = groups.get(THREADS, {})
     lines = [each.location for each in threads if each.location is not None]
     for file in {each.file for each in lines}:
@@ -130,27 +130,31 @@ def _between(location: Location | None, file: str, first: int, last: int) -> boo
 
 
 class Supposed(NamedTuple):
-    """Conditions and a change that go with what is supposed."""
+    """Supposed conditions and change."""
 
     conditions: Conditions
     change: Change = AS_IT_IS
 
 
 def held_by(took: SmTime, memory: float, from_memory: bool) -> tuple[str, float]:
-    """What is busy for the longest, and for which part of the time; the L2 may be kept by the memory behind it."""
+    """Return the busiest part and the fraction of the time; memory instead of the L2 if misses bound it."""
     name, share = took.busiest(memory)
     return "memory" if name == "L2" and memory > BUSY and from_memory else name, share
 
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A launch that was run. again: runs it with a change; watch: runs some of it, telling listeners. resident: CTAs
-    that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
-    in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
-    to memory than to the L2; once: each byte comes from it once; memory: for which part of the time that is busy;
-    distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same. of_all: for which part of
-    the time the tensor cores of all SMs multiply. as_it_is: what tells it from the same launch with other schedules;
-    neighbours: runs it with some, for each change; of_all_schedules: and there are no others that are worth it."""
+    """A launch that was run.
+
+    again: runs it with a change; watch: runs some of it with listeners. resident: CTAs that an SM holds at once. side:
+    clusters that run side by side; places: for which there is room; clusters: in all; turns: their waves. spread: their
+    work by place.
+
+    from_memory: memory takes more of the loads' time than the L2; once: each byte comes from it once; memory: fraction
+    of the time for which it is busy; distinct: fraction of the SMs' loads that the L2 delivers; the rest are the same
+    data. of_all: fraction of the time for which all tensor cores multiply. as_it_is: figures to compare with other
+    schedules. neighbours: runs it with some, for each change; of_all_schedules: no others are worth a try.
+    """
 
     lowered: Lowered
     gpu: Gpu
@@ -175,59 +179,59 @@ class PredictedRun:
 
     @property
     def tries_all(self) -> bool:
-        """Other schedules, where there are some and the tensor cores have time left, and not just a few of them."""
+        """True if all worthwhile schedules are tried, and the tensor cores have time left."""
         return self.of_all_schedules and self.of_all < ALL_BUSY
 
     @cached_property
     def quicker(self) -> list[Beside]:
-        """Of each change the first one that takes less time."""
+        """First schedule of each change that takes less time."""
         changes = self.neighbours() if self.neighbours is not None and self.of_all < ALL_BUSY else ()
         first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
         return [each for each in first if each is not None]
 
     @property
     def who(self) -> str:
-        """What the launch has so many of."""
+        """Noun for the launch's units: "clusters" or "CTAs"."""
         return "clusters" if math.prod(self.lowered.cluster) > 1 else "CTAs"
 
     @cached_property
     def deep_cycles(self) -> float:
-        """With more stages than any ring needs."""
+        """Cycles with more stages than any ring needs."""
         return self.again(self.conditions, Change(stages=MANY_STAGES)).cycles
 
     @property
     def used(self) -> float:
-        """Of the time, for how much the tensor core multiplies."""
+        """Fraction of the time for which the tensor core multiplies."""
         return self.took.busy_cycles["tensor core"] / self.took.cycles
 
     @cached_property
     def multiplies(self) -> bool:
-        """There are products in it."""
+        """True if the launch has MMAs."""
         return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
 
     @cached_property
     def begins(self) -> float:
-        """Of the time, the launch and what each CTA begins with, which more CTAs do not shorten."""
+        """Fraction of the time for the launch and the start of each CTA, which more CTAs do not shorten."""
         return sum(cycles for cause, cycles in self.took.path.items() if group_of(cause) == STARTS) / self.took.cycles
 
     @cached_property
     def most(self) -> float:
-        """That can be saved: without products the busiest part moves what there is to move, with any change."""
+        """Largest fraction that can be saved: without MMAs the busiest part still moves the same bytes."""
         return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])
 
     def gain(self, supposed: Supposed) -> float:
-        """Of the cycles, what would be saved."""
+        """Return the fraction of the cycles that would be saved."""
         return min(self.most, 1 - self.again(*supposed).cycles / self.took.cycles)
 
 
 def loads_sooner(conditions: Conditions) -> Supposed:
-    """If a load took no time but for what it brings."""
+    """Suppose loads without latency, but with their bandwidth."""
     changed = _zero(conditions.figures, ("tma_cycles",))
     return Supposed(dataclasses.replace(_figures(conditions, **changed), latency_ns=0.0))
 
 
 def without(part: PathPart, conditions: Conditions) -> Supposed:
-    """If this part cost nothing."""
+    """Suppose that this part costs nothing."""
     if part.group == LOADS:
         return Supposed(_loads_at_once(conditions))
     if part.group == RESULTS:

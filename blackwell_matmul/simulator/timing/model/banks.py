@@ -1,9 +1,9 @@
-"""What a warp's own loads from shared memory, and stores to it, take of its banks.
+"""Shared-memory bank cycles of a warp's own loads and stores.
 
-Words of 4 bytes lie in one of 32 banks after the other, and each bank serves one word a cycle, whichever lanes ask for
-it (CUDA C++ Programming Guide, "Shared Memory"). An instruction moves up to 16 bytes of a lane, as many lanes at a time
-as ask for 128 bytes together; ldmatrix and stmatrix move eight rows of 16 bytes at a time, whoever holds them. On an
-H200 a strip of 64 columns takes 66 cycles of one warpgroup, of 64 turns, and 134 of two (h200_micro.csv, "strip").
+Words of 4 bytes lie in one of 32 banks after the other. Each bank serves one word a cycle, whichever lanes ask for it
+(CUDA C++ Programming Guide, "Shared Memory"). An instruction moves up to 16 bytes of a lane, for as many lanes at a
+time as ask for 128 bytes together. ldmatrix and stmatrix move eight rows of 16 bytes at a time, whoever holds them.
+Measured in bench/calibrate/tables/h200_micro.csv, "strip".
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 BANKS = 32
 WORD_BYTES = 4
 MOST_BYTES = 16
-"""That an instruction moves of a lane."""
+"""Most bytes of a lane that one instruction moves."""
 
 
 class Turns(NamedTuple):
-    """In which all lanes of a warp get what they ask for. least: if no two words were in one bank."""
+    """Bank cycles that all lanes of a warp take. least: without bank conflicts."""
 
     taken: int
     least: int
 
 
 def turns_of(inst: Any, instruction: Instruction) -> Turns:
-    """Of load_shared or store_shared, by one warp; all of its warps are taken to be like the first."""
+    """Return a warp's bank cycles of load_shared or store_shared; its other warps are assumed to be like the first."""
     shared = inst.inputs[0]
     registers = inst.inputs[1] if inst.output is None else inst.output
     layout = layouts_of(registers, instruction.group)[instruction.group.warps[0]]
@@ -40,7 +40,7 @@ def turns_of(inst: Any, instruction: Instruction) -> Turns:
 
 
 def _turned(inst: Any, shared: Any, registers: Any) -> bool:
-    """Whether tilus moves it by ldmatrix.trans or stmatrix.trans, where a lane holds two values of different rows."""
+    """Tell whether tilus uses ldmatrix.trans or stmatrix.trans, where a lane holds two values of different rows."""
     from tilus.backends.emitters import shared_ldst as tilus
 
     find = tilus._get_store_matrix_config if inst.output is None else tilus._get_load_matrix_config
@@ -69,7 +69,7 @@ def _turns(layout: WarpLayout, shared: Any, bits: int, matrices: bool) -> Turns:
 
 
 def width(offsets: np.ndarray, bits: int) -> int:
-    """How many registers of a lane one instruction moves: those that lie side by side, and where so many bytes do."""
+    """Return the registers of a lane that one instruction moves: contiguous and aligned in shared memory."""
     found = 1
     while offsets.shape[1] % (2 * found) == 0 and 2 * found * bits <= 8 * MOST_BYTES:
         pairs = offsets.reshape(len(offsets), -1, 2, found)

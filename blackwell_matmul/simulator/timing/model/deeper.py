@@ -1,9 +1,8 @@
-"""What if a ring of loads had more stages: the same program, whose loads are on their way sooner.
+"""Simulated rings with more stages: the same program, whose loads are issued earlier.
 
-A ring's j-th load waits for the products that read its stage before. With n more stages it would wait for what the
-load n places before it has waited for, and so be issued when that one is. The program issues it when it always does,
-but it is served as if it had come then. What the L2 and TMA can bring at a time stays as it is, and so does the wait
-for the first loads of a CTA.
+A ring's j-th load waits for the MMAs that read its stage before. With n more stages it would wait for what the load n
+places before it has waited for, and be issued with that one. The program issues it as before, but it is served as if
+issued then. Bandwidths of the L2 and TMA stay as they are, and so does a CTA's wait for its first loads.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from blackwell_matmul.simulator.timing.model.timed_engine import TimedEngine, ba
 from blackwell_matmul.simulator.timing.model.work import Load, Service
 
 Fill = tuple[str, int]
-"""The mbarrier of a stage, and its phase."""
+"""An mbarrier of a stage, and its phase."""
 
 
 LONG = 100_000.0
-"""Cycles, in which any load is there."""
+"""Cycles in which any load completes."""
 
 
 class DeeperRings(TimedEngine):
-    """extra: so many stages more. first: the first load of each stage was issued long before."""
+    """A timed engine with `extra` more stages in each ring. first: each stage's first load was issued long before."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class DeeperRings(TimedEngine):
         return self.now - self._sooner(op) if isinstance(work, Load) else self.now
 
     def _sooner(self, op: AsyncOperation) -> float:
-        """Since the load was issued that is so many stages before this one."""
+        """Return by how many cycles the load is early: those since the load `extra` stages before it was issued."""
         if op.barrier is None:
             return 0.0
         if self.first and not op.barrier.phase:

@@ -1,8 +1,7 @@
-"""What each cluster loads, by its scan (`Lowered.scan`): how much, and where its tiles begin.
+"""Loads of each cluster, by its scan (`Lowered.scan`): how many bytes, and where its tiles begin.
 
-A tile is what a warp loads with one step from place to place, along k, forth or back; where the step is another, the
-next tile begins.
-A cluster that stays may come to many of them, one after the other, and another cluster to fewer.
+A tile is what a warp loads with equal steps along k, forwards or backwards; another step begins the next tile. A
+persistent cluster loads many tiles, one after the other, and another cluster may load fewer.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
 Place = tuple[int, ...]
 
 Tile = tuple[int, Place]
-"""The number of a tensor, and where in it."""
+"""A tensor's number and a place in it."""
 
 MOST_PLACES = 200_000
-"""At which all clusters load, to see where tiles begin: half a second. Later rounds are taken to be like these."""
+"""Most places of loads that are scanned, over all clusters: half a second. Later rounds count as similar."""
 
 
 ENOUGH = 2
-"""Equal steps, to take them for those along k."""
+"""Number of equal steps that are taken for steps along k."""
 
 MOST_BOXES = 8
-"""That a tile of one stage is loaded in."""
+"""Most boxes of one stage's tile."""
 
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """What a cluster loads: so many bytes, in so many tiles."""
+    """Bytes and tiles that a cluster loads."""
 
     count_bytes: float
     tiles: int
@@ -51,21 +50,21 @@ class ClusterLoad:
 
 
 class _Unkept(list[Any]):
-    """A log that nobody reads."""
+    """A log that discards its entries."""
 
     def append(self, _: Any) -> None:
         pass
 
 
 class Stride(NamedTuple):
-    """How the places of a tensor follow each other along k: `boxes` of them side by side, and then a step."""
+    """Steps of a tensor's places along k: `boxes` adjacent places, then a step."""
 
     boxes: int
     step: Place
 
 
 class _Head(list[int]):
-    """The first places of a tensor that a warp comes to; then the scan ends."""
+    """Collects the first places of a tensor that a warp loads; then the scan ends."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []
@@ -76,7 +75,7 @@ class _Head(list[int]):
             raise Unrepeatable
 
     def stride(self) -> Stride:
-        """The fewest boxes with which the first steps are equal."""
+        """Return the stride with the fewest boxes whose first steps are equal."""
         for boxes in range(1, MOST_BOXES + 1):
             some = self.places[: ENOUGH * boxes + 1 : boxes]
             steps = {_step(*pair) for pair in itertools.pairwise(some)}
@@ -86,8 +85,8 @@ class _Head(list[int]):
 
 
 class _Begins(list[int]):
-    """Where the tiles of one tensor begin that a warp comes to, in either direction; one more than `most` ends the
-    scan. seen: places."""
+    """Collects where a warp's tiles of one tensor begin, in either direction; one more than `most` ends the scan. seen:
+    number of places."""
 
     def __init__(self, stride: Stride, most: float = math.inf) -> None:
         self.boxes, self.most = stride.boxes, most
@@ -119,10 +118,10 @@ Kept = TypeVar("Kept", bound=list[int])
 
 
 class Loads:
-    """Of a launch. rounds: how many tiles of a tensor its first cluster loads; looked_at: how many of them are looked
-    at. sizes: the bytes of one, for the whole k, alone or with other warps. shares: of each cluster.
+    """Loads of a launch; raises Unrepeatable if they depend on data.
 
-    Raises Unrepeatable where nothing is known before the program runs.
+    rounds: tiles of a tensor that the first cluster loads; looked_at: how many of them are scanned. sizes: bytes of a
+    tile, for the whole k, alone or with other warps. shares: loads of each cluster.
     """
 
     def __init__(self, lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> None:
@@ -140,7 +139,7 @@ class Loads:
         self.shares = self._shares(clusters)
 
     def _strides(self, cluster: list[Position]) -> dict[int, Stride]:
-        """By tensor; from now on only warps that load are looked at."""
+        """Return the stride of each tensor; later scans look only at warps that load."""
         found = [*self._scanned(cluster, lambda _: _Head())]
         loads = [any(each[source].places for source in self.place_bytes) for each in found]
         self.warps = [warp for warp in self.warps if any(loads[warp :: len(self.warps)])]
@@ -150,7 +149,7 @@ class Loads:
         }
 
     def _begins(self, source: int, most: float = math.inf) -> _Begins:
-        """What is not loaded, but stored, ends no scan."""
+        """Return a collector of begins; one for a tensor that is only stored ends no scan."""
         loaded = source in self.strides
         return _Begins(self.strides[source], most) if loaded else _Begins(Stride(1, ()))
 
@@ -162,10 +161,10 @@ class Loads:
         warps = [*self._scanned(cluster, self._begins)]
         every = sum(size * each[source].seen for each in warps for source, size in self.place_bytes.items())
         tiles = max((len(each[source].begins) for each in warps for source in self.place_bytes), default=0)
-        return ClusterLoad(every or 1, tiles or 1)  # one that loads nothing does something, too
+        return ClusterLoad(every or 1, tiles or 1)  # a cluster without loads has work, too
 
     def _shares(self, clusters: Sequence[list[Position]]) -> list[ClusterLoad]:
-        """Those between two that load as much are taken to load as much, too."""
+        """Return the loads of each cluster; clusters between two equal ones are assumed to be equal, too."""
         found = {at: self._share(clusters[at]) for at in {0, len(clusters) - 1}}
 
         def between(first: int, last: int) -> None:
@@ -181,7 +180,7 @@ class Loads:
         return [found[at] for at in range(len(clusters))]
 
     def begins(self, cluster: list[Position]) -> Iterator[list[set[Tile]]]:
-        """For each CTA, where the tiles begin that its warps load, round by round."""
+        """Yield for each CTA, round by round, the tiles that its warps begin to load."""
         found = self._scanned(cluster, partial(self._begins, most=self.looked_at))
         for _ in cluster:
             rounds = [set[Tile]() for _ in range(self.looked_at)]
@@ -192,7 +191,7 @@ class Loads:
             yield rounds
 
     def _scanned(self, cluster: list[Position], kept: Callable[[int], Kept]) -> Iterator[list[Kept]]:
-        """What is kept of the places of each tensor, by number, for each warp of each CTA."""
+        """Yield, for each warp of each CTA, the collected places of each tensor, by number."""
         assert self.lowered.scan is not None
         for rank, position in enumerate(cluster):
             cta = ScannedCta(self.grid, position, rank)
@@ -211,7 +210,7 @@ def known_loads(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]
 
 
 def _place_bytes(lowered: Lowered) -> dict[int, int]:
-    """What comes from a place of each tensor that is loaded."""
+    """Return the bytes of one load of each tensor that is loaded."""
     from tilus.ir.tensor import GlobalTensor
 
     sizes: dict[int, int] = {}

@@ -1,8 +1,7 @@
-"""The CTAs of one SM, or, where they come in clusters, of as many SMs as a cluster has CTAs, from the launch to the
-last store.
+"""One SM, or the SMs of one cluster, from the launch to the last store.
 
-All SMs do the same at about the same time, so that one of them, with its share of the L2, stands for all: the one with
-the most to do. It gets every n-th cluster in launch order, where n is how many run side by side.
+All SMs do the same at about the same time. The one with the most work, with its share of the L2, stands for all. It
+gets every n-th cluster in launch order, where n clusters run side by side.
 """
 
 from __future__ import annotations
@@ -38,16 +37,18 @@ from blackwell_matmul.simulator.timing.model.work import (
 )
 
 MOST_OF_ONE_SM = 2_000_000
-"""Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
+"""Most events of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
 
 
 @dataclass(frozen=True)
 class SmTime:
-    """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
-    moved_bytes come, of which it asks for asked_bytes itself, and which stores stored_bytes. waited: how many of its
-    CTAs had to wait for tensor memory, or for the right to allocate it; working: how many had some at once, at most.
-    stood: for which part of their time the warps that issue products stood at each wait. path: for how many cycles each
-    cause is on the way from the launch to the last store. events: how much there was to simulate."""
+    """Result of one run. cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the
+    first SM. moved_bytes: into that SM; asked_bytes: requested by it; stored_bytes: stored by it.
+
+    waited: its CTAs that had to wait for tensor memory, or for the right to allocate it; working: most that held some
+    at once. stood: fraction of their time that warps with MMAs wait, by wait. path: cycles of each cause on the
+    critical path. events: number of simulated events.
+    """
 
     cycles: float
     busy_cycles: Mapping[str, float]
@@ -61,17 +62,17 @@ class SmTime:
     events: int
 
     def busiest(self, memory: float) -> tuple[str, float]:
-        """Of its parts, and of memory, which is busy for this part of the time, what is so for the longest."""
+        """Return the busiest part, memory included, and its busy fraction of the time. memory: memory's fraction."""
         shares = {name: cycles / self.cycles for name, cycles in self.busy_cycles.items()} | {"memory": memory}
         name = max(shares, key=lambda each: shares[each])
         return name, shares[name]
 
     def at_once(self, resident: int, turns: int) -> int:
-        """CTAs that work on an SM that has room for some and gets some: without tensor memory, as many as it can."""
+        """Return the CTAs that work on an SM at once; without tensor memory, as many as it holds."""
         return self.working or min(resident, turns)
 
     def extended(self, shorter: SmTime, times: float) -> SmTime:
-        """With so many times more what this run has more than a shorter one."""
+        """Extrapolate: add `times` times the difference between this run and a shorter one."""
 
         def longer(mine: float, other: float) -> float:
             return mine + (mine - other) * times
@@ -86,12 +87,13 @@ class SmTime:
 
 
 class Change(NamedTuple):
-    """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
-    gives up the right to allocate tensor memory. columns: so many more of it has an SM. stages: so many more has each
-    ring of loads. first: the first load of each stage is there at once. place: the SM had the work of this one.
-    until_read: who waits for stores waits for what they read alone. apart: no two lanes ask a bank of shared
-    memory for different words. side_by_side: what lanes load and store lies so. whole: rows that TMA loads begin with
-    a line."""
+    """A supposed change. free: instructions on these lines cost nothing. slots: additional CTAs on an SM. passed_on:
+    each CTA gives up the right to allocate tensor memory. columns: additional tensor memory of an SM.
+
+    stages: additional stages of each ring of loads. first: the first load of each stage is there at once. place: the SM
+    has the work of this one. until_read: waits for stores end when their source is read. apart: no bank conflicts.
+    side_by_side: coalesced loads and stores. whole: rows that TMA loads begin with an L2 line.
+    """
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
@@ -110,7 +112,7 @@ AS_IT_IS = Change()
 
 
 def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_IS) -> Main:
-    """The program, which tells the engine of each instruction."""
+    """Return the program, wrapped so that it tells the engine of each instruction."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
     works |= _spilling(lowered, works)
@@ -125,7 +127,7 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
 
 
 def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
-    """The products whose sums have no room in registers."""
+    """Return the works of MMAs whose accumulators have no room in registers."""
     found = {name: work for name, work in works.items() if isinstance(work, (WarpgroupMultiply, MultiplySync))}
     sums = {name: spilled_sums(lowered.program, lowered.calls[name][0]) for name in found}
     return {name: work.spilling(sums[name]) for name, work in found.items() if sums[name]}
@@ -136,7 +138,7 @@ def _multiplies_sync(lowered: Lowered) -> bool:
 
 
 class Takes(Grants):
-    """A request is granted the next of the clusters that are still coming."""
+    """Grants each request the next of the clusters that have not started."""
 
     def __init__(self, coming: list[list[Position]]) -> None:
         self.coming, self.granted = coming, list[Position]()
@@ -149,7 +151,7 @@ class Takes(Grants):
 
 
 class OneSm:
-    """clusters: its own, in launch order. slots: how many fit at once."""
+    """A simulation of one SM. clusters: its clusters, in launch order. slots: how many fit at once."""
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class OneSm:
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:
-        """The next cluster; one that takes over the work of others, does so as long as there are some."""
+        """Launch the next cluster; one that cancels others takes over theirs as long as there are some."""
         positions = self.coming.pop()
         grants = Takes(self.coming) if self.simulation.lowered.cancels else Grants()
         engine: Engine = self.engine
@@ -211,7 +213,7 @@ class OneSm:
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
     def _require_end(self) -> None:
-        """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""
+        """Raise SimulationError for a kernel that waits for ever, stops, or has too many events to time."""
         program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
         if self.engine.events >= MOST_OF_ONE_SM:
             raise SimulationError(

@@ -1,8 +1,8 @@
-"""Why it takes so long: the chain of causes from the launch to the last store.
+"""The critical path: the chain of causes from the launch to the last store.
 
-Whatever begins, begins as something else ends: a warp goes on as an operation tells its mbarrier, an operation is
-served as the one before it leaves its server. Each step knows the one that it had to wait for, so that the steps from
-the last one back to the launch cover all of the time, and nothing that overlapped with them is among them.
+Each step begins as another ends: a warp continues as an operation completes on its mbarrier, an operation is served as
+its predecessor leaves the server. Each step knows its predecessor. The steps from the last one back to the launch cover
+all of the time, without anything that overlapped with them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation
 
 
 class Cause(NamedTuple):
-    """What a step of the path is: a warp that executes an instruction (EXECUTES), a part of the SM that is busy, by its
-    name, what an operation takes besides, till its waiter sees it (TRIP), a warp that is woken (WAKES), a CTA that
-    starts (LAUNCH)."""
+    """Kind of a step: EXECUTES, TRIP (remaining latency), WAKES (a warp), LAUNCH (a CTA), or a busy part of the SM."""
 
     kind: str
     name: str = ""
@@ -30,7 +28,7 @@ WAKES, LAUNCH, DRAIN = Cause("wakes"), Cause("launch"), Cause("TMA stores")
 
 
 class PathStep(NamedTuple):
-    """before: what had to end before this could begin."""
+    """One step of the path. before: the step that had to end before this one could begin."""
 
     cause: Cause
     end: float
@@ -42,7 +40,7 @@ def cause_of(kind: str, what: Instruction | AsyncOperation) -> Cause:
 
 
 def along(last: PathStep | None) -> dict[Cause, float]:
-    """For how many cycles each cause is on the path that ends here."""
+    """Return the cycles of each cause on the path that ends here."""
     found: dict[Cause, float] = defaultdict(float)
     while last is not None:
         found[last.cause] += last.end - (last.before.end if last.before else 0.0)

@@ -1,9 +1,9 @@
-"""What loads and stores ask of an SM and of the L2, as far as the tensor that they come to, and where, tells.
+"""Sectors that threads' loads and stores move, by the tensor's strides and the place in it.
 
-A warp moves whole sectors of 32 bytes (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"): one
-instruction, of up to 16 bytes for each lane, takes as many as its lanes' addresses lie in. The L2 sees each of them
-once, as the L1 keeps what is loaded until the next instruction, and memory so, too, as the L2 gathers what is stored;
-but each store of a part of one goes there by itself.
+A warp moves whole sectors of 32 bytes (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"). One
+instruction, of up to 16 bytes for each lane, takes as many as its lanes' addresses lie in. The L2 and memory see each
+sector once, as the L1 keeps loaded data until the next instruction and the L2 gathers stores. But each store of a part
+of a sector goes there by itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from blackwell_matmul.simulator.timing.model.sm import SECTOR_BYTES
 from blackwell_matmul.simulator.timing.model.work import Load, MoveLines
 
 VECTOR_BITS = 128
-"""That an instruction moves of a lane, at most (PTX ISA, "ld", "st": .v4.b32)."""
+"""Most bits of a lane that one instruction moves (PTX ISA, "ld", "st": .v4.b32)."""
 
 
 class SectorsOf:
-    """One instruction of them. given: the tensors that the program only reads, whose loads may come from memory."""
+    """Sectors of one instruction. given: tensors that the program only reads, whose loads may come from memory."""
 
     def __init__(self, inst: Any, work: MoveLines, given: frozenset[str]) -> None:
         self.work, self.given = work, given
@@ -42,7 +42,7 @@ class SectorsOf:
     def at(self, warp: Warp, operands: tuple[Any, ...]) -> MoveLines:
         view, offsets = operands[0], operands[-1]
         if not isinstance(view, GlobalView):
-            return self.work  # by a pointer, whose lanes are taken to stand side by side
+            return self.work  # by pointer: lanes are assumed to be coalesced
         assert isinstance(view.storage, GlobalStorage)
         layout, bits, name = self.layouts[warp.index], view.storage.item.nbits, view.storage.segment.name
         strides, start = _in_elements(view, offsets)
@@ -55,14 +55,14 @@ class SectorsOf:
         return self._known[key]
 
     def _moved(self, own: bool, found: Sectors) -> MoveLines:
-        """A sector a cycle; of which a store writes but a part, longer."""
+        """Return the work: a cycle for each sector, and more for one that is stored in part."""
         took = found.taken if self.work.returns else found.taken + found.parts * (self.work.part_cycles - 1)
         took = max(self.work.way_cycles, took)
         return dataclasses.replace(self.work, own=own, way_cycles=took, count_bytes=found.distinct * SECTOR_BYTES)
 
 
 def _in_elements(view: GlobalView, offsets: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """The strides of a view, and where a tile begins in its storage."""
+    """Return the strides of a view, and where a tile begins in its storage, both in elements."""
     size, whole = view.data.itemsize, view.storage.data.strides
     strides = tuple(stride // size for stride in view.data.strides)
     start = sum(place * stride // size for place, stride in zip(view.base, whole, strict=True))
@@ -70,7 +70,7 @@ def _in_elements(view: GlobalView, offsets: Sequence[int]) -> tuple[tuple[int, .
 
 
 class RowsOf:
-    """A TMA load, of a tensor whose rows may begin within lines of the L2."""
+    """Rows of a TMA load, from a tensor whose rows may begin within L2 lines."""
 
     def __init__(self, work: Load) -> None:
         self.work = work
@@ -85,8 +85,7 @@ class RowsOf:
 
 
 class Sectors(NamedTuple):
-    """How many all instructions of a warp take, how many different ones these are, and how many of those that are taken
-    are so for a part alone."""
+    """Sectors of a warp. taken: by all its instructions. distinct: different ones. parts: taken for a part only."""
 
     taken: int
     distinct: int
@@ -94,7 +93,7 @@ class Sectors(NamedTuple):
 
 
 def sectors(layout: WarpLayout, strides: Sequence[int], start: int, bits: int, inside: Sequence[int]) -> Sectors:
-    """start: the first element's place after the begin of a sector. inside: the extents of what exists."""
+    """Count sectors. start: the first element's place in its sector. inside: the extents within the tensor."""
     where, keep = np.full((layout.lanes, layout.local_size), start), np.ones((layout.lanes, layout.local_size), bool)
     for index, stride, extent in zip(layout.coords, strides, inside, strict=True):
         where, keep = where + index * stride, keep & (index < extent)
@@ -107,7 +106,7 @@ def sectors(layout: WarpLayout, strides: Sequence[int], start: int, bits: int, i
 
 
 def _vector(where: np.ndarray, bits: int) -> int:
-    """How many registers of a lane stand side by side, that one instruction moves."""
+    """Return the contiguous registers of a lane that one instruction moves."""
     width = 1
     while where.shape[1] % (2 * width) == 0 and 2 * width * bits <= VECTOR_BITS:
         pairs = where.reshape(len(where), -1, 2, width)
@@ -118,5 +117,5 @@ def _vector(where: np.ndarray, bits: int) -> int:
 
 
 def given(lowered: Lowered) -> frozenset[str]:
-    """The names of the tensors that a program only reads."""
+    """Return the names of the tensors that a program only reads."""
     return frozenset(name for name, _ in lowered.program.params) - (lowered.written or frozenset())

@@ -1,4 +1,4 @@
-"""What operations share, as servers that know when they are free. Times are in SM cycles."""
+"""Shared resources, as servers that know when they are free. Times are in SM cycles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Pipe:
-    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each, and whether it
-    waited for the one before it."""
+    """A server of one operation after the other. busy: cycles so far. tell: called with begin and end of each, and
+    whether it waited for the one before it."""
 
     __slots__ = ("busy", "free", "tell")
 
@@ -18,8 +18,8 @@ class Pipe:
         self.tell: Callable[[float, float, bool], None] = _nobody
 
     def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
-        """When one that comes at this time, and takes so long, begins. ahead: the time of a warp that has its turn now
-        and needs it no sooner than then; others may have theirs meanwhile."""
+        """Return when an operation of `cycles` begins that comes at `time`; not before `ahead`, its warp's own
+        cycle."""
         begin = max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
@@ -33,8 +33,8 @@ def _nobody(start: float, end: float, waited: bool) -> None:
 
 
 class Calendar(Pipe):
-    """A pipe that serves in the order of time warps which are ahead of each other: who is asked later, but comes
-    sooner, has what is free between the others' turns. taken: (begin, end) of these, by time."""
+    """A pipe for warps that are ahead of each other, in the order of their cycles: later requests may use free time
+    between earlier ones. taken: sorted (begin, end)."""
 
     __slots__ = ("taken",)
 
@@ -43,7 +43,7 @@ class Calendar(Pipe):
         self.taken: list[tuple[float, float]] = []
 
     def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
-        """ahead: as time, or later; nobody comes any more before the former."""
+        """Return when it begins. ahead: cycle of the request, at least `time`; no later request is before `time`."""
         self.taken = [turn for turn in self.taken if turn[1] > time]
         asked = begin = max(time, ahead)
         for taken, end in self.taken:
@@ -58,9 +58,12 @@ class Calendar(Pipe):
 
 
 class Banks(Calendar):
-    """Of shared memory. Warps that ask for the same in step are served in turns, so that each is done when all are.
-    ctas: whose warps are in step, too, for what they load: those of an SM, where they multiply what they have loaded
-    themselves (h100_mma_sync.json). together: when those of each group began, and how many have asked."""
+    """Banks of shared memory. Warps of a group that ask for the same in step are interleaved, so that each is done when
+    all are.
+
+    ctas: CTAs whose warps load in step: those of an SM if they multiply what they have loaded themselves
+    (h100_mma_sync.json). together: by group, when each began, and how many warps have asked.
+    """
 
     __slots__ = ("ctas", "together")
 
@@ -70,7 +73,7 @@ class Banks(Calendar):
         self.together: dict[Hashable, list[tuple[float, int]]] = {}
 
     def through(self, now: float, time: float, turns: float, group: Hashable, warps: int) -> float:
-        """When a warp that comes at this time is; now, or later. turns: of each of the group's warps."""
+        """Return when a warp that comes at `time` is done. turns: bank cycles of each of the group's warps."""
         start, others = self.start(now, turns, ahead=time), (warps - 1) * turns
         known = [each for each in self.together.get(group, ()) if each[0] + others + turns > now]
         found = next((each for each in known if abs(start - each[0]) <= others and each[1] < warps), (start, 0))
@@ -80,9 +83,8 @@ class Banks(Calendar):
 
 
 class Bucket:
-    """A rate, in bytes a cycle, that bursts of so many bytes may exceed. later: (bytes, rate), which it has once so
-    many have come, by their number. busy: for how many cycles. tell: as of a `Pipe`, but a burst may end before it
-    comes."""
+    """A rate in bytes a cycle, which bursts may exceed. later: (bytes, rate) after so many bytes in all. busy: cycles.
+    tell: as of a `Pipe`, but a burst may end before it comes."""
 
     __slots__ = ("burst", "busy", "free", "later", "moved", "rate", "tell")
 
@@ -92,7 +94,7 @@ class Bucket:
         self.tell: Callable[[float, float, bool], None] = _nobody
 
     def take(self, time: float, count_bytes: float) -> float:
-        """When that many bytes are through."""
+        """Return when these bytes are through."""
         while self.later and self.moved >= self.later[0][0]:
             self.rate = self.later.popleft()[1]
         full, took = time - self.burst / self.rate, count_bytes / self.rate
@@ -106,9 +108,11 @@ class Bucket:
 
 class TensorMemoryLock:
     """Columns of tensor memory, and the right to allocate them (PTX ISA, "tcgen05.alloc",
-    "tcgen05.relinquish_alloc_permit"): a CTA that has allocated keeps it until it gives it up or exits, and another
-    one of the SM waits, though columns are free. passed_on: as if each gave it up at once. waited: how many have; most:
-    that had columns at once."""
+    "tcgen05.relinquish_alloc_permit").
+
+    A CTA that has allocated keeps the right until it gives it up or exits; another CTA of the SM waits even if columns
+    are free. passed_on: as if each gave it up at once. waited: CTAs that had to wait; most: that held columns at once.
+    """
 
     def __init__(self, columns: int, passed_on: bool = False) -> None:
         self.left, self.passed_on = columns, passed_on
@@ -118,7 +122,7 @@ class TensorMemoryLock:
         self.waiting: deque[tuple[Hashable, int, Callable[[bool], None]]] = deque()
 
     def request(self, owner: Hashable, columns: int, granted: Callable[[bool], None]) -> None:
-        """granted is called once it is; with True where it had to wait."""
+        """Call `granted` once columns are allocated, with True if the owner had to wait."""
         if not self.waiting and self._fits(owner, columns):
             self._grant(owner, columns, granted, False)
         else:
@@ -137,7 +141,7 @@ class TensorMemoryLock:
         self._serve()
 
     def leave(self, owner: Hashable) -> None:
-        """It exits."""
+        """Release what an exiting owner holds."""
         self.left += self.held.pop(owner, 0)
         self.relinquish(owner)
 

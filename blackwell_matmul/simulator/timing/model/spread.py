@@ -1,4 +1,4 @@
-"""How the work of a launch is spread over the places that its clusters have: an SM, or several for a cluster."""
+"""Distribution of a launch's work over its places: an SM, or the SMs of a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from blackwell_matmul.simulator.timing.model.loads import ClusterLoad
 
 @dataclass(frozen=True)
 class Spread:
-    """of_places: what each place loads; how much that is stands for how much it has to do."""
+    """Loads of each place, which stand for its work."""
 
     of_places: Sequence[ClusterLoad]
 
     @classmethod
     def over(cls, side: int, shares: Sequence[ClusterLoad]) -> Spread:
-        """Each place gets every n-th cluster in launch order, as SMs do where all take as long."""
+        """Give each place every n-th cluster in launch order, as SMs get them if all take as long."""
         return cls([sum(shares[at::side], ClusterLoad(0, 0)) for at in range(side)])
 
     @cached_property
@@ -35,13 +35,13 @@ class Spread:
 
     @cached_property
     def full(self) -> float:
-        """What all have to do, of what they would have if each had the most."""
+        """Work of all places, as a fraction of what it would be if each had the most."""
         every = sum(share.count_bytes for share in self.of_places)
         return every / (len(self.of_places) * self.most.count_bytes)
 
     @cached_property
     def fewer(self) -> list[tuple[float, float]]:
-        """(part, times): once this part of the most is done, one of so many has something left to do."""
+        """(part, factor): once this part of the most work is done, one in `factor` places has work left."""
         ends = Counter(share.count_bytes for share in self.of_places)
         found, working = [], len(self.of_places)
         for count_bytes, places in sorted(ends.items())[:-1]:

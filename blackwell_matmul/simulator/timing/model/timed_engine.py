@@ -1,13 +1,13 @@
-"""The event loop with a clock: whatever happens, happens at its cycle.
+"""The event loop with a clock: everything happens at its cycle.
 
-A policy beside those of `engine.py`, and all of their rules: warps run the same program, and what they tell, wait for
-and start is what the simulator makes of it. But a warp has a cycle of its own, to which each instruction adds what it
-takes, and what it tells others is put off till that cycle has come; an operation is served by its SM and is over when
-the service is. A warp that comes to a wait stands there until its own cycle has come, and asks then. So the order of
-the run is that of time, and each server gets its work in that order; the one exception are operations that a warp
-waits for by itself (cp.async, tcgen05.ld, TMA stores, wgmma), which are served when they are issued.
+It is a policy beside those of `engine.py`, with all of their rules: warps run the same program. Each warp has a cycle
+of its own, to which each instruction adds its cycles; its signals to others are postponed to that cycle. An operation
+is served by its SM and completes when the service ends. A warp that reaches a wait tests it when its own cycle has
+come.
 
-Values are not computed: operations that only move them end without doing so.
+So events, and the work of each server, are in the order of time. The exceptions are operations that a warp waits for by
+itself (cp.async, tcgen05.ld, TMA stores, wgmma), which are served when they are issued. Values are not computed:
+operations that only move them end without doing so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from blackwell_matmul.simulator.timing.model.work import (
 
 
 class Stand(NamedTuple):
-    """The line of a wait, for which mbarriers it is, if any, and by which operations they are told, if by any."""
+    """A wait: its line, the mbarrier if any, and the operation that signals it if any."""
 
     location: Location | None
     barrier: str
@@ -50,9 +50,9 @@ class Stand(NamedTuple):
 
 
 class TimedAgent(Agent):
-    """A warp with its own cycle. work: of its instruction. since: when it came to its wait. multiplies: it issues
-    products. step: what it did last. loaded: when the first of the last loads in a row was issued, and how many more
-    may be as soon."""
+    """A warp with its own cycle. work: of its instruction. since: when it reached its wait. multiplies: it issues MMAs.
+    step: its last step on the path. loaded: issue of the first of consecutive loads, and how many more may be issued
+    then."""
 
     __slots__ = ("began", "loaded", "multiplies", "since", "step", "time", "work")
 
@@ -65,7 +65,7 @@ class TimedAgent(Agent):
         self.multiplies = False
 
     def issues(self, work: Work) -> float:
-        """When it issues its next instruction."""
+        """Return when the warp issues its next instruction."""
         first, more = self.loaded
         if work.sooner:
             self.loaded = (first, more - 1) if more else (self.time, work.sooner - 1)
@@ -76,9 +76,8 @@ class TimedAgent(Agent):
 
 
 class TimedEngine(Engine):
-    """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: is called with a cluster when all
-    of its warps have returned. lived: for how long the warps ran, together, that issue products, from the first one
-    on."""
+    """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: called with a cluster when all of
+    its warps have returned. lived: total cycles of warps that issue MMAs, from their first one on."""
 
     def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
         super().__init__("timed", 0, listeners)
@@ -87,19 +86,19 @@ class TimedEngine(Engine):
         self.agents: dict[Warp, TimedAgent] = {}
         self.ends: dict[AsyncOperation, tuple[float, float]] = {}
         self.works: dict[AsyncOperation, Service] = {}
-        self.standing: dict[Any, list[TimedAgent]] = {}  # by what they wait for; None: they ask again at each event
+        self.standing: dict[Any, list[TimedAgent]] = {}  # by source of the wait; None: tested at each event
         self._stood: dict[tuple[Instruction, Mbarrier | str], float] = defaultdict(float)
         self.lived = 0.0
-        self.tellers: dict[Mbarrier, str] = {}  # the operation that tells them
-        self.current: TimedAgent | None = None  # who runs
-        self.until_read = False  # what waits for stores waits for their reads alone
-        self.waking = 0.0  # from the end of a phase until a warp goes on
+        self.tellers: dict[Mbarrier, str] = {}  # the operation that signals them
+        self.current: TimedAgent | None = None  # the running warp
+        self.until_read = False  # waits for stores end with their reads
+        self.waking = 0.0  # from the end of a phase until a warp continues
         self.serving: AsyncOperation | Instruction | None = None
-        self.step: PathStep | None = None  # what has led to this event
-        self.service: PathStep | None = None  # as far as what is served has come
-        self.steps: dict[AsyncOperation, PathStep] = {}  # with which they end
-        self.last: dict[tuple[str, int], PathStep] = {}  # of each part
-        self.told_until: dict[tuple[str, int], float] = {}  # likewise, what listeners have heard of
+        self.step: PathStep | None = None  # that led to this event
+        self.service: PathStep | None = None  # last step of the operation in service
+        self.steps: dict[AsyncOperation, PathStep] = {}  # last step of each
+        self.last: dict[tuple[str, int], PathStep] = {}  # last step of each part
+        self.told_until: dict[tuple[str, int], float] = {}  # end of the last interval told to listeners, by part
         for number, sm in enumerate(sms):
             for part, pipe in sm.pipes.items():
                 pipe.tell = partial(self._works, part, number)
@@ -112,19 +111,19 @@ class TimedEngine(Engine):
     # the clock
 
     def at(self, time: float, do: Callable[[], None], step: PathStep | None = None) -> None:
-        """step: what has led to it; else it is what happens now."""
+        """Schedule a call. step: the step that led to it; by default the current one."""
         step = step or (self.step if self.current is None else self.current.step)
         heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do, step))
 
     def begin(self, cluster: Cluster, main: Callable[[Warp], Iterator[Blocked]], time: float) -> None:
-        """The warps of a cluster start at this cycle."""
+        """Start the warps of a cluster at this cycle."""
         for cta in cluster.ctas:
             for warp in cta.warps:
                 agent = self.agents[warp] = TimedAgent(warp, main(warp), time, self.step)
                 self.at(time, partial(self._resume, agent), agent.step)
 
     def go_on(self, most: int) -> None:
-        """Let one thing happen after the other, until there is none, or there were so many."""
+        """Handle events in order, until there are none or `most` in all."""
         events, standing = self._events, self.standing
         while events and self.events < most:
             self.now, _, do, self.step = heapq.heappop(events)
@@ -135,17 +134,17 @@ class TimedEngine(Engine):
 
     @property
     def time(self) -> float:
-        """The cycle of what listeners are told."""
+        """The cycle of events that listeners are told."""
         return self.now if self.current is None else self.current.time
 
     def ended(self, op: AsyncOperation) -> float:
-        """When an operation is over that a listener is told is, which may be ahead of now."""
+        """Return the end of an operation that listeners are told of, which may be later than now."""
         return max(self.time, self.ends.get(op, (0.0, 0.0))[1])
 
     # warps
 
     def executes(self, warp: Warp, work: Work) -> None:
-        """The warp that runs comes to this instruction."""
+        """Advance the running warp by this instruction."""
         agent = self.current
         assert agent is not None
         agent.work = work
@@ -162,7 +161,7 @@ class TimedEngine(Engine):
         self.tell.took(warp, work.instruction, since, agent.time)
 
     def executed(self, warp: Warp, work: Service) -> None:
-        """It has issued it."""
+        """Advance the running warp after it has issued an operation."""
         agent = self.current
         assert agent is not None
         since, agent.time = agent.time, agent.time + work.cycles
@@ -174,8 +173,7 @@ class TimedEngine(Engine):
             agent.step = PathStep(cause_of(EXECUTES, work.instruction), agent.time, before)
 
     def _works(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
-        """A part of an SM that serves one after the other; where warps were ahead of each other, listeners hear of what
-        does not overlap."""
+        """Record service by a part of an SM, as disjoint intervals for listeners even if warps were ahead."""
         assert self.serving is not None
         told = self.told_until.get((part, number), 0.0)
         if end > told:
@@ -186,7 +184,7 @@ class TimedEngine(Engine):
         self.service = self._after(part, number, end, waited)
 
     def _passes(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
-        """A way that only keeps who comes while it is full."""
+        """Record service by a path of data, which delays only operations that come while it is full."""
         step = self._after(part, number, end, waited)
         if self.service is not None and (part == "L2" or waited) and end > self.service.end:
             self.service = step
@@ -227,7 +225,7 @@ class TimedEngine(Engine):
             self.left(cluster)
 
     def _asks(self, agent: TimedAgent) -> None:
-        """Whether its wait is over; if not, it stands there."""
+        """Test a warp's wait; if it is not over, the warp stays."""
         wait = agent.wait
         assert wait is not None
         if wait.ready():
@@ -242,7 +240,7 @@ class TimedEngine(Engine):
 
     @property
     def stood(self) -> dict[Stand, float]:
-        """For how long the warps that issue products stood, together, at which wait."""
+        """Cycles that warps with MMAs waited, together, by wait."""
         found: dict[Stand, float] = defaultdict(float)
         for (instruction, what), cycles in self._stood.items():
             barrier = "" if isinstance(what, str) else base_name(what)
@@ -251,7 +249,7 @@ class TimedEngine(Engine):
         return found
 
     def _ask_again(self, source: Any) -> None:
-        """Whoever stands there asks again."""
+        """Test the waits for this source again."""
         for agent in self.standing.pop(source, ()):
             agent.time = max(agent.time, self.now + self.waking)
             self._asks(agent)
@@ -274,7 +272,7 @@ class TimedEngine(Engine):
             self.at(agent.time, partial(self._serve, op, work))
 
     def _latest(self, op: AsyncOperation, time: float) -> float:
-        """When all warps that issue it together have."""
+        """Return the cycle by which all warps that issue the operation together have done so."""
         meeting: Rendezvous | None = getattr(op, "meeting", None)
         if meeting is None:
             return time
@@ -295,16 +293,16 @@ class TimedEngine(Engine):
         self.at(end, partial(self._complete, op), step)
 
     def _covered(self, op: AsyncOperation) -> PathStep | None:
-        """Of what a commit is for, what is over last, if it is not yet."""
+        """Return the last step of a commit's operations, if it is not over."""
         steps = [self.steps[each] for each in op.covers if each in self.steps]
         return max((step for step in steps if step.end > self.now), key=lambda step: step.end, default=self.step)
 
     def _trip(self, op: AsyncOperation, end: float) -> PathStep:
-        """What an operation takes after all parts have served it."""
+        """Return the step of an operation's latency after all parts have served it."""
         return PathStep(cause_of(TRIP, op), end, self.service)
 
     def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
-        """Of a multicast, each copy is an operation: the SM that asks for them serves one, and all arrive."""
+        """Return an operation's end. The requesting SM serves a multicast once, and each copy arrives."""
         copy = self.now, op.warp, work
         if self._served is None or self._served[:3] != copy:
             self._served = *copy, work.serve(self._sm(op.warp.cta), self._comes(op, work))[1], self.service
@@ -312,7 +310,7 @@ class TimedEngine(Engine):
         return end if op.cta is op.warp.cta else work.arrive(sm, self._comes(op, work), end)
 
     def _comes(self, op: AsyncOperation, work: Service) -> float:
-        """To what serves it."""
+        """Return when the operation reaches its server."""
         return self.now
 
     def _complete(self, op: AsyncOperation) -> None:
@@ -351,7 +349,7 @@ class TimedEngine(Engine):
         self._tell(barrier, partial(super().expect_tx, barrier, count_bytes, location))
 
     def _tell(self, barrier: Mbarrier, tell: Callable[[], None]) -> None:
-        """At the cycle of who runs; to another CTA it takes longer."""
+        """Signal an mbarrier at the cycle of the running warp; to another CTA it takes longer."""
         agent = self.current
         if agent is None:
             tell()
@@ -370,7 +368,7 @@ class TimedEngine(Engine):
         self._ask_again(barrier)
 
     def passed(self, barrier: Mbarrier, parity: int) -> bool:
-        """Not before the cycle of who runs has come."""
+        """Tell whether a phase is over; not while a warp runs ahead of the clock."""
         return self.current is None and super().passed(barrier, parity)
 
     # threads
@@ -390,7 +388,7 @@ class TimedEngine(Engine):
             self.at(over, partial(self._opens, meeting), self._met(last, agent.work, over))
 
     def _met(self, last: TimedAgent, work: Work | None, over: float) -> PathStep:
-        """Who came last has led to it."""
+        """Return the step of the warp that came last to a meeting."""
         if work is None or over <= last.time:
             return last.step
         return PathStep(cause_of(EXECUTES, work.instruction), over, last.step)
@@ -400,7 +398,7 @@ class TimedEngine(Engine):
             return 0.0
         if work is not None and work.instruction.name == "cluster.sync":
             return self.figures.cluster_sync_cycles if ctas > 1 else self._sync_cycles(warps)
-        if isinstance(work, Service):  # the warps of a warpgroup, which start one together
+        if isinstance(work, Service):  # a warpgroup's warps start it together
             return 0.0
         return self.figures.remote_cycles if ctas > 1 else self._sync_cycles(warps)
 
@@ -423,7 +421,7 @@ class TimedEngine(Engine):
 
 
 def base_name(barrier: Mbarrier) -> str:
-    """Without its number."""
+    """Return the barrier's name without its index."""
     return barrier.name.rpartition("[")[0] or barrier.name
 
 
@@ -439,8 +437,7 @@ def _nothing() -> bool:
 
 
 def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:
-    """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
-    reads; None: wherever they are, lanes are taken to lie side by side."""
+    """Wrap an instruction to tell the engine of its warps. given: tensors only read; None: assume coalesced lanes."""
     if isinstance(work, Service):
         rows = RowsOf(work) if isinstance(work, Load) and work.pitch_bytes is None else None
 
@@ -459,7 +456,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
     def run(warp: Warp, *operands: Any) -> Any:
         warp.cta.engine.executes(warp, work)
         if multiplies:
-            return operands[-1]  # what it adds to stands for the sum
+            return operands[-1]  # the accumulator stands for the sum
         return None if moves else call(warp, *operands)
 
     return run
@@ -476,4 +473,4 @@ def _moves_lines(call: Callable[..., Any], lines: SectorsOf) -> Callable[..., An
 
 
 MOVES = frozenset({"store_shared", "store_global", "store_global_generic"})
-"""They move values, and have no result."""
+"""Instructions that only move values, and have no result."""

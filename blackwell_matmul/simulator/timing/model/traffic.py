@@ -1,9 +1,9 @@
-"""What a launch takes from memory and from the L2, by the order of its tiles.
+"""Bytes of a launch from memory and from the L2, by the order of its tiles.
 
-The clusters that run side by side are a wave, and so is each round of tiles of those that stay. They go along k
-together, so that a tile which several of them load comes from memory once; and from wave to wave the L2 keeps what it
-has room for. Two that begin at the same tile are taken to load the same one (`loads.py`). What two neighbours load, the
-L2 gives once; what several pairs of them in a GPC do, fewer times than they ask, as long as SMs keep in step.
+The clusters that run side by side are a wave, and so is each round of tiles of persistent ones. They go along k
+together, so a tile that several of them load comes from memory once; from wave to wave the L2 keeps what fits. Two that
+begin at the same tile are assumed to load the same one (`loads.py`). The L2 delivers once what two neighbours load.
+What several pairs in a GPC load, it delivers fewer times than they ask, as long as SMs keep in step.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.timing.model.loads import Loads, Tile
 
 NEIGHBOURS = 2
-"""SMs with one way to the L2, which get CTAs that follow each other."""
+"""SMs that share one path to the L2, and get consecutive CTAs."""
 
 GPC_CTAS = 16
-"""On SMs that lie together."""
+"""CTAs on the SMs of one GPC."""
 
 ONCE = 1.05
-"""Of the bytes of what is read alone; with no more from memory, each comes once."""
+"""Largest ratio of bytes from memory to the bytes of the inputs at which each byte counts as read once."""
 
 MOST = 4096
-"""Clusters that are looked at; the others are taken to be like these."""
+"""Most clusters that are scanned; the others are assumed to be like these."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a launch. from_memory: read there; written: to it. distinct: of what neighbours ask the L2 for, the part
-    that it gives; the rest is the same. once: nothing is read there again."""
+    """Bytes of a launch. from_memory: read; written: stored. distinct: fraction of the requests of neighbours that the
+    L2 delivers; the rest are the same data. once: nothing is read from memory twice."""
 
     from_memory: float
     written: float
@@ -42,11 +42,11 @@ class Traffic:
     once: bool = False
 
     def as_reads(self, store_cost: float) -> float:
-        """Bytes that would take memory as long, were they all read."""
+        """Return the bytes that would take memory as long if all were read."""
         return self.from_memory + store_cost * self.written
 
     def within(self, asked: float, stored: float) -> Traffic:
-        """No more than SMs ask for, and store: of some tensors only a part is touched."""
+        """Limit to what SMs request and store, since some tensors are accessed in part."""
         return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))
 
     @property
@@ -63,11 +63,11 @@ def traffic(
     joins: float,
     loads: Loads | None,
 ) -> Traffic:
-    """side: how many clusters run side by side. near_bytes: what the L2 keeps. joins: as of `TimeFigures`, or 0 where
-    SMs are not in step. loads: where they are known."""
+    """Return the traffic of a launch. side: clusters that run side by side. near_bytes: capacity of the L2. joins: as
+    of `TimeFigures`, or 0 if SMs are not in step. loads: if they are known."""
     constant, written = _arguments(lowered, grid)
     if constant + written <= near_bytes:
-        written = 0.0  # the next launch finds it there
+        written = 0.0  # the next launch finds it in the L2
     if loads is None:
         return Traffic(0 if constant <= near_bytes else constant, written)
     waves = _waves(loads, clusters[:MOST], side)
@@ -80,25 +80,25 @@ def traffic(
 
 
 def _arguments(lowered: Lowered, grid: Grid) -> tuple[float, float]:
-    """Bytes of the tensors that the program reads alone, and of the others."""
+    """Return the bytes of the tensors that the program only reads, and of the others."""
     changed = lowered.written or ()
     every = [(segment.name in changed, segment.nbytes) for segment in grid.memory.segments]
     return sum(size for write, size in every if not write), sum(size for write, size in every if write)
 
 
 Wave = list[set[Tile]]
-"""Where the tiles of each CTA begin."""
+"""Tiles that each CTA of a wave begins with."""
 
 
 def _waves(loads: Loads, clusters: Sequence[list[Position]], side: int) -> Iterator[Wave]:
-    """Of those that run side by side, round by round, and then of the next ones."""
+    """Yield waves: those of the clusters that run side by side, round by round, then of the next ones."""
     for at in range(0, len(clusters), side):
         ctas = [rounds for cluster in clusters[at : at + side] for rounds in loads.begins(cluster)]
         yield from ([rounds[each] for rounds in ctas] for each in range(loads.looked_at))
 
 
 def _distinct(waves: Iterable[Wave], cluster: int, loads: Loads, power: float) -> float:
-    """These stand for all. cluster: how many CTAs one has."""
+    """Return the fraction of requests that the L2 delivers in these waves. cluster: CTAs of a cluster."""
     every = given = 0.0
     for ctas in waves:
         every += sum(_sum(tiles, loads) for tiles in ctas)
@@ -110,8 +110,7 @@ def _distinct(waves: Iterable[Wave], cluster: int, loads: Loads, power: float) -
 
 
 def _gpcs(ctas: Wave, cluster: int) -> Iterator[Wave]:
-    """Those that lie together: CTAs without clusters follow each other; clusters are dealt out, one to a GPC in turn
-    (%smid of 132 CTAs on an H100)."""
+    """Group CTAs by GPC: single ones in order, clusters to one GPC after the other (%smid of 132 CTAs on an H100)."""
     if cluster == 1:
         return _in_a_row(ctas, GPC_CTAS)
     clusters, gpcs = [*_in_a_row(ctas, cluster)], -(-len(ctas) // GPC_CTAS)
@@ -123,7 +122,7 @@ def _in_a_row(them: Wave, count: int) -> Iterator[Wave]:
 
 
 def _loaded(waves: Iterable[Wave], loads: Loads, near_bytes: float) -> float:
-    """What the wave before took is still there, if all of it found room."""
+    """Return the bytes from memory: each wave reuses the previous one's data if all of them fit the L2."""
     found, before = 0.0, set[Tile]()
     for ctas in waves:
         tiles = set[Tile]().union(*ctas)
@@ -134,7 +133,7 @@ def _loaded(waves: Iterable[Wave], loads: Loads, near_bytes: float) -> float:
 
 
 def _left_out(loads: Loads) -> float:
-    """How many times as many tiles there are as were looked at."""
+    """Return the ratio of all tiles to those scanned."""
     every = [each.tiles for each in loads.shares]
     return sum(every) / max(1, sum(min(tiles, loads.looked_at) for tiles in every[:MOST]))
 

@@ -1,4 +1,4 @@
-"""Whether the CTAs of a launch wait for each other by semaphores, which no SM by itself can tell the time of."""
+"""Detection of CTAs that wait for each other by semaphores, which a simulation of one SM cannot time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
 
 
 class Acquires(Exception):
-    """A CTA does."""
+    """Raised when a CTA acquires a semaphore."""
 
 
 class _Log(list[Any]):
-    """A log that nobody reads."""
+    """A log that only detects acquires."""
 
     def append(self, entry: Any) -> None:
         if entry == ACQUIRES:
@@ -27,7 +27,7 @@ class _Log(list[Any]):
 
 
 def across_sms(lowered: Lowered) -> SimulationError:
-    """Where CTAs wait for each other."""
+    """Return the error for a launch whose CTAs wait for each other."""
     ties = [each for _, each in lowered.calls.values() if each.description.ties_ctas and each.description.waits]
     waits = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
     return SimulationError(
@@ -37,7 +37,7 @@ def across_sms(lowered: Lowered) -> SimulationError:
 
 
 def require_no_turns(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> None:
-    """SimulationError where a CTA waits for a semaphore, which another one of the launch has to store to."""
+    """Raise SimulationError if a CTA waits for a semaphore that another CTA of the launch has to store to."""
     if len(clusters) * len(clusters[0]) == 1:
         return
     if any("acquire" in each.description.awaited for _, each in lowered.calls.values()) and (

@@ -1,4 +1,4 @@
-"""What an instruction asks of an SM, known from its operands before it runs."""
+"""Work of an instruction on an SM, known from its operands before it runs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from blackwell_matmul.simulator.timing.model.banks import turns_of
 from blackwell_matmul.simulator.timing.model.sm import SHARED_BYTES_PER_CYCLE, Sm
 
 UNROLLED = 4
-"""Turns of a loop that a compiler runs together, and whose loads it then issues first: NVRTC 13 does so on an H100,
-where sums of rows in pieces of 64 columns take as long as in pieces of 512 (h100_moving.json)."""
+"""Iterations of a loop that the compiler unrolls, with all loads first (NVRTC 13 on an H100; h100_moving.json)."""
 
 MOST_MOVED = 128
-"""Registers of a thread that such loads fill."""
+"""Most registers of a thread that such loads fill."""
 
 THERE_AND_BACK_BYTES = 8
-"""Of a register that is stored and loaded again."""
+"""Bytes that a spilled register moves: stored and loaded."""
 
 MMA_ROW_BYTES = 32
-"""What one tcgen05.mma or wgmma takes of a row along k."""
+"""Bytes of a row along k that one tcgen05.mma or wgmma takes."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """An instruction that keeps its warp for so many cycles, and nobody else. multiplies: it issues products, of the
-    tensor core. gives_back: tensor memory, or the right to it. free: it is taken to cost nothing. sooner: with so many
-    in a row it may be issued when the first of them is, by a compiler that moves it up."""
+    """An instruction that occupies its warp for `cycles`, and nothing else. multiplies: it issues MMAs to the tensor
+    core. gives_back: it frees tensor memory, or the right to it. free: it is assumed to cost nothing. sooner: number
+    of consecutive ones that a compiler may issue with the first."""
 
     instruction: Instruction
     cycles: float = 0.0
@@ -48,34 +47,34 @@ class Work:
 
     @property
     def in_registers(self) -> bool:
-        """So that loads may be issued before it."""
+        """True if loads may be issued before it."""
         return self.instruction.description.in_registers
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
-        """Until when it keeps a warp that comes to it at this time, ahead of the cycle that all have come to."""
+        """Return until when it occupies a warp that reaches it at `time`, ahead of the common cycle `now`."""
         return time + self.cycles
 
 
 @dataclass(frozen=True)
 class Service(Work):
-    """An asynchronous operation. skips: its values are of no use to the time. at_once: its end is known when it is
-    issued, as its warp waits for it by itself; else an mbarrier is told."""
+    """An asynchronous operation. skips: the time does not depend on its values. at_once: its end is known at issue, as
+    its warp waits for it; otherwise an mbarrier is signalled."""
 
     skips: bool = True
     at_once: bool = False
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        """When its source is free, and when it is over."""
+        """Return when its source is free, and when it is over."""
         raise NotImplementedError
 
     def arrive(self, sm: Sm, time: float, end: float) -> float:
-        """When it is over in an SM that gets a copy of what another one has asked for, and has at this end."""
+        """Return when a multicast copy is over in another SM; end: in the SM that requested it."""
         return end
 
 
 @dataclass(frozen=True)
 class Multiply(Service):
-    """tcgen05.mma. interval: from one of the chain to the next. columns: what the latency grows by."""
+    """A chain of tcgen05.mma. interval: cycles from one to the next. columns: cycles by which the latency grows."""
 
     interval: float = 0.0
     steps: int = 1
@@ -90,12 +89,12 @@ class Multiply(Service):
 
 @dataclass(frozen=True)
 class Commit(Service):
-    """tcgen05.commit; it ends with what it covers."""
+    """A tcgen05.commit, which ends with the operations that it covers."""
 
 
 @dataclass(frozen=True)
 class WarpgroupMultiply(Service):
-    """wgmma. spilled_bytes: of sums that move to local memory and back."""
+    """A chain of wgmma. spilled_bytes: of accumulators that move to local memory and back."""
 
     interval: float = 0.0
     steps: int = 1
@@ -107,7 +106,7 @@ class WarpgroupMultiply(Service):
         return end, end
 
     def spilling(self, registers: int) -> WarpgroupMultiply:
-        """With sums of so many registers of a thread that each wgmma of the chain needs, and the next one others."""
+        """Return the work with spilled accumulators: each wgmma of the chain moves all of a thread's `registers`."""
         return replace(self, spilled_bytes=self.steps * THERE_AND_BACK_BYTES * 4 * WARP * registers)
 
 
@@ -127,13 +126,13 @@ class Load(Service):
         return max(end, sm.arrive(time, self.count_bytes))
 
     def whole(self) -> Load:
-        """If each row began with a line."""
+        """Return the load with rows that begin with an L2 line."""
         return replace(self, pitch_bytes=ROW_BYTES)
 
 
 @dataclass(frozen=True)
 class ThreadCopy(Service):
-    """cp.async of one warp."""
+    """A cp.async of one warp."""
 
     count_bytes: int = 0
 
@@ -154,7 +153,7 @@ class Store(Service):
 
 @dataclass(frozen=True)
 class ReadTensorMemory(Service):
-    """tcgen05.ld, and tcgen05.st, of which little is known."""
+    """A tcgen05.ld, or a tcgen05.st, of which little is known."""
 
     columns: int = 0
 
@@ -165,7 +164,7 @@ class ReadTensorMemory(Service):
 
 @dataclass(frozen=True)
 class Cancel(Service):
-    """clusterlaunchcontrol.try_cancel."""
+    """A clusterlaunchcontrol.try_cancel."""
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
         end = time + sm.conditions.cycles(sm.figures.cancel_ns)
@@ -174,7 +173,7 @@ class Cancel(Service):
 
 @dataclass(frozen=True)
 class Latency(Service):
-    """An operation that no part of the SM is busy with."""
+    """An operation that occupies no part of the SM."""
 
     latency_cycles: float = 0.0
 
@@ -185,9 +184,9 @@ class Latency(Service):
 
 @dataclass(frozen=True)
 class MoveLines(Work):
-    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
-    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees.
-    part_cycles: of a sector of which a store writes but a part. registers: of a thread, that it fills."""
+    """Loads from global memory, or stores to it, by threads. returns: it waits for what it loads. own: the launch has
+    stored the data. way_cycles: cycles out of the SM, or into it; count_bytes: that the L2 sees. part_cycles: of a
+    sector that is stored in part. registers: of a thread, that it fills."""
 
     way_cycles: float = 0.0
     count_bytes: float = 0.0
@@ -216,7 +215,7 @@ class Release(Work):
 
 @dataclass(frozen=True)
 class Special(Work):
-    """Of each lane and value, so many results of the special function units."""
+    """Results of the special function units, for each lane and value."""
 
     results: float = 0.0
 
@@ -226,7 +225,7 @@ class Special(Work):
 
 @dataclass(frozen=True)
 class Shuffles(Work):
-    """Of all lanes, so many values that go from one to another. meets: and of all warps."""
+    """Values that all lanes of a warp shuffle. meets: warps meet besides."""
 
     results: float = 0.0
     meets: bool = False
@@ -241,8 +240,8 @@ class Shuffles(Work):
 
 @dataclass(frozen=True)
 class UseBanks(Work):
-    """Loads from shared memory, or stores to it, by each thread of a warp. turns: cycles of its banks; least: of lanes
-    that are never in each other's way. returns: it waits for what it loads."""
+    """Loads from shared memory, or stores to it, by the threads of a warp. turns: bank cycles; least: without
+    conflicts. returns: it waits for what it loads."""
 
     turns: float = 0.0
     least: float = 0.0
@@ -258,14 +257,14 @@ class UseBanks(Work):
         return UNROLLED if self.returns else 0
 
     def apart(self) -> UseBanks:
-        """If no two words that lanes ask for lay in one bank."""
+        """Return the work without bank conflicts."""
         return replace(self, turns=self.least)
 
 
 @dataclass(frozen=True)
 class MultiplySync(Work):
-    """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there. spilled_bytes: of
-    sums that move to local memory and back."""
+    """An mma.sync: occupies the tensor cores for tensor_cycles, and its warp until its last result. spilled_bytes: of
+    accumulators that move to local memory and back."""
 
     tensor_cycles: float = 0.0
     spilled_bytes: int = 0
@@ -275,20 +274,20 @@ class MultiplySync(Work):
         return sm.multiply_sync(sm.spill(time + self.cycles, self.spilled_bytes), self.tensor_cycles)
 
     def spilling(self, registers: int) -> MultiplySync:
-        """With sums of so many registers of a thread, once for all k of the tile."""
+        """Return the work with a thread's spilled `registers`, once for all k of the tile."""
         return replace(self, spilled_bytes=THERE_AND_BACK_BYTES * WARP * registers)
 
 
 @dataclass(frozen=True)
 class Allocate(Work):
-    """tcgen05.alloc."""
+    """A tcgen05.alloc."""
 
     columns: int = 0
 
 
 @dataclass(frozen=True)
 class Free(Work):
-    """tcgen05.dealloc."""
+    """A tcgen05.dealloc."""
 
     columns: int = 0
     gives_back: ClassVar[bool] = True
@@ -296,21 +295,21 @@ class Free(Work):
 
 @dataclass(frozen=True)
 class Relinquish(Work):
-    """tcgen05.relinquish_alloc_permit."""
+    """A tcgen05.relinquish_alloc_permit."""
 
     gives_back: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Freed(Work):
-    """What would cost nothing."""
+    """An instruction that is supposed to cost nothing."""
 
     free: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class FreedService(Service):
-    """An operation that would be over at once."""
+    """An operation that is supposed to be over at once."""
 
     free: ClassVar[bool] = True
 
@@ -319,7 +318,7 @@ class FreedService(Service):
 
 
 def freed(work: Work) -> Work:
-    """The same instruction, if it cost nothing; what multiplies, and what has to do with tensor memory, is as it is."""
+    """Return the instruction as if it cost nothing; MMAs and tensor-memory instructions stay."""
     if work.multiplies or work.gives_back or isinstance(work, (Allocate, Commit)):
         return work
     if isinstance(work, Service):
@@ -348,25 +347,25 @@ def _bytes(tensor: Any) -> int:
 
 
 def _columns(tensor: Any) -> int:
-    """32-bit columns of a tensor in tensor memory."""
+    """Return the 32-bit columns of a tensor in tensor memory."""
     return math.ceil(math.prod(tensor.shape) // tensor.shape[-2] * tensor.dtype.nbits / 32)
 
 
 def allocated_columns(tensor: Any) -> int:
-    """A power of two from 32 (PTX ISA, tcgen05.alloc)."""
+    """Return the columns to allocate: a power of two from 32 (PTX ISA, tcgen05.alloc)."""
     return max(32, 1 << (_columns(tensor) - 1).bit_length())
 
 
 def interval_of(rows: int, columns: int, pair: bool, both_shared: bool = True) -> tuple[float, float]:
-    """Cycles from one tcgen05.mma of a chain to the next, and those without the way from shared memory. rows: of one
-    CTA. both_shared: A is in shared memory, too."""
+    """Return the cycles from one tcgen05.mma of a chain to the next, and those without the reads of shared memory.
+    rows: of one CTA. both_shared: A is in shared memory, too."""
     ideal = columns / (4 if pair and rows == 64 else 2)
     read = MMA_ROW_BYTES * (rows * both_shared + columns // (2 if pair else 1))
     return max(ideal, read / SHARED_BYTES_PER_CYCLE), ideal
 
 
 def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """tcgen05.mma, and tcgen05.commit, which ends a chain of them."""
+    """Return the work of tcgen05.mma, or of tcgen05.commit, which ends a chain of them."""
     if instruction.description.signals:
         return Commit(instruction)
     a, _, d = inst.inputs
@@ -381,8 +380,8 @@ WGMMA_ROWS = 64
 
 
 def wgmma_interval_of(columns: int, figures: TimeFigures) -> float:
-    """Cycles from one wgmma of 64 rows to the next: its products, or the way of A and B from shared memory. What TMA
-    writes there meanwhile costs it nothing (bench/calibrate/tables/h200_micro.csv)."""
+    """Return the cycles from one wgmma of 64 rows to the next: its MMA, or its reads of shared memory. TMA's writes
+    cost it nothing (bench/calibrate/tables/h200_micro.csv)."""
     assert figures.wgmma_interval is not None
     read = MMA_ROW_BYTES * (WGMMA_ROWS + columns)
     return max(figures.wgmma_interval * columns, read / SHARED_BYTES_PER_CYCLE)
@@ -396,7 +395,7 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
 
 
 def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """A warp's part, of 16-bit types."""
+    """Return a warp's part of an mma.sync of 16-bit types."""
     a, _, d = inst.inputs[0], inst.inputs[1], inst.output
     if figures.mma_sync_interval is None or figures.mma_sync_latency_cycles is None or int(a.dtype.nbits) != 16:
         raise _unknown(instruction)
@@ -408,7 +407,7 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # where it makes no difference, nobody looks
+    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # not looked up if it makes no difference
     return Load(instruction, _issue(instruction, figures), rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
 
 
@@ -428,18 +427,18 @@ def _tensor_memory(inst: Any, instruction: Instruction, figures: TimeFigures) ->
 
 
 def _values(tensor: Any, instruction: Instruction) -> float:
-    """Of each thread."""
+    """Return the values of each thread."""
     return float(math.prod(tensor.shape)) / (WARP * len(instruction.group.warps))
 
 
 SCALED = frozenset({"exp", "log", "sin", "cos"})
-"""By a multiplication, before or after: the units know powers and logarithms of 2, and turns."""
+"""Functions with one more multiplication: the units compute powers and logarithms of 2, and sines of turns."""
 
 SPECIAL = SCALED | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
 
 
 def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """A cast, or a function of 32-bit floats; a division takes a reciprocal."""
+    """Return the work of a cast, or of functions of 32-bit floats; a division takes a reciprocal."""
     from tilus.hidet.ir.expr import Call, Div, Var
     from tilus.hidet.ir.tools import collect
 
@@ -456,7 +455,7 @@ def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Wo
 
 
 def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Of each thread, then of the lanes, by shuffles there and, where warps have nothing to give each other, back."""
+    """Return the work of a reduction: in each thread, by shuffles between lanes, and back if warps exchange nothing."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     of_warps = ReduceInstEmitter.requires_inter_warp_reduction(inst)
@@ -469,8 +468,7 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
-    """Warps add what they have to what is in shared memory, one after the other, and read the sum. One of their
-    meetings is that of the instruction."""
+    """Return the cycles in which warps add to a sum in shared memory, one by one, and read it, less one meeting."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     shape, kinds, *_ = ReduceInstEmitter.analyze_modes(inst)
@@ -482,7 +480,7 @@ def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> floa
 
 
 def _banks(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """st.shared, which takes more for each value, and ld.shared, whose warp waits for the values."""
+    """Return the work of st.shared, with cycles for each value, or of ld.shared, whose warp waits."""
     loads, cycles = inst.output is not None, _issue(instruction, figures)
     if not loads:
         cycles += figures.stage_value_cycles * _values(inst.inputs[1], instruction)
@@ -490,7 +488,7 @@ def _banks(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Side by side; where is known once it runs."""
+    """Return the work of coalesced loads or stores; the true places are known once it runs."""
     moved = inst.inputs[-1] if inst.output is None else inst.output
     count_bytes = _bytes(moved) / len(instruction.group.warps)
     took = count_bytes / figures.line_bytes
@@ -509,7 +507,7 @@ def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> 
 
 
 def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """tcgen05.alloc makes tensor memory, tcgen05.dealloc writes it, tcgen05.relinquish_alloc_permit does neither."""
+    """Return the work: tcgen05.alloc allocates, dealloc writes, relinquish_alloc_permit does neither."""
     accesses = {effect.access for effect in instruction.description.effects}
     if Access.ALLOCATE in accesses:
         return Allocate(instruction, columns=allocated_columns(inst.output))
@@ -519,7 +517,7 @@ def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _issue(instruction: Instruction, figures: TimeFigures) -> float:
-    """The cycles that the issue takes of the warp."""
+    """Return the cycles that the issue takes of the warp."""
     name = instruction.description.time.cycles
     return 1.0 * getattr(figures, name) if name else 0.0
 
@@ -538,7 +536,7 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.UNKNOWN: _refuse,
     Unit.WARP: lambda inst, instruction, figures: Work(instruction, _issue(instruction, figures)),
     Unit.LATER: _later,
-    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # their meeting takes the time
+    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # timed by their meeting
     Unit.PEER: _arrive_there,
     Unit.TCGEN05: _multiply,
     Unit.WGMMA: _warpgroup_multiply,
@@ -554,4 +552,4 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.ARITHMETIC: _arithmetic,
     Unit.SHUFFLES: _reduce,
 }
-"""The service of each part of an SM: (tilus instruction, the same at its place in a program, figures) -> Work."""
+"""Makers of the work of each part of an SM: (tilus instruction, its place in a program, figures) -> Work."""

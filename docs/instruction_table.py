@@ -11,10 +11,13 @@ from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 PAGE = Path(__file__).with_name("instructions.md")
 HEAD = """# Instructions
 
-What the simulator knows of each instruction of tilus: its accesses to memory, whom it tells, what it waits for, which
-part of an SM serves it, and what the checks of the order leave out. `python docs/instruction_table.py` writes this page
-from the descriptions that execute the instructions. "later": at some time before the operation is waited for. "time":
-the part of the SM, then the figure of `gpu_figures.TimeFigures` with the cycles that the issue takes of the warp.
+This table has the simulator's description of each tilus instruction. `python docs/instruction_table.py` writes it from
+the descriptions that execute the instructions.
+
+- **touches**: its accesses to memory, with the proxy. "later" means at some time before the operation is waited for.
+- **tells**, **waits for**: its signals to an mbarrier, and its waits.
+- **time**: the part of the SM that serves it, then the figure of `gpu_figures.TimeFigures` for the warp's issue cycles.
+- **left out**: what the checks of the order leave out.
 
 | instruction | touches | tells | waits for | time | left out | PTX ISA | in tilus |
 |---|---|---|---|---|---|---|---|

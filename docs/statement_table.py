@@ -43,35 +43,35 @@ BESIDE = ("slice_register", "allocate_register", "slice_shared")
 
 HEAD = """# Statements
 
-What a script can say, with what each statement takes (what follows a `*` by name alone) and a line that says it: from
-the ladders, or else from another kernel, a lesson or a test; `make test` runs all of them. Before the colon is what the
-statement becomes, as reports call it:
-[Instructions](instructions.md) says what is known of those that touch memory or wait. Without any, it is arithmetic on
-registers, or an expression, or tells the compiler something. A script is Python besides, compiled: `if`, `for`,
-`while`, and arithmetic on scalars and on register tensors. What the words mean is in the [glossary](glossary.md).
-Written by `python docs/statement_table.py`.
+This page lists every statement of tilus with its parameters and an example. Parameters after a `*` are given by name.
+The examples come from the ladders, other kernels, lessons and tests. `make test` runs all of them.
+
+The instruction that a statement becomes stands before the colon, by its name in reports.
+[Instructions](instructions.md) says what is known of each. A statement without an instruction is arithmetic on
+registers, an expression, or a note to the compiler. The rest of a script is Python that is compiled: `if`, `for`,
+`while`, and arithmetic on scalars and on register tensors. The [glossary](glossary.md) explains the words.
+`python docs/statement_table.py` writes this page.
 """
 
 BESIDE_STATEMENTS = """
 ## Besides statements
 
-- **What the class says**: `target = "sm_90a"` in its body, for a kernel that is for Hopper; `sm_100a`, Blackwell, is
-  the default. `__init__(self, …)` calls `super().__init__()` and takes the knobs, as `self.block_m`.
+- **The class**: `target = "sm_90a"` in its body is for Hopper. The default is `sm_100a`, Blackwell. `__init__(self, …)`
+  calls `super().__init__()` and keeps the knobs, as `self.block_m`.
 - **The launch**, set in `__call__`: `self.attrs.blocks = [x, y]`, an expression of the arguments; `self.attrs.warps =
-  4`; `self.attrs.cluster_blocks = (2, 1)`, where CTAs work together.
-- **Where this CTA is**: `self.blockIdx.x` (`.y`, `.z`), `self.gridDim.x`. There is no `threadIdx`: what some threads
-  do alone is in `with self.single_thread():`, `self.single_warp():`, `self.warp_group(first, count):` or
-  `self.thread_group(first, count):`, whose threads are from `self.current_thread_begin` to
-  `self.current_thread_end`.
-- **Arguments of `__call__`**: `n: int` is known when the kernel is compiled, `m: int32` is not; `a: ~float16` is a
-  pointer to float16 that is held against the tensor, `void_p` one to anything.
-- **Tensors**: `.shape`, `.dtype`; `x[i]` of one in shared or global memory is a part of it; `.transpose()` and, in
-  shared memory, `.permute(dims)` and `.nbytes`; in registers `.to(dtype)`, `.squeeze(dim)`, `.unsqueeze(dim)` and
-  the operators of Python, element by element: a dimension of extent 1 goes with any. `.item()` is the one element
-  of a tensor, and `.item_ptr()`, in global or shared memory, its address: `self.lock_semaphore(sems[i, j].item_ptr(),
-  value=1)`.
-- **Scalars**: `i: int32 = 0` may change, and what is bound without a type is a name for a value. A name that is bound
-  inside of `with`, `if`, `for` or `while` ends with it: declare it before.
+  4`; `self.attrs.cluster_blocks = (2, 1)` for clusters.
+- **The place of this CTA**: `self.blockIdx.x` (`.y`, `.z`), `self.gridDim.x`. There is no `threadIdx`. The code of some
+  threads is in `with self.single_thread():`, `self.single_warp():`, `self.warp_group(first, count):` or
+  `self.thread_group(first, count):`. These threads are from `self.current_thread_begin` to `self.current_thread_end`.
+- **Arguments of `__call__`**: `n: int` is a constant of the compiled kernel, and `m: int32` comes with the launch.
+  `a: ~float16` is a pointer to float16, and the tensor of a call must have this type. A `void_p` takes any tensor.
+- **Tensors** have `.shape` and `.dtype`. In shared or global memory, `x[i]` is a part. There are `.transpose()` and, in
+  shared memory, `.permute(dims)` and `.nbytes`. In registers there are `.to(dtype)`, `.squeeze(dim)`,
+  `.unsqueeze(dim)` and Python's operators by element; a dimension of extent 1 broadcasts. `.item()` is the value of a
+  tensor of one element. `.item_ptr()` is its address in global or shared memory:
+  `self.lock_semaphore(sems[i, j].item_ptr(), value=1)`.
+- **Scalars**: `i: int32 = 0` is a variable. A name that is bound without a type is a name for a value. A name that is
+  bound inside of `with`, `if`, `for` or `while` ends with it; declare it before.
 """
 
 

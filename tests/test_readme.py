@@ -16,7 +16,7 @@ from blackwell_matmul import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = ("README.md", "docs/command_line.md", "docs/checking.md")
-TEXTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *GUIDES, "docs/measured.md", "docs/dependencies.md")
+TEXTS = sorted(path.relative_to(ROOT).as_posix() for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))
 
 PROSE = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in GUIDES)
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PROSE, flags=re.MULTILINE | re.DOTALL)
@@ -103,6 +103,23 @@ def test_relative_links_exist(name: str) -> None:
     relative = [link for link in links if not re.match(r"[a-z]+:", link)]
     missing = [link for link in relative if not (ROOT / name).parent.joinpath(link).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_to_headings(name: str) -> None:
+    """Those to a place in a page: `page.md#heading`, or `#heading` of the same page."""
+    for file, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        page = (ROOT / name).parent / file if file else ROOT / name
+        titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        headings = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert anchor in headings, f"{file}#{anchor}"
+
+
+def test_the_readme_and_the_notes_of_a_release_are_short() -> None:
+    """At most 900 words, and 800 for each release, as docs/release.md says."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+    releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(releases) >= 2 and all(len(release.split()) <= 800 for release in releases)
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -35,7 +35,7 @@ def test_the_result_has_each_case_with_what_was_measured(explained):
         assert row["measured"] == pytest.approx(1 - after / before, abs=1e-3)
     apart = sorted(abs(row["promised"] - row["measured"]) for row in rows if row["promised"] is not None)
     assert len(apart) == 14 and apart[6] <= 0.1 < apart[7] and apart[12] <= 0.15 and apart[-1] <= 0.245, (
-        "as docs/time.md and the changelog say"
+        "as docs/time.md says"
     )
 
 

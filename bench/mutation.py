@@ -26,8 +26,8 @@ from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, s
 from blackwell_matmul_studies.mutation import (
     EXCEPTIONS,
     KERNELS,
+    MUTATION_SIZES,
     SCHEDULES,
-    SIZES,
     Case,
     Mutant,
     Outcome,
@@ -108,7 +108,7 @@ def save(result: Path, outcomes: list[Outcome], command: str, seconds: float) ->
         "simulated": True,
         "seconds": round(seconds, 1),
         "schedules": {name: list(SCHEDULES[name]) for name in dict.fromkeys(o.mutant.rung for o in outcomes)},
-        "sizes_m_n_k": [list(size) for size in SIZES],
+        "sizes_m_n_k": [list(size) for size in MUTATION_SIZES],
         "verdicts": dict(verdicts),
         "equivalent_by": dict(rules),
         "kill_rate": rate_of(outcomes),

@@ -47,7 +47,7 @@ from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.schedules.mma import tile_config
 from blackwell_matmul.schedules.rules import why_not
 from blackwell_matmul.schedules.space import choose, preference, projection
-from blackwell_matmul.tuner.candidates import TILE
+from blackwell_matmul.tuner.candidates import TILE_KNOBS
 
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
@@ -90,7 +90,7 @@ def schedules(rung: str, problem: Problem, best: int) -> list[str]:
         return [str(chosen)]
     able = [each for each in projection(cls) if each.block_k == BLOCK_K and not why_not(each, problem, GPU)]
     able.sort(key=lambda each: preference(each, tile_config(each, problem, GPU)))
-    kinds = {tuple(getattr(each, name) for name in TILE): each for each in reversed(able)}
+    kinds = {tuple(getattr(each, name) for name in TILE_KNOBS): each for each in reversed(able)}
     others = sorted(kinds.values(), key=able.index)[:best]
     return list(dict.fromkeys(map(str, (chosen, *others))))
 

@@ -143,9 +143,9 @@ def _commands() -> str:
     from typer.cli import get_docs_for_click
     from typer.main import get_command
 
-    from blackwell_matmul.cli import PROGRAM, app
+    from blackwell_matmul.cli import PROGRAM_NAME, app
 
     command = get_command(app)
-    text = get_docs_for_click(obj=command, ctx=command.context_class(command), name=PROGRAM, title="Commands")
+    text = get_docs_for_click(obj=command, ctx=command.context_class(command), name=PROGRAM_NAME, title="Commands")
     listed = re.compile(r"\*\*Commands\*\*:.*?(?=^## )", re.MULTILINE | re.DOTALL)  # with descriptions cut short
     return re.sub(r"^\$ ", "", listed.sub("", text, count=1), flags=re.MULTILINE).replace("```console", "```text")

@@ -6,8 +6,6 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +47,11 @@ def test_python_snippet_runs_and_prints_the_finding_that_is_shown(
         assert " ".join(printed.split()) == shown
 
 
+def test_the_picture_of_the_rooms_is_as_wide_as_its_page() -> None:
+    root = (ROOT / "docs" / "rooms.svg").read_text(encoding="utf-8").partition(">")[0]
+    assert 'viewBox="0 0 880 520"' in root and 'width="100%"' in root and "height=" not in root
+
+
 def test_shown_check_is_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each line that is shown; the report has more."""
     (tmp_path / "copy_tile.py").write_text(next(text for text in SNIPPETS if "class CopyTile" in text), "utf-8")
@@ -59,14 +62,13 @@ def test_shown_check_is_what_the_command_prints(tmp_path: Path, capsys: pytest.C
     assert {line.strip() for line in shown} - {"..."} <= printed
 
 
-def test_shown_demo_line_is_what_the_demo_prints(tmp_path: Path) -> None:
-    """All of it but the error, which depends on random inputs, and the time. As `make demo` runs it: a process."""
+def test_shown_demo_line_is_what_the_demo_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it but the error, which depends on random inputs, and the time."""
     shown = next(text for text in OUTPUTS if text.startswith("BlackwellMatmul"))
-    demo = [sys.executable, str(ROOT / "examples" / "matmul_v1.py")]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    result = subprocess.run(demo, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8", timeout=300)
-    assert (result.returncode, result.stderr) == (0, "")
-    printed = result.stdout
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(str(ROOT / "examples" / "matmul_v1.py"), run_name="__main__")
+    printed, err = capsys.readouterr()
+    assert err == ""
     stable = re.compile(r"[\d.]+(?=, |x torch| s on)")
     assert stable.sub("#", printed).split() == stable.sub("#", shown).split()
 
@@ -88,12 +90,17 @@ def test_public_ci_calls_the_same() -> None:
     assert "      - run: .ci/run\n" in (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
 
 
-def test_completion_knows_commands_and_options() -> None:
-    for words, expected in (("blackwell-matmul sche", "schedules"), ("blackwell-matmul run --po", "--policy")):
-        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "PYTHONPATH": str(ROOT)}
-        env = os.environ | asked | {"_BLACKWELL_MATMUL_COMPLETE": "complete_bash"}
-        command = [sys.executable, "-m", "blackwell_matmul"]
-        assert subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stdout.split() == [expected]
+@pytest.mark.parametrize(
+    ("words", "expected"), [("blackwell-matmul sche", "schedules"), ("blackwell-matmul run --po", "--policy")]
+)
+def test_completion_knows_commands_and_options(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    monkeypatch.setenv("_BLACKWELL_MATMUL_COMPLETE", "complete_bash")
+    cli.main([])
+    assert capsys.readouterr().out.split() == [expected]
 
 
 @pytest.mark.parametrize("name", TEXTS)

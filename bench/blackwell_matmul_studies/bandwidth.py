@@ -98,7 +98,7 @@ def move(
     calls = {way: call, TORCH_COPY: _torch_copy} | ({TORCH_ADD: _torch_add} if operation == ADD else {})
     # Plain calls, which are long enough: in a graph torch's copy_ becomes a memcpy node, which an H200 gives to a copy
     # engine, with two thirds of the bandwidth of the kernel that it is outside of one.
-    timed = interleaved.timed(calls, sets, place, interleaved.SETTINGS, step, capture=False)
+    timed = interleaved.timed(calls, sets, place, interleaved.INTERLEAVED_SETTINGS, step, capture=False)
     mine = {"mine": timed["timings"][way], "set_bytes": set_bytes, "first_call_s": first_call_s}
     return {**_rates(operation, way, set_bytes, timed), **mine, **timed}
 

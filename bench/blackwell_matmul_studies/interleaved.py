@@ -18,7 +18,7 @@ from blackwell_matmul.harness.bench.devices import Cpu
 from blackwell_matmul.harness.bench.tasks import interleaved
 
 Step = Callable[[str], None]
-SETTINGS = protocol.Settings(warmup_s=2.0)
+INTERLEAVED_SETTINGS = protocol.Settings(warmup_s=2.0)
 """A study has many processes, and each compares few calls."""
 
 

@@ -156,7 +156,7 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
 }
 """Every knob is given, so that no rule has a part in what is run; `sm_count` leaves a CTA several tiles."""
 
-SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
+MUTATION_SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 """For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
@@ -475,7 +475,7 @@ class Case:
 def cases(name: str) -> list[Case]:
     cls: Any = kernel(name)
     target = "sm_90a" if name in HOPPER else cls.target
-    sizes = SIZES_OF_CLC if name not in HOPPER and "clc" in cls.features else SIZES
+    sizes = SIZES_OF_CLC if name not in HOPPER and "clc" in cls.features else MUTATION_SIZES
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_json
-from blackwell_matmul.harness.bench.results import FORMAT, Machine, as_written, read_whole, require_same
+from blackwell_matmul.harness.bench.results import RESULTS_FORMAT, Machine, as_written, read_whole, require_same
 
 Status = Literal["done", "refused", "failed", "hung"]
 
@@ -61,7 +61,7 @@ class StudyResults:
 
     def as_dict(self) -> dict[str, Any]:
         rows = [asdict(row) for row in self]
-        return {"format": FORMAT, "study": self.study, "machine": asdict(self.machine), "rows": rows}
+        return {"format": RESULTS_FORMAT, "study": self.study, "machine": asdict(self.machine), "rows": rows}
 
 
 def saved(folder: Path, study: str) -> StudyResults:

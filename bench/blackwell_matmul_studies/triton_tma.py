@@ -32,7 +32,7 @@ QUICK = {
 DTYPE = "fp16"
 """Which Triton's interpreter has, too: it multiplies no bf16."""
 SEED = 100
-ENVIRONMENT = {"TRITON_ALWAYS_COMPILE": "1"}
+TRITON_ENVIRONMENT = {"TRITON_ALWAYS_COMPILE": "1"}
 """Without it, a second run on a machine would find the compiler's time in a cache."""
 MINE, TORCH = "triton", "torch"
 
@@ -52,7 +52,7 @@ def _trial(kernel: str, size: int, configuration: str) -> Trial:
         f"{kernel} {size} {configuration}",
         f"{__name__}:{kernel}",
         {"size": size, "configuration": configuration},
-        ENVIRONMENT,
+        TRITON_ENVIRONMENT,
     )
 
 
@@ -64,7 +64,9 @@ def gemm(step: interleaved.Step, size: int, configuration: str, device: str = "c
     place, problem = device_named(device), Problem(size, size, size, DTYPE)
     call = _call(interleaved.triton_kernels().gemm, TmaConfiguration.parse(configuration))
     found = _checked_product(step, call, place, problem)
-    timed = interleaved.timed({MINE: call, TORCH: _mm}, place.sets(problem), place, interleaved.SETTINGS, step)
+    timed = interleaved.timed(
+        {MINE: call, TORCH: _mm}, place.sets(problem), place, interleaved.INTERLEAVED_SETTINGS, step
+    )
     return {**_rate("tflops", problem.flops / 1e6, timed), **found}
 
 
@@ -74,7 +76,7 @@ def copy(step: interleaved.Step, size: int, configuration: str, device: str = "c
     call = _call(interleaved.triton_kernels().copy, TmaConfiguration.parse(configuration))
     found = _checked_copy(step, call, *_squares(size, place), place)
     sets = [_squares(size, place) for _ in interleaved.rotating(place, moved_bytes)]
-    timed = interleaved.timed({MINE: call, TORCH: _copy}, sets, place, interleaved.SETTINGS, step)
+    timed = interleaved.timed({MINE: call, TORCH: _copy}, sets, place, interleaved.INTERLEAVED_SETTINGS, step)
     return {**_rate("gb_per_s", moved_bytes / 1e3, timed), **found}
 
 

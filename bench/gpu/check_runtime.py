@@ -494,7 +494,7 @@ def a_blackwell_rung_is_refused_in_a_sentence() -> dict[str, Any]:
     a, b, c, _ = operands(64)
     text = refusal(lambda: BlackwellMatmulV2()(64, 1024, 256, a, b, c))
     assert "tcgen05" in text and gpu_at(0).name in text
-    assert gpu_at(0).arch != "sm_90a" or "the rungs for sm_90a are h0, " in text
+    assert gpu_at(0).arch != "sm_90a" or "the kernels for sm_90a are g0, h0, " in text
     return {"sentence": text}
 
 

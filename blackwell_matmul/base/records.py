@@ -17,7 +17,7 @@ from typing import Any
 from blackwell_matmul.base.digests import digest
 from blackwell_matmul.base.errors import InputError
 
-MOST_BYTES = 2**22
+MOST_RECORD_BYTES = 2**22
 """Maximum bytes of a sealed record."""
 
 MOST_DEPTH = 200
@@ -79,7 +79,7 @@ def sealed(body: Mapping[str, Any], form: int) -> bytes:
 
 def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
     """Return the body of a file's record; InputError if it is not what was sealed. what: such as "bundle"."""
-    content = content_of(path, MOST_BYTES)
+    content = content_of(path, MOST_RECORD_BYTES)
     try:
         record = parsed(content)
     except ValueError as error:

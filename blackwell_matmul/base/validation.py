@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Any
 
-LONGEST = 80
+LONGEST_VALUE_CHARACTERS = 80
 """Maximum characters of a value's text; a longer one is shown as its type."""
 
 
@@ -22,29 +22,29 @@ def shown(value: object) -> str:
     """Return a value in a few words: a tensor's shape and type, a short one-line `repr`, or the type."""
     if isinstance(value, str):
         quoted = str.__repr__(value)
-        return quoted if len(quoted) <= LONGEST else f"{quoted[:LONGEST]}..."
+        return quoted if len(quoted) <= LONGEST_VALUE_CHARACTERS else f"{quoted[:LONGEST_VALUE_CHARACTERS]}..."
     spelled_out = _short(_tensor, value) or (_has_few_items(value) and _short(repr, value))
-    return spelled_out or f"an object of type {type(value).__name__[:LONGEST]}"
+    return spelled_out or f"an object of type {type(value).__name__[:LONGEST_VALUE_CHARACTERS]}"
 
 
 def _has_few_items(value: object) -> bool:
     """Return true if nested containers have few items; `repr` of deep ones would overflow a thread's stack."""
     count, left = 0, [value]
-    while left and count <= LONGEST:
+    while left and count <= LONGEST_VALUE_CHARACTERS:
         each, count = left.pop(), count + 1
         if type(each) is dict:
-            left += islice(chain(each, each.values()), LONGEST)
+            left += islice(chain(each, each.values()), LONGEST_VALUE_CHARACTERS)
         elif type(each) in (list, tuple, set, frozenset):
-            left += islice(each, LONGEST)  # type: ignore[call-overload]
-    return count <= LONGEST
+            left += islice(each, LONGEST_VALUE_CHARACTERS)  # type: ignore[call-overload]
+    return count <= LONGEST_VALUE_CHARACTERS
 
 
 def _short(spell: Callable[[Any], str], value: object) -> str:
     try:
         words = spell(value)
-    except Exception:  # foreign code, or an integer too long for Python to print
+    except Exception:  # another's code, or an integer too long for Python to print
         return ""
-    return words if len(words) <= LONGEST and words.isprintable() else ""
+    return words if len(words) <= LONGEST_VALUE_CHARACTERS and words.isprintable() else ""
 
 
 def _tensor(value: Any) -> str:
@@ -144,7 +144,7 @@ def has_memory(tensor: Any) -> bool:
     try:
         lazy = tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
         return not lazy and tensor.untyped_storage().device == tensor.device
-    except Exception:  # torch raises if there is no storage
+    except Exception:  # torch raises where there is no storage
         return False
 
 

@@ -36,11 +36,11 @@ from blackwell_matmul.cli import (
     tune_command,
     verify_command,
 )
-from blackwell_matmul.cli.output import LEFT, as_text, complain, emit, stdout_is_there
+from blackwell_matmul.cli.output import READER_LEFT_EXIT_CODE, as_text, complain, emit, stdout_is_there
 from blackwell_matmul.cli.plain_help import Command, Group
 from blackwell_matmul.cli.views import terminal
 
-PROGRAM = "blackwell-matmul"
+PROGRAM_NAME = "blackwell-matmul"
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """typer's error for an invalid command line, which has no public name."""
@@ -69,16 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     if not stdout_is_there():
         return complain(
-            "stdout is closed, and the result goes there; leave it open, or send it to a file.", LEFT, False
+            "stdout is closed, and the result goes there; leave it open, or send it to a file.",
+            READER_LEFT_EXIT_CODE,
+            False,
         )
     try:
         say = partial(_complain_at_once, as_json)
         with interrupts.answered(say, last=argv is None) as came, terminal.plain_warnings():
-            code = int(app(args=words, prog_name=PROGRAM, standalone_mode=False) or 0)
+            code = int(app(args=words, prog_name=PROGRAM_NAME, standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupts.EXIT_CODE
     except SystemExit:  # typer's, where it prints help and the reader has left
-        code = LEFT
+        code = READER_LEFT_EXIT_CODE
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
@@ -96,20 +98,20 @@ def _explained(error: Exception) -> tuple[str, int]:
     """Return one sentence for an error, and its exit code."""
     if isinstance(error, USAGE_ERRORS):
         text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
-        asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM_NAME)
         return f"{text}; see {asked} --help.", 2
     if isinstance(error, BlackwellMatmulError):
         return str(error), 1 if isinstance(error, (EmulationError, SimulationError)) else 2
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
         told = f"a package that this command needs does not import, {spelled(error)}"
-        return f"{told}; `{PROGRAM} doctor` says what mends it.", 2
+        return f"{told}; `{PROGRAM_NAME} doctor` says what mends it.", 2
     if isinstance(error, MemoryError):
         return "this machine's memory is too small for it; choose a smaller size.", 2
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2
     kind, text = type(error).__name__, " ".join(str(error).split())
-    more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM} doctor` looks at what is installed"
-    return f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2
+    more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM_NAME} doctor` looks at what is installed"
+    return f"a fault of {PROGRAM_NAME} itself, {kind}: {text} ({more}).", 2
 
 
 def _complain_at_once(as_json: bool) -> None:
@@ -127,7 +129,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         import blackwell_matmul
 
-        emit(f"{PROGRAM} {blackwell_matmul.__version__}")
+        emit(f"{PROGRAM_NAME} {blackwell_matmul.__version__}")
         raise typer.Exit
 
 
@@ -153,9 +155,7 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Print the version and exit.", callback=_print_version, is_eager=True
-        ),
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Blackwell matmul kernels, and kernels of your own, run and checked on this machine, with or without a GPU.

@@ -14,7 +14,7 @@ import typer
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.cli import options
-from blackwell_matmul.problem.form import LAYOUTS, OUTPUTS, Epilogue, Form
+from blackwell_matmul.problem.form import LAYOUTS, OUTPUT_DTYPES, Epilogue, Form
 from blackwell_matmul.problem.problem import positive
 
 PANEL = "What v7 and h8 compute"
@@ -55,7 +55,7 @@ class FormWords:
     @property
     def form(self) -> Form:
         a_major, b_major = LAYOUTS[_known("--layout", self.layout or "tn", tuple(LAYOUTS))]
-        out = "" if self.out is None else _known("--out", self.out, OUTPUTS[1:])
+        out = "" if self.out is None else _known("--out", self.out, OUTPUT_DTYPES[1:])
         epilogue = Epilogue.parse(self.epilogue or "", _number("--alpha", self.alpha), _number("--beta", self.beta))
         if self.beta is not None and not epilogue.residual:
             raise InputError(

@@ -73,7 +73,7 @@ def known_timed_gpu(name: str) -> str:
 
 def flag(name: str, text: str) -> Any:
     """Return an option without a value."""
-    return typer.Option(name, metavar="", help=text)
+    return typer.Option(name, help=text)
 
 
 TimedGpu = Annotated[
@@ -163,7 +163,7 @@ def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:
     return m, n, k
 
 
-EMULATED_SIZE = (512, 512, 512)
+DEFAULT_EMULATED_SIZE = (512, 512, 512)
 """Default size of an emulated problem: a second or two, an eighth of the simulator's instructions at 1024."""
 
 
@@ -206,7 +206,7 @@ def kernel_request(
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     _require_layout(dtype, form)
-    least = 0 if names_a_file(kernel) else 1  # its example_args may take 0
+    least = 0 if names_a_file(kernel) else 1  # its example_args may want 0
     request = KernelRequest(kernel, sizes_of(size, least), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)

@@ -22,7 +22,7 @@ Lines = Callable[[], "str | Iterable[RenderableType]"]
 Record = Callable[[], Mapping[str, object]]
 
 
-LEFT = 2
+READER_LEFT_EXIT_CODE = 2
 """Exit code if nobody reads the result."""
 
 
@@ -53,7 +53,7 @@ def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
 
 def complain(sentence: str, code: int, as_json: bool) -> int:
     """Print an error on stderr, and with --json also on stdout in place of the result."""
-    with suppress(OSError):  # full as well: the exit code tells
+    with suppress(OSError):  # full as well: the exit code says it
         terminal.complain(sentence)
     if as_json:
         with suppress(typer.Exit, InputError):
@@ -73,7 +73,7 @@ def emit(text: str) -> None:
     except OSError as error:
         leave_nothing_to_flush()
         if isinstance(error, BrokenPipeError):
-            raise typer.Exit(LEFT) from None
+            raise typer.Exit(READER_LEFT_EXIT_CODE) from None
         raise InputError(f"cannot write the result to stdout: {error.strerror}; send it to another file.") from error
 
 
@@ -83,5 +83,5 @@ def leave_nothing_to_flush() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):  # not backed by a file
+            with suppress(OSError, ValueError):  # of an object that is no file
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -8,20 +8,13 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class _PlainHelp:
-    """Mixin for a command or group with plain help."""
+    """Of a command or a group of them, with the options that typer adds itself."""
 
-    params: list[Any]
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        for each in self.params:
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
             _tell_plainly(each)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)  # type: ignore[misc]
-        if option is not None:
-            option.metavar = ""  # it takes no value
-        return option
+        return params
 
 
 class Command(_PlainHelp, TyperCommand):
@@ -33,9 +26,11 @@ class Group(_PlainHelp, TyperGroup):
 
 
 def _tell_plainly(parameter: Any) -> None:
-    """Remove typer's parentheses around worded defaults, and `<str>` beside arguments."""
+    """typer puts a default in words into parentheses, and `<str>` or `<bool>` beside an argument or a flag."""
     if isinstance(parameter.show_default, str):
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
         parameter.show_default = False
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
     if isinstance(parameter, TyperArgument):
         parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]

@@ -55,8 +55,8 @@ def run(
     inputs, processes = options.seed_of(seed), options.workers_of(workers)
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     if emulate and request.size is None and not request.names_a_file:
-        request = replace(request, size=options.EMULATED_SIZE)
-    prints_to = sys.stderr if as_json else sys.stdout  # output of the kernel itself is no JSON
+        request = replace(request, size=options.DEFAULT_EMULATED_SIZE)
+    prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
     with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
         call = request.resolved(inputs)
         if emulate:

@@ -151,6 +151,6 @@ def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: Predict
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import ranking
 
-        asked = ranking.MOST if most is None else most
+        asked = ranking.MOST_PREDICTIONS if most is None else most
         found = ranking.rank(kernel, problem, gpu, most=asked, progress=tell, **by)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found), bool(found.predicted))

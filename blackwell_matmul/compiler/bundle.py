@@ -21,7 +21,7 @@ from blackwell_matmul.base.records import content_of, sealed, unsealed
 from blackwell_matmul.base.validation import is_text, shown
 from blackwell_matmul.compiler.plan import LaunchPlan
 
-FORMAT = 4
+BUNDLE_FORMAT = 4
 """Version of the format that `save` writes."""
 RECORD = "bundle.json"
 FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}
@@ -109,7 +109,7 @@ class Bundle(OneLine):
         place = Path(folder)
         parts = {name: _bytes(getattr(self, name)) for name in FILES}
         try:
-            record = sealed(self._record(parts), FORMAT)
+            record = sealed(self._record(parts), BUNDLE_FORMAT)
             place.mkdir(parents=True, exist_ok=True)
             for name, content in parts.items():
                 write_whole(place / FILES[name], content)
@@ -136,7 +136,7 @@ class Bundle(OneLine):
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
         """Return the bundle in `folder`; InputError, with the file's name, if one is missing or was changed."""
         place = Path(folder)
-        record = unsealed(place / RECORD, FORMAT, "bundle")
+        record = unsealed(place / RECORD, BUNDLE_FORMAT, "bundle")
         parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}
         try:
             names = [field.name for field in fields(cls) if field.name not in (*FILES, "marks")]

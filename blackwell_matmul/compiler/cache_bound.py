@@ -27,7 +27,7 @@ VARIABLE = "BLACKWELL_MATMUL_CACHE_MIB"
 MOST_MIB = 2048
 """Default limit in MiB."""
 
-LEFT = 0.9
+KEPT_FRACTION = 0.9
 """Fraction of the limit to keep on eviction, so that not every new entry evicts one."""
 
 LOOKED_S = 3600.0
@@ -100,7 +100,7 @@ def _trimmed(root: Path, spared: Path) -> int:
     if total <= most:
         return total
     for each in found:
-        if total <= most * LEFT:
+        if total <= most * KEPT_FRACTION:
             break
         if each.place != spared and _removed(each.place):
             total -= each.size_bytes

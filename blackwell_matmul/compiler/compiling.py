@@ -86,12 +86,13 @@ def compile(
 
 
 def _with_marks(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:
-    from blackwell_matmul.compiler.marks import MOST_EVENTS, marked
+    from blackwell_matmul.compiler.marks import MOST_RECORDED_EVENTS, marked
 
-    found = integer(events, 1, MOST_EVENTS)
+    found = integer(events, 1, MOST_RECORDED_EVENTS)
     if found is None:
         raise InputError(
-            f"timeline is {shown(events)}; it must be how many records a warp may write, from 1 to {MOST_EVENTS:,}."
+            f"timeline is {shown(events)}; it must be how many records a warp may write, from 1 to "
+            f"{MOST_RECORDED_EVENTS:,}."
         )
     return marked(program, found, names)
 

@@ -19,7 +19,7 @@ from blackwell_matmul.base.records import sealed, unsealed
 from blackwell_matmul.compiler import cache
 from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
-FORMAT = 2
+ENTRY_FORMAT = 2
 NAME, KEY = "name", "bundle"
 """Fields of a record: its file's name, and a bundle's key."""
 
@@ -55,7 +55,7 @@ def read(file: Path | None) -> Mapping[str, Any]:
     if file is None:
         return {}
     try:
-        record = unsealed(file, FORMAT, "entry")
+        record = unsealed(file, ENTRY_FORMAT, "entry")
     except InputError:
         return {}
     return record if record.pop(NAME, None) == file.name else {}
@@ -69,7 +69,7 @@ def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
         make_private(file.parent)
         if file.is_dir():
             cache.discard(file)
-        write_whole(file, sealed({**record, NAME: file.name}, FORMAT))
+        write_whole(file, sealed({**record, NAME: file.name}, ENTRY_FORMAT))
     except (OSError, ValueError):
         return False
     return True

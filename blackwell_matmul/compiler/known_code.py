@@ -16,7 +16,7 @@ from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.frontend import Bound
 
-FOLDER = "codes"
+CODES_FOLDER = "codes"
 
 
 def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str]) -> Path | None:
@@ -26,7 +26,7 @@ def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str])
     (bound,) = candidates
     made_with = {name: each.name if isinstance(each, DataType) else each for name, each in bound.init_kwargs.items()}
     compiled_in = dict(bound.consts), dict(bound.divisibility), _left_out(bound)
-    return entries.place(FOLDER, bound.script_cls, made_with, *compiled_in, target, dict(versions))
+    return entries.place(CODES_FOLDER, bound.script_cls, made_with, *compiled_in, target, dict(versions))
 
 
 def _left_out(bound: Bound) -> list[str]:

@@ -37,7 +37,7 @@ PARAMETER = "timeline"
 """Name of the additional argument."""
 
 HEADER_BYTES, RECORD_BYTES = 64, 8
-MOST_EVENTS = 1 << 24
+MOST_RECORDED_EVENTS = 1 << 24
 WARP = 32
 
 DEVICE_CODE = """\

@@ -27,7 +27,7 @@ from blackwell_matmul.problem.elements import require_element, require_taken_as
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 4
+PLAN_FORMAT = 4
 """Version of the format that `as_dict` writes."""
 
 MAPPED = {"FLOAT16": "float16", "BFLOAT16": "bfloat16", "FLOAT32": "float32"}
@@ -290,7 +290,7 @@ class LaunchPlan:
         return cast("Callable[..., Launch]", space["launch"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function cannot be pickled
+        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function does not travel
 
     def _refuse(self, index: int, *values: int | float) -> None:
         """Raise for the wrong parameter, or else the failed check."""
@@ -308,13 +308,13 @@ class LaunchPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan for JSON; `from_dict` restores an equal plan."""
-        return {"format": FORMAT, **{name: _plain(getattr(self, name)) for name in _fields(LaunchPlan)}}
+        return {"format": PLAN_FORMAT, **{name: _plain(getattr(self, name)) for name in _fields(LaunchPlan)}}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> LaunchPlan:
         """Return the plan that `as_dict` wrote; InputError, one sentence, for anything else."""
-        if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-            raise InputError(f"this is no launch plan of format {FORMAT}.")
+        if not isinstance(record, Mapping) or record.get("format") != PLAN_FORMAT:
+            raise InputError(f"this is no launch plan of format {PLAN_FORMAT}.")
         try:
             plan = cls(**{name: _read(name, record[name]) for name in _fields(cls)})
             _verify(plan)
@@ -426,7 +426,7 @@ def _tuples(value: Any, room: int = MOST_DEPTH) -> Any:
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]!r}"
-    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # valid text unless too long
+    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # generated text is right, if it is short
     return "it is nested too deeply" if too_deep else str(error).rstrip(".")
 
 
@@ -437,7 +437,7 @@ def _verify(plan: LaunchPlan) -> None:
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
         raise ValueError("grid, block and cluster must have three extents each")
-    _ = plan._function  # rejects every invalid expression
+    _ = plan._function  # refuses every expression that is none
 
 
 def _verify_names(plan: LaunchPlan) -> None:

@@ -13,10 +13,10 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.plan import Launch, TensorMap
 from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.lanes import Array
-from blackwell_matmul.emulator.parser import SIZES, Entry, Variable, float_bits
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Entry, Variable, float_bits
 from blackwell_matmul.emulator.spaces import GlobalSpace
 
-LEFT = 0xFF
+UNCLEARED_BYTE = 0xFF
 """Byte that fills a workspace which the launch does not clear; as floats it is NaN."""
 
 
@@ -29,7 +29,7 @@ def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) 
 
 
 def _declared(parameter: Variable) -> str:
-    return f".{parameter.type}" + f"[{parameter.nbytes}]" * (parameter.nbytes != SIZES[parameter.type])
+    return f".{parameter.type}" + f"[{parameter.nbytes}]" * (parameter.nbytes != SIZES_BYTES[parameter.type])
 
 
 def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -> Any:
@@ -49,7 +49,9 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
     """Return the bytes of each parameter of a launch plan: values, tensor maps, workspaces."""
     images = [tensor_map.image(each, _plain(each.pointer)) for each in launch.tensor_maps]
     spaces = [
-        memory.add(f"workspace {index}", np.full(_plain(each.nbytes), 0 if each.clear else LEFT, np.uint8)).base
+        memory.add(
+            f"workspace {index}", np.full(_plain(each.nbytes), 0 if each.clear else UNCLEARED_BYTE, np.uint8)
+        ).base
         for index, each in enumerate(launch.workspaces)
     ]
     kinds: dict[str, Sequence[Any]] = {"tensor_map": images, "workspace": spaces}

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import (
-    SIZES,
+    SIZES_BYTES,
     Address,
     Not,
     Nothing,
@@ -29,6 +28,7 @@ from blackwell_matmul.emulator.parser import (
     Vector,
     float_bits,
 )  # fmt: skip
+from blackwell_matmul.emulator.unknown import Unknown
 
 Act = Callable[[WarpState, int], Any]
 """Executes an instruction in a mask's lanes; returns None, the index to jump to, a Waiting, a Clock or EXIT."""
@@ -62,10 +62,6 @@ class Clock(NamedTuple):
     told: Callable[[int], None]
 
 
-class Unknown(UnsupportedError):
-    """Error for an instruction, or a form of one, that is not emulated."""
-
-
 class Executable(NamedTuple):
     """An instruction that can run. guard: slot of its predicate, -1 for none."""
 
@@ -93,7 +89,7 @@ class Builder:
         self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]], names: set[str]
     ) -> None:
         self.types, self.labels, self.tables, self.names = registers, labels, tables, names
-        self.slots: list[Any] = [_UNWRITTEN[SIZES[type] if type != "pred" else 0] for type in registers]
+        self.slots: list[Any] = [_UNWRITTEN[SIZES_BYTES[type] if type != "pred" else 0] for type in registers]
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._nowhere: int | None = None
@@ -120,6 +116,12 @@ class Builder:
             self.specials[name, nbytes] = self._new(None)
         return self.specials[name, nbytes]
 
+    def label(self, operand: Operand) -> int:
+        """Return the place of the instruction behind a label."""
+        if not isinstance(operand, Symbol) or operand.name not in self.labels:
+            raise Unknown(f"{operand} is no label")
+        return self.labels[operand.name]
+
     def _new(self, content: Any) -> int:
         self.slots.append(content)
         return len(self.slots) - 1
@@ -137,11 +139,11 @@ class Builder:
         if isinstance(operand, Register):
             return operand.slot
         if isinstance(operand, Number):
-            return self.constant(_bits(operand, type), SIZES[type])
+            return self.constant(_bits(operand, type), SIZES_BYTES[type])
         if isinstance(operand, Symbol):
-            return self.special(operand.name, SIZES[type])
+            return self.special(operand.name, SIZES_BYTES[type])
         if isinstance(operand, Address) and isinstance(operand.base, Symbol):  # `mov.u64 %rd, name+8`
-            return self.special(f"{operand.base.name}+{operand.offset}", SIZES[type])
+            return self.special(f"{operand.base.name}+{operand.offset}", SIZES_BYTES[type])
         raise Unknown(f"an operand {operand} of type {type} is not understood")
 
     def target(self, operand: Operand) -> int:
@@ -153,8 +155,8 @@ class Builder:
 
     def reader(self, operand: Operand, type: str) -> Callable[[WarpState], Array]:
         """Return a function that reads an operand as the numpy type; of a wider register, the low bits."""
-        slot, wanted, size = self.source(operand, type), TYPES[type], SIZES[type]
-        if isinstance(operand, Register) and SIZES[self.types[operand.slot]] != size:
+        slot, wanted, size = self.source(operand, type), TYPES[type], SIZES_BYTES[type]
+        if isinstance(operand, Register) and SIZES_BYTES[self.types[operand.slot]] != size:
             word = WORDS[size]
             return lambda warp: warp.registers[slot].astype(word).view(wanted)
         if wanted is WORDS[size]:
@@ -193,7 +195,7 @@ class Builder:
             slot = self.source(base, "b64")
             return lambda warp: warp.registers[slot] + offset
         slot = base.slot
-        if SIZES[self.types[slot]] == 8:
+        if SIZES_BYTES[self.types[slot]] == 8:
             return lambda warp: warp.registers[slot] + offset
         short = np.uint32(operand.offset & 0xFFFFFFFF)
         return lambda warp: (warp.registers[slot] + short).astype(np.uint64)
@@ -210,8 +212,8 @@ class Builder:
 
     def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
         """Return a function that widens a word of this size to its register; None if it fits."""
-        if isinstance(register, Register) and SIZES[self.types[register.slot]] != nbytes:
-            wide = WORDS[SIZES[self.types[register.slot]]]
+        if isinstance(register, Register) and SIZES_BYTES[self.types[register.slot]] != nbytes:
+            wide = WORDS[SIZES_BYTES[self.types[register.slot]]]
             return lambda value: value.astype(wide)
         return None
 
@@ -226,7 +228,7 @@ def _bits(number: Number, type: str) -> int:
     if number.is_bits:
         return int(number.value)
     if type in ("f32", "f64"):
-        return float_bits(float(number.value), SIZES[type])
+        return float_bits(float(number.value), SIZES_BYTES[type])
     return int(number.value)
 
 

@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace
 
-TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
+EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def _text(code: str | Path) -> str:
 
 
 def _entry(module: Module, name: str | None) -> Entry:
-    if not module.target.startswith(TARGETS):
-        raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(TARGETS)}.")
+    if not module.target.startswith(EMULATED_TARGETS):
+        raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(EMULATED_TARGETS)}.")
     if name is None and len(module.kernels) == 1:
         return next(iter(module.kernels.values()))
     if name not in module.kernels:

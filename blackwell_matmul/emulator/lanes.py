@@ -8,26 +8,30 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from blackwell_matmul.emulator.unknown import Known
+
 Array = np.ndarray[Any, Any]
 
 LANES = 32
 ALL = (1 << LANES) - 1
 
-WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.dtype("V16")}
+WORDS: Known[int, Any] = Known({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.dtype("V16")})
 """numpy type of raw bits, by bytes."""
 
-TYPES: dict[str, Any] = {
-    **{f"{kind}{bits}": WORDS[bits // 8] for kind in "bu" for bits in (8, 16, 32, 64)},
-    "s8": np.int8,
-    "s16": np.int16,
-    "s32": np.int32,
-    "s64": np.int64,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "b128": WORDS[16],
-}
+TYPES: Known[str, Any] = Known(
+    {
+        **{f"{kind}{bits}": WORDS[bits // 8] for kind in "bu" for bits in (8, 16, 32, 64)},
+        "s8": np.int8,
+        "s16": np.int16,
+        "s32": np.int32,
+        "s64": np.int64,
+        "f16": np.float16,
+        "bf16": ml_dtypes.bfloat16,
+        "f32": np.float32,
+        "f64": np.float64,
+        "b128": WORDS[16],
+    }
+)
 """numpy type of each PTX type."""
 
 

@@ -9,13 +9,14 @@ from math import prod
 
 import numpy as np
 
-from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.errors import EmulationError, InputError
 from blackwell_matmul.emulator import instructions
-from blackwell_matmul.emulator.code import Builder, Executable, Unknown
+from blackwell_matmul.emulator.code import Builder, Executable
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
-from blackwell_matmul.emulator.scheduler import Choices, Execution
+from blackwell_matmul.emulator.scheduler import Choices, Execution, own_fault
 from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
+from blackwell_matmul.emulator.unknown import Unknown
 
 assert instructions  # their functions are registered
 
@@ -111,5 +112,5 @@ def _built(builder: Builder, each: Statement) -> Executable:
         return builder.build(each)
     except Unknown as error:
         raise Unknown(f"{where}: {each.text[:160]}: {error}.") from error
-    except (AssertionError, AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
-        raise Unknown(f"{where}: {each.text[:160]}: this form is not emulated.") from error
+    except Exception as error:
+        raise EmulationError(f"{where}: {each.text[:160]}: {own_fault(error)}.") from error

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
-from blackwell_matmul.emulator.spaces import LOCAL, NOWHERE, OFFSET, RANK, RESERVED_BYTES, Memory, Undefined
+from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, RESERVED_BYTES, Memory, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
@@ -246,7 +246,7 @@ class ClusterState:
     def owner(self, address: int) -> CtaState:
         rank = address >> RANK
         if rank >= len(self.ctas):
-            told = f"{rank}{' or higher' * (rank == NOWHERE)}"
+            told = f"{rank}{' or higher' * (rank == ABSENT_RANK)}"
             raise Undefined(f"address {address:#x} is of CTA {told} in a cluster of {len(self.ctas)}")
         return self.ctas[rank]
 

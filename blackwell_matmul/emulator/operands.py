@@ -16,6 +16,7 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.spaces import Memory, Undefined
 from blackwell_matmul.emulator.tensor_map import swizzled
+from blackwell_matmul.emulator.unknown import Known
 
 CHUNK = 16
 WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
@@ -101,7 +102,7 @@ _TABLES: dict[str, Any] = {
     "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
 }  # fmt: skip
 
-SCALES: dict[str, Any] = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
+SCALE_TYPES: Known[str, Any] = Known({"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn})
 """Types of a block's scales."""
 
 ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed e2m1": 32} | dict.fromkeys(_TABLES, 16)

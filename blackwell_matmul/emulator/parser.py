@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.emulator.unknown import Known, Parts
 
 # --- operands
 
@@ -87,15 +88,18 @@ class Statement:
     """
 
     opcode: str
-    operands: tuple[Operand, ...]
+    operands: Parts[Operand]
     guard: tuple[Register, bool] | None
     line: int
     text: str
     location: SourceLine | None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", Parts(self.operands))  # also of a copy whose operands are a plain tuple
+
     @property
-    def modifiers(self) -> tuple[str, ...]:
-        return tuple(self.opcode.split(".")[1:])
+    def modifiers(self) -> Parts[str]:
+        return Parts(self.opcode.split(".")[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +138,9 @@ class Module:
     variables: list[Variable] = field(default_factory=list)
 
 
-SIZES = {"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16}
-SIZES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
-SIZES |= {"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32": 4, "f32x2": 8, "f64": 8}
+SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
+SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
+SIZES_BYTES |= {"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32": 4, "f32x2": 8, "f64": 8}
 
 _TOKENS = re.compile(
     r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
@@ -285,7 +289,7 @@ class _Parser:
             word = self.take().text[1:]
             if word == "align":
                 alignment = int(self.take().text)
-            elif word in SIZES:
+            elif word in SIZES_BYTES:
                 kind = word
         found = []
         while True:
@@ -294,7 +298,7 @@ class _Parser:
                 return found
 
     def declarator(self, space: str, kind: str, alignment: int) -> Variable:
-        name, size = self.take().text, SIZES[kind]
+        name, size = self.take().text, SIZES_BYTES[kind]
         nbytes: int | None = size
         while self.accept("["):
             nbytes = None if self.next.text == "]" else int(self.take().text.rstrip("U"), 0) * (nbytes or 1)
@@ -313,7 +317,7 @@ class _Parser:
 
     def constant(self, kind: str) -> bytes:
         sign = -1 if self.accept("-") else 1
-        number, size = _number(self.take().text), SIZES[kind]
+        number, size = _number(self.take().text), SIZES_BYTES[kind]
         bits = (
             float_bits(sign * number.value, size)
             if kind in ("f32", "f64") and not number.is_bits
@@ -392,7 +396,7 @@ class _Parser:
 
     def registers(self, kernel: Entry) -> None:
         kind = self.take().text[1:]
-        if kind in ("v2", "v4") or kind not in SIZES:
+        if kind in ("v2", "v4") or kind not in SIZES_BYTES:
             what = "vector registers" if kind[0] == "v" else f"registers of type {kind}"
             raise InputError(f"PTX line {self.next.line}: {what} are not emulated.")
         while True:
@@ -433,7 +437,7 @@ class _Parser:
             self.accept(",")
         self.take(";")
         text = _shown(self.tokens[first:place], self.tokens[place : self.at - 1])
-        return Statement(opcode.text, tuple(operands), guard, opcode.line, text, self.location)
+        return Statement(opcode.text, Parts(operands), guard, opcode.line, text, self.location)
 
     def operand(self) -> Operand:
         found = self.plain_operand()

@@ -18,6 +18,7 @@ from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
+from blackwell_matmul.emulator.unknown import Unknown
 
 Progress = Callable[[int, int], None]
 
@@ -121,7 +122,7 @@ class Execution:
 
     def run(self) -> None:
         """Run to the end; EmulationError, one sentence with the line, if it has none."""
-        with np.errstate(all="ignore"):  # overflow and NaN are part of the arithmetic
+        with np.errstate(all="ignore"):  # what overflows, and NaN, is part of the arithmetic
             self._run_all()
 
     def _run_all(self) -> None:
@@ -300,15 +301,17 @@ def _short(text: str, longest: int = 110) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-FAULTS = (Undefined, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors reported at the instruction: undefined behavior, and faults in an instruction's implementation."""
+FAULTS = (Undefined, Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What has no meaning, or is not emulated; and, of the rest, what the author of an instruction did not think of."""
+
+
+def own_fault(fault: Exception) -> str:
+    """Return what is said of an exception that no instruction raises on purpose."""
+    return f"the emulator fails here ({fault!r}), which is a fault of its own; please report it"
 
 
 def _told(fault: Exception, step: Executable | None) -> EmulationError:
-    known = isinstance(fault, Undefined)
-    what = (
-        str(fault) if known else f"the emulator fails here ({fault!r}), which is a fault of its own; please report it"
-    )
+    what = str(fault) if isinstance(fault, (Undefined, Unknown)) else own_fault(fault)
     return EmulationError(f"{_where(step)}: {what}." if step else f"{what}.")
 
 

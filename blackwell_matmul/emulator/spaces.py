@@ -15,12 +15,12 @@ import numpy as np
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import WORDS, Array
 
-WINDOW = 40
-SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))
+WINDOW_BITS = 40
+SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 0x7F))
 RANK = 24
 """Lowest bit of a CTA's rank in a shared address."""
 
-NOWHERE = 0xFF
+ABSENT_RANK = 0xFF
 """Highest rank that 32 bits hold; larger ranks clip to it, as no cluster has them."""
 
 OFFSET = (1 << RANK) - 1

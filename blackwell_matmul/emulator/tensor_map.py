@@ -22,7 +22,7 @@ FIELDS = np.dtype(
 )  # fmt: skip
 """Fields of a map. strides: in bytes, from the second dimension on. rank: less one, as in tensormap.replace."""
 
-MAP_BYTES = FIELDS.itemsize
+ENCODED_MAP_BYTES = FIELDS.itemsize
 
 ROW_STEP_BYTES = 16
 """Alignment in bytes of a box's start in a row of the tensor."""
@@ -45,7 +45,7 @@ DRIVER_TYPES = {
 """PTX's name of each CU_TENSOR_MAP_DATA_TYPE_…."""
 
 SWIZZLES = {"NONE": 0, "32B": 1, "64B": 2, "128B": 3}
-SWIZZLE_BYTES = (0, 32, 64, 128)
+SWIZZLE_SPANS_BYTES = (0, 32, 64, 128)
 FILLS = {"NONE": 0, "NAN_REQUEST_ZERO_FMA": 1}
 
 
@@ -103,7 +103,7 @@ def decode(raw: bytes) -> Map:
             "a tensor map with interleave, or with another swizzle than none, 32, 64 and 128 bytes, is not emulated"
         )
     dims, strides, box, steps = (tuple(map(int, record[name][:count])) for name, count in _counts(rank))
-    swizzle, fills_nan = SWIZZLE_BYTES[record["swizzle"]], bool(record["fill"])
+    swizzle, fills_nan = SWIZZLE_SPANS_BYTES[record["swizzle"]], bool(record["fill"])
     type = ELEMENT_TYPES[record["type"]]
     found = Map(int(record["address"]), dims, strides, box, steps, type, swizzle, fills_nan)
     _verify(found)

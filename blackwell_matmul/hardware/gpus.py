@@ -80,7 +80,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 
 _HOPPER = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "wgmma"})
 _DATA_CENTER_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "tcgen05", "clc"})
-# Blackwell without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
+# Blackwell in name, without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
 _GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"})
 
 _KIB = 1024
@@ -207,12 +207,15 @@ def board(gpu: Gpu) -> Gpu | None:
 
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {"GB300": "B300", "DGX Spark": "GB10", "RTX PRO 6000": "RTX 5090", "H800": "H100", "GH200": "H200"}
+    {"GB300": "sm_103a", "DGX Spark": "sm_121a", "RTX PRO 6000": "sm_120a", "H800": "sm_90a", "GH200": "sm_90a"}
 )
-"""GPUs without an entry of their own, each with one of the same target (S; D)."""
+"""Targets of the GPUs without a row here: their limits and figures are not known.
+
+GB300, RTX PRO 6000: S. DGX Spark: NVIDIA/cutlass issue 2802. H800: HPMLL/NVIDIA-Hopper-Benchmark, which compiles for
+sm_90a. GH200: a Hopper GPU by its data sheet (D)."""
 
 _TARGETS = {gpu.name.casefold(): gpu.arch for gpu in _ALL}
-_TARGETS.update((name.casefold(), GPUS[alike].arch) for name, alike in OTHER_NAMES.items())
+_TARGETS.update((name.casefold(), arch) for name, arch in OTHER_NAMES.items())
 
 
 def target_of(name: object) -> str | None:
@@ -233,16 +236,23 @@ def gpu_named(text: str) -> Gpu:
     """Return the GPU of this name, such as "H200", or the one of this target; raise InputError for anything else."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
-        names, targets = ", ".join(GPUS), ", ".join(_OF_TARGET)
-        raise InputError(f"target is {shown(text)}; it must be a GPU ({names}) or a target ({targets}).")
+        names, targets, arch = ", ".join(GPUS), ", ".join(_OF_TARGET), target_of(text)
+        known = f" ({arch}), of which only the target is known here" if arch else ""
+        raise InputError(f"target is {shown(text)}{known}; it must be a GPU ({names}) or a target ({targets}).")
     return found
 
 
-def lacking(who: object, feature: str) -> str:
-    """Return words of a sentence: a GPU or a target lacks the instructions of a feature, and which GPUs have them."""
+def lacking(arch: str, feature: str) -> str:
+    """Return words of a sentence: a target lacks the instructions of a feature, and these GPUs have them."""
     *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
     have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
-    return f"{who} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
+    return f"{with_gpus(arch)} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
+
+
+def with_gpus(arch: str) -> str:
+    """Return a target with all GPUs of it, such as "sm_90a (H100, H200)"."""
+    names = ", ".join(gpu.name for gpu in GPUS.values() if gpu.arch == arch)
+    return f"{arch} ({names})" if names else arch
 
 
 _AS_WRITTEN = {"tma": "TMA"}

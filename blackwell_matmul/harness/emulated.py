@@ -19,7 +19,7 @@ from blackwell_matmul.harness.timelines import timeline_buffer
 TMA_ROWS = 8
 """Minimum 16-bit elements of a line for TMA, for operands contiguous along m."""
 
-ORDERS = {"adversarial": "late", "eager": "eager", "random": "random"}
+ORDERS_OF_POLICIES = {"adversarial": "late", "eager": "eager", "random": "random"}
 """Emulator's order for each policy of the simulator."""
 
 
@@ -54,7 +54,7 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
     if bundle.marks is not None:
         arguments.append(timeline_buffer(bundle, *arguments))
     start = time.perf_counter()
-    emulate(bundle, *arguments, order=ORDERS[policy], seed=call.seed, progress=progress)
+    emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed, progress=progress)
     return time.perf_counter() - start
 
 

@@ -20,7 +20,7 @@ from blackwell_matmul.schedules.cost_model import predicted_cycles
 from blackwell_matmul.schedules.mma import tile_config
 from blackwell_matmul.schedules.rules import why_not
 
-RULE = (
+CHOICE_RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
     "equals the one with the largest tile, then the widest strip, then the most stages that the k-tiles can fill."
 )
@@ -102,7 +102,7 @@ class ScheduleList(OneLine):
             "count": len(self.rows),
             "runnable": len(self.runnable),
             "chosen": None if self.chosen is None else self.chosen.as_dict(),
-            "rule": RULE,
+            "rule": CHOICE_RULE,
             "why": self.why,
             "schedules": [self._row_as_dict(row) for row in self.rows],
         }

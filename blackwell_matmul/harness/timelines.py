@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle, Marks
 
 
-MOST_SMS = 1 << 16
-EMULATED = "emulated, cycles are instructions"
+MOST_TIMELINE_SMS = 1 << 16
+EMULATED_TITLE = "emulated, cycles are instructions"
 
 
 def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
@@ -62,9 +62,9 @@ def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm
         raise InputError(f"buffer is {shown(buffer)}; it must be the int64 tensor that timeline_buffer made.")
     if gpu is not None and plain_text(gpu) is None:
         raise InputError(f"gpu is {shown(gpu)}; it must be a name for the title, or None.")
-    if sm is not None and integer(sm, 0, MOST_SMS) is None:
+    if sm is not None and integer(sm, 0, MOST_TIMELINE_SMS) is None:
         raise InputError(f"sm is {shown(sm)}; it must be the number of an SM, or None for the one with most events.")
-    name = plain_text(gpu) or (torch.cuda.get_device_name(buffer.device) if buffer.is_cuda else EMULATED)
+    name = plain_text(gpu) or (torch.cuda.get_device_name(buffer.device) if buffer.is_cuda else EMULATED_TITLE)
     words = buffer.detach().cpu().contiguous().numpy().view(np.uint32)
     return measured(words, made, bundle.name, name, sm)
 

@@ -40,7 +40,7 @@ ANY_ORDER_ERROR = 1.5
 """Expected error of fp32 sums in an order other than torch's; `ALLOWED_RATIO` times this is allowed."""
 BLOCK_ELEMENTS = 2**21
 """Elements of C compared at a time."""
-BLOCK_BYTES = 150
+BLOCK_ELEMENT_BYTES = 150
 """Approximate bytes per compared element."""
 
 Range = tuple[int, int]

@@ -22,7 +22,7 @@ from blackwell_matmul.base.interrupts import Pool, held
 from blackwell_matmul.base.validation import shown
 
 PROCESSES = "processes"
-KINDS = "processes, processes:4, dask, dask:tcp://HOST:8786, or package.module:EXECUTOR"
+EXECUTOR_NAMES = "processes, processes:4, dask, dask:tcp://HOST:8786, or package.module:EXECUTOR"
 MOST_PROCESSES = 1024
 CONNECT_LIMIT_S = 20
 ALLOWED_FAILURES = 3
@@ -46,7 +46,7 @@ def crew(spec: str) -> AbstractContextManager[Crew]:
         return _dask(spec, detail)
     if detail:
         return _other(spec, _found(spec, kind, detail))
-    raise InputError(f"executor is {shown(spec)}; it must be {KINDS}.")
+    raise InputError(f"executor is {shown(spec)}; it must be {EXECUTOR_NAMES}.")
 
 
 def known(spec: str) -> str:
@@ -141,9 +141,9 @@ def _found(spec: str, module: str, name: str) -> Callable[[], Executor]:
     try:
         made = getattr(import_module(module), name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"executor is {shown(spec)}, which does not import; it must be {KINDS}.") from error
+        raise InputError(f"executor is {shown(spec)}, which does not import; it must be {EXECUTOR_NAMES}.") from error
     if not callable(made):
-        raise InputError(f"executor is {shown(spec)}, which cannot be called; it must be {KINDS}.")
+        raise InputError(f"executor is {shown(spec)}, which cannot be called; it must be {EXECUTOR_NAMES}.")
     return made
 
 
@@ -152,7 +152,9 @@ def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
     with held():
         executor = make()
     if not isinstance(executor, Executor):
-        raise InputError(f"executor is {shown(spec)}, which makes no concurrent.futures.Executor; it must be {KINDS}.")
+        raise InputError(
+            f"executor is {shown(spec)}, which makes no concurrent.futures.Executor; it must be {EXECUTOR_NAMES}."
+        )
     with executor:
         yield Crew(executor, partial(_other_width, executor))
 

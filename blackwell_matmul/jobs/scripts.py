@@ -12,12 +12,12 @@ import typer
 
 from blackwell_matmul.base import interrupts
 from blackwell_matmul.base.errors import BlackwellMatmulError
-from blackwell_matmul.jobs.executors import KINDS
+from blackwell_matmul.jobs.executors import EXECUTOR_NAMES
 
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """typer's error for an invalid command line, which has no public name."""
 
-ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {KINDS}.")]
+ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {EXECUTOR_NAMES}.")]
 RowsOption = Annotated[
     str,
     typer.Option("--rows", help="Where rows are kept until all are there; runs may share it. Else build/NAME.jsonl."),

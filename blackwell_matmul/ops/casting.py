@@ -7,14 +7,14 @@ from torch import Tensor
 
 from blackwell_matmul.ops.launching import Tensors
 
-KINDS = ("cuda", "cpu")
+DEVICE_TYPES = ("cuda", "cpu")
 """Device types with kernels; torch.compile of torch 2.11 cannot ask which ones have autocast."""
 
 
 def autocast(a: Tensor, b: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor, Tensors]:
     """Return the tensors in torch.autocast's type for a's device, if enabled, except float64 ones."""
     kind = a.device.type
-    if kind not in KINDS or not torch.is_autocast_enabled(kind):
+    if kind not in DEVICE_TYPES or not torch.is_autocast_enabled(kind):
         return a, b, tensors
     dtype = torch.get_autocast_dtype(kind)
 

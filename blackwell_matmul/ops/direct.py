@@ -14,10 +14,10 @@ from torch.overrides import handle_torch_function
 PLAIN_TYPES = (Tensor, Parameter)
 
 
-def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
-    """Return true for plain dense tensors without listeners to torch's operations. False for lazily negated or zero
-    tensors, which torch materialises, and for fake ones.
-    """
+def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
+    """Tell whether a call needs no dispatch of torch: plain dense tensors, and nobody who listens to its operations; no
+    tensor with its sign reversed, or of zeros without memory, which torch writes out for an operation; none that is a
+    shape alone."""
     if torch.compiler.is_compiling() or in_forward_mode() or torch._C._get_tracing_state() is not None:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from blackwell_matmul.ops.casting import autocast
 from blackwell_matmul.ops.counting import tell_counters
-from blackwell_matmul.ops.direct import is_plain, wants_gradient
+from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.gradients import ProductOfTwo
-from blackwell_matmul.ops.launching import ALONE, Tensors
-from blackwell_matmul.ops.library import of_bytes, run
+from blackwell_matmul.ops.launching import NO_TENSORS, Tensors
+from blackwell_matmul.ops.library import run
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
     Said,
@@ -27,9 +27,16 @@ from blackwell_matmul.ops.operand_checks import (
 
 
 def product(
-    a: Tensor, b: Tensor, tensors: Tensors = ALONE, *, plain: bool, simulate: bool, said: Said = AS_OURS, **rest: Any
+    a: Tensor,
+    b: Tensor,
+    tensors: Tensors = NO_TENSORS,
+    *,
+    plain: bool,
+    simulate: bool,
+    said: Said = AS_OURS,
+    **rest: Any,
 ) -> Tensor:
-    """Multiply as `library.run` does, with gradients. plain: `is_plain` of the original tensors."""
+    """As `library.run`, with gradients. plain: `bypasses_dispatch` of what these are views of."""
     check_simulate(simulate)
     if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
@@ -45,7 +52,7 @@ def product(
 def _operation(a: Tensor, b: Tensor, tensors: Tensors, said: Said, **rest: Any) -> Tensor:
     """Call torch's operation, which notifies all listeners."""
     check_fakes((a, b, *tensors))
-    check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
+    check_operands(a, b, scaled=tensors[2] is not None, said=said)
     check_derivatives(said.operation, (a, b, *tensors))
     tell_counters()
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
@@ -65,4 +72,4 @@ def _product_again(
 ) -> Tensor:
     """Multiply in a backward pass, which may have gradients in turn."""
     tensors = (bias, residual, None, None)
-    return product(a, b, tensors, plain=is_plain((a, b), (bias, residual)), **rest)
+    return product(a, b, tensors, plain=bypasses_dispatch((a, b), (bias, residual)), **rest)

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
-from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
+from blackwell_matmul.ops.direct import bypasses_dispatch, recorded, wants_gradient
 from blackwell_matmul.ops.eager import product
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.operand_checks import (
     Said,
     broadcast,
     check_activation,
+    check_inner,
     check_optional,
     check_out,
     check_tensors,
@@ -27,7 +28,7 @@ from blackwell_matmul.ops.operand_checks import (
     plain_number,
     unequal,
 )
-from blackwell_matmul.ops.placing import flattened
+from blackwell_matmul.ops.placing import as_matrices, flattened
 from blackwell_matmul.problem.form import check_flag
 
 MATMUL = Said("matmul", "input", "other")
@@ -38,26 +39,36 @@ SCALED = Said("scaled_mm", "input", "mat2")
 
 
 def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
-    """Return input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as in
-    torch.matmul.
+    """input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; vectors [k] and batches as
+    torch.matmul takes them.
 
-    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
+    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    plain = is_plain((input, other))
+    plain = bypasses_dispatch((input, other))
     if not plain:
         if (node := recorded(matmul, input, other, simulate=simulate)) is not None:
             return node
         check_tensors(input=input, other=other)
     if input.dim() < 2 or other.dim() < 2:
-        raise InputError(
-            f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have two dimensions or "
-            "more."
-        )
+        return _of_vectors(input, other, simulate)
     if input.dim() == other.dim() == 2:
         return product(input, other, plain=plain, simulate=simulate, said=MATMUL)
     made = product(*flattened(input, other, MATMUL), plain=plain, simulate=simulate, said=MATMUL)
     batch = input.shape[:-2] if other.dim() == 2 else broadcast(input.shape[:-2], other.shape[:-2])
     return made.reshape(*(batch or ()), input.shape[-2], other.shape[-1])
+
+
+def _of_vectors(input: Tensor, other: Tensor, simulate: bool) -> Tensor:
+    """Return the product of which input, other or both are vectors [k]; the result lacks their dimensions."""
+    if not min(input.dim(), other.dim()):
+        raise InputError(
+            f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have one dimension or "
+            "more."
+        )
+    check_inner(input, other, MATMUL)
+    made = matmul(*as_matrices(input, other), simulate=simulate)
+    made = made.squeeze(-1) if other.dim() == 1 else made
+    return made.squeeze(made.dim() - min(other.dim(), 2)) if input.dim() == 1 else made
 
 
 def linear(
@@ -79,7 +90,7 @@ def linear(
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
-    plain = is_plain((input, weight), (bias, residual))
+    plain = bypasses_dispatch((input, weight), (bias, residual))
     if activation is None:
         activation = "none"
     if not plain:
@@ -89,8 +100,13 @@ def linear(
         check_tensors(input=input, weight=weight)
         check_optional(bias=bias, residual=residual)
     if weight.dim() != 2 or input.dim() < 1 or unequal(input.shape[-1], weight.shape[1]):
+        if weight.dim() == 1 and input.dim() and not unequal(input.shape[-1], weight.shape[0]):
+            column, bias = None if residual is None else residual.unsqueeze(-1), _of_one_column(bias)
+            made = linear(input, weight[None], bias, activation, residual=column, beta=beta, simulate=simulate)
+            return made.squeeze(-1)
         raise InputError(
-            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; they must be (.., k) and (n, k)."
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; they must be (.., k) and (n, k) "
+            "or (k,)."
         )
     check_activation(activation, weight.shape[0])
     outer, n, said, factor = input.shape[:-1], weight.shape[0], LINEAR, plain_number("beta", beta)
@@ -131,6 +147,13 @@ def _spread(
     raise InputError(f"bias has shape {tuple(bias.shape)}; it must be {shape[-1:]}{also}.")
 
 
+def _of_one_column(bias: Tensor | None) -> Tensor | None:
+    """Return the bias of a result without columns, which is a single number, as that of one column."""
+    if bias is None or bias.dim() == 0:
+        return bias
+    raise InputError(f"bias has shape {tuple(bias.shape)}; it must be () with a weight of one dimension.")
+
+
 def _rows(x: Tensor) -> Tensor:
     """Return x[.., columns] as one matrix."""
     return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
@@ -138,7 +161,7 @@ def _rows(x: Tensor) -> Tensor:
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
-    plain = is_plain((input, mat2))
+    plain = bypasses_dispatch((input, mat2))
     if not plain:
         if (node := recorded(bmm, input, mat2, simulate=simulate)) is not None:
             return node
@@ -151,7 +174,7 @@ def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
 ) -> Tensor:
     """Return beta * input + alpha * (batch1[batch, m, k] @ batch2[batch, k, n]), as torch.baddbmm."""
-    plain = is_plain((input, batch1, batch2))
+    plain = bypasses_dispatch((input, batch1, batch2))
     if not plain:
         rest = {"beta": beta, "alpha": alpha, "simulate": simulate}
         if (node := recorded(baddbmm, input, batch1, batch2, **rest)) is not None:
@@ -188,17 +211,17 @@ def scaled_mm(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """Return scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
+    """scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
 
-    input, mat2: contiguous along k, as `w.T` is; others are copied, as `copies` reports. e4m3 times e5m2 is multiplied
-    in 16 bits, with copies of both. scale_a, scale_b: float32, one number each, or [m, 1] and [1, n]. bias: [n], of the
-    result's type. scale_result: not supported, as no result has 8 bits. out_dtype: bfloat16 (default), float16 or
-    float32. use_fast_accum: accumulate as Hopper's tensor cores do, faster and with fewer bits; other GPUs accumulate
-    in float32.
+    input, mat2: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied
+    in 16 bits, with copies of both. scale_a, scale_b: float32, one number each ([], [1] or [1, 1]), or [m, 1] or [m]
+    and [1, n] or [n]. bias: [n], of the type of the result. scale_result: there is none, as no result has 8 bits.
+    out_dtype: bfloat16 where nobody says, float16 or float32. use_fast_accum: whether sums may be as the tensor cores
+    of Hopper have them, with some 13 bits, which is faster; elsewhere they are float32's either way.
 
     There are no gradients.
     """
-    plain = is_plain((input, mat2, scale_a, scale_b), (bias,))
+    plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))
     if not plain:
         rest = (bias, scale_result, out_dtype, use_fast_accum)
         if (node := recorded(scaled_mm, input, mat2, scale_a, scale_b, *rest, simulate=simulate)) is not None:

@@ -22,7 +22,7 @@ from blackwell_matmul.kernels.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
 from blackwell_matmul.ops.operand_checks import check_simulate
 
-LINEAR = (functional.linear, torch._C._nn.linear)
+LINEAR_FUNCTIONS = (functional.linear, torch._C._nn.linear)
 GELU = (functional.gelu, torch._C._nn.gelu)
 OTHERS: Mapping[Any, str] = {torch.relu: "relu", functional.relu: "relu", functional.silu: "silu"}
 MODES = (
@@ -87,7 +87,7 @@ def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, st
         modes += node.target in MODES
         region[node] = modes
         activation, layer = _activation(node), _argument(node, 0, "input")
-        if not activation or not isinstance(layer, Node) or layer.target not in LINEAR:
+        if not activation or not isinstance(layer, Node) or layer.target not in LINEAR_FUNCTIONS:
             continue
         if region[layer] == modes and len(layer.users) == 1 and _ours(layer, simulate):
             yield layer, node, activation

@@ -21,7 +21,7 @@ from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
-from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
+from blackwell_matmul.ops.direct import bypasses_dispatch, recorded, wants_gradient
 from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
@@ -65,7 +65,7 @@ def grouped_matmul(
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     check_simulate(simulate)
-    plain = is_plain((mat_a, mat_b), (offs,))
+    plain = bypasses_dispatch((mat_a, mat_b), (offs,))
     if not plain:
         if (node := recorded(grouped_matmul, mat_a, mat_b, offs, bias, out_dtype, simulate=simulate)) is not None:
             return node
@@ -198,8 +198,8 @@ class GroupedPlan:
         return packed(c)
 
 
-KEPT_PLANS = 1024
-_plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_PLANS)
+KEPT_GROUPED_PLANS = 1024
+_plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_GROUPED_PLANS)
 """Plans by call; without products, the shape of the zeros."""
 
 
@@ -245,7 +245,7 @@ def _kernel(gpu: Gpu, file: str, name: str) -> Any:
     return getattr(module, family + name)()
 
 
-# --- registration with torch
+# --- what torch is told
 
 
 def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:
@@ -255,5 +255,5 @@ def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tens
 
 
 _library = torch.library.Library("blackwell_matmul", "FRAGMENT")
-ARGUMENTS = "Tensor x, Tensor w, Tensor offs, *, bool simulate=False"
-define(_library, "grouped_matmul", ARGUMENTS, run, _fake, ProductOfGroups)
+GROUPED_SCHEMA = "Tensor x, Tensor w, Tensor offs, *, bool simulate=False"
+define(_library, "grouped_matmul", GROUPED_SCHEMA, run, _fake, ProductOfGroups)

@@ -15,7 +15,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, PRODUCTS, rung
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.placing import copying, is_plain, packed, padded, with_zeros
+from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime import torch_cuda
@@ -31,7 +31,7 @@ Copy = Callable[[Tensor], Tensor]
 Tensors = Sequence[Tensor | None]
 """Bias, residual, scale_a and scale_b; None for an absent one."""
 
-ALONE: Tensors = (None,) * 4
+NO_TENSORS: Tensors = (None,) * 4
 """A product's tensors without bias, residual and scales."""
 
 
@@ -146,9 +146,9 @@ def planned(
     if 0 in (*shape, k):
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
-    plain = is_plain(left) and is_plain(right) and n == padded(n, out.itemsize)
+    plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
     if alone and not batch and out == a.dtype and (name is None or plain):
-        plain_a, plain_b = (None if is_plain(x) else with_zeros for x in (left, right))
+        plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())
         return ProductPlan(launches, (m, n, k), plain_a, plain_b, shape, n, out)

@@ -34,11 +34,6 @@ def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
     return *batches, a.shape[-2], b.shape[-1]
 
 
-def of_bytes(a: Tensor, tensors: Tensors) -> bool:
-    """Return true for a product of 8-bit floats."""
-    return tensors[2] is not None and a.element_size() == 1
-
-
 def checked(
     a: Tensor,
     b: Tensor,
@@ -48,7 +43,7 @@ def checked(
     said: Said = AS_OURS,
 ) -> tuple[tuple[int, ...], torch.dtype]:
     """Return the product's shape and C's type; InputError for operands that do not fit."""
-    check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
+    check_operands(a, b, scaled=tensors[2] is not None, said=said)
     out = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     check_out(out)
     of_c = shape_of(a, b)
@@ -132,10 +127,10 @@ def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
     return a.new_empty((*outer, columns // 2 if activation == "swiglu" else columns), dtype=out)
 
 
-ARGUMENTS = (
+MATMUL_SCHEMA = (
     "Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
     "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False, "
     "bool fast_accum=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
-define(_library, "matmul", ARGUMENTS, _eager, _fake, ProductOfTwo)
+define(_library, "matmul", MATMUL_SCHEMA, _eager, _fake, ProductOfTwo)

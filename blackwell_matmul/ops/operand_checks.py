@@ -49,7 +49,7 @@ def check_optional(**tensors: object) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if not torch.compiler.is_compiling():  # the tracer forbids the query in a Function's backward pass
+    if not torch.compiler.is_compiling():  # its tracer lets nobody ask, where it traces the way back of a Function
         check_dense(name, value)
 
 
@@ -60,7 +60,7 @@ def check_dense(name: str, x: Tensor) -> None:
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_OURS) -> None:
-    """Check a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: 8-bit, also of two types."""
+    """a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: with scales, of 8 bits, also of two types."""
     for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
@@ -96,8 +96,8 @@ def check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said = AS_O
 
 
 def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
-    """Check the common dimension of a[.., m, k] and b[.., k, n], of any rank."""
-    if unequal(a.shape[-1], b.shape[-2]):
+    """Refuse a[.., m, k] and b[.., k, n], or vectors [k], of any other k."""
+    if unequal(a.shape[-1], b.shape[-2:][0]):
         raise InputError(
             f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.a} must have as many columns as "
             f"{said.b} has rows."
@@ -205,8 +205,8 @@ def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
     able = [(one, one), ([(m, 1), (m,)], [(1, n), (n,)])]
     if shapes and not (len(shapes) == 2 and any(all(map(_is_one_of, shapes, each)) for each in able)):
         raise InputError(
-            f"the scales have shapes {' and '.join(map(str, shapes))}; they must be one number each, or (m, 1) and "
-            f"(1, n) = {(m, 1)} and {(1, n)}."
+            f"the scales have shapes {' and '.join(map(str, shapes))}; they must be one number each, of shape (), "
+            f"(1,) or (1, 1), or (m, 1) and (1, n) = {(m, 1)} and {(1, n)}, also as {(m,)} and {(n,)}."
         )
 
 

@@ -54,10 +54,15 @@ def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
 def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
     """Return a and b as given, and as multiplied, each with the reason of a copy."""
     scaled = a.element_size() == 1
-    flat_a, flat_b = (a, b) if scaled or min(a.dim(), b.dim()) < 2 else flattened(a, b)
+    flat_a, flat_b = (a, b) if scaled or not min(a.dim(), b.dim()) else flattened(*as_matrices(a, b))
     check_operands(flat_a, flat_b, scaled=scaled)
     folded = [(x, "" if flat.data_ptr() == x.data_ptr() else FOLDED) for x, flat in ((a, flat_a), (b, flat_b))]
     return [*folded, (lone(flat_a), why_copied(flat_a, flat_b)), (lone(flat_b), why_copied(flat_b.mT, flat_a))]
+
+
+def as_matrices(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a vector a[k] as one row and a vector b[k] as one column, anything else as it is."""
+    return a[None] if a.dim() == 1 else a, b[:, None] if b.dim() == 1 else b
 
 
 def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tensor]:
@@ -172,7 +177,7 @@ def padded(count: int, item_bytes: int, line_bytes: int = ALIGNMENT_BYTES) -> in
     return -(-count // step) * step
 
 
-def is_plain(x: Tensor) -> bool:
-    """Return true if every rung of a ladder reads it: one K-major matrix with adjacent rows."""
+def every_rung_reads(x: Tensor) -> bool:
+    """Tell whether every rung of a ladder reads it: one matrix, K-major, its rows in a row."""
     whole = x.shape[-1] * x.element_size() % ALIGNMENT_BYTES == 0 and x.data_ptr() % ALIGNMENT_BYTES == 0
     return x.dim() == 2 and x.is_contiguous() and whole

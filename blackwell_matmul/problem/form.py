@@ -16,7 +16,7 @@ SCALES = ("none", "tensor", "rowwise")
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
 """Words of `Epilogue.parse` for the scales."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
-OUTPUTS = ("", "fp16", "bf16", "fp32")
+OUTPUT_DTYPES = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
 MAX_FACTOR = (2 - 2**-23) * 2.0**127
 """Largest fp32 number, as an epilogue computes in fp32."""
@@ -105,7 +105,7 @@ class Form:
     def __post_init__(self) -> None:
         for name, offered in MAJORS.items():
             object.__setattr__(self, name, _one_of(name, getattr(self, name), offered))
-        object.__setattr__(self, "out", _one_of("out", self.out, OUTPUTS))
+        object.__setattr__(self, "out", _one_of("out", self.out, OUTPUT_DTYPES))
         check_flag("fast_accum", self.fast_accum)
         for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
             found = integer(getattr(self, name), 0, MAX_STRIDE)

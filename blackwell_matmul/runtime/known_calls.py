@@ -15,14 +15,14 @@ from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.hardware.gpus import Gpu
 
-FOLDER = "calls"
+CALLS_FOLDER = "calls"
 
 
 def place(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
     """Return a call's entry; None if nothing is stored."""
     from blackwell_matmul.compiler.compiling import versions
 
-    return entries.place(FOLDER, script_cls, dict(pins), list(map(_plain, arguments)), gpu, dict(versions()))
+    return entries.place(CALLS_FOLDER, script_cls, dict(pins), list(map(_plain, arguments)), gpu, dict(versions()))
 
 
 def _plain(argument: object) -> object:

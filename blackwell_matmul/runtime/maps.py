@@ -15,8 +15,8 @@ from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime.recent import Recent
 
-MAP_BYTES = 128
-ALIGNMENT_BYTES = 128
+TENSOR_MAP_BYTES = 128
+TENSOR_MAP_ALIGNMENT_BYTES = 128
 """Alignment of CUtensorMap in bytes: 128 in cuda.h of CUDA 13, 64 in that of CUDA 12."""
 
 KEPT_MAPS = 4096
@@ -42,20 +42,20 @@ class EncodedMap:
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
-        self._memory = ctypes.create_string_buffer(MAP_BYTES + ALIGNMENT_BYTES)
-        self.address = -(-ctypes.addressof(self._memory) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self._memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT_BYTES)
+        self.address = -(-ctypes.addressof(self._memory) // TENSOR_MAP_ALIGNMENT_BYTES) * TENSOR_MAP_ALIGNMENT_BYTES
 
     def at(self, pointer: int) -> EncodedMap | None:
         """Return the map of a tensor at another address; None if the driver refuses it."""
         if pointer == self.pointer:
             return self
         made = EncodedMap(pointer)
-        ctypes.memmove(made.address, self.address, MAP_BYTES)
+        ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
         code = driver.entry_points().replace_address(made.address, pointer)
         return made if code == driver.SUCCESS else None
 
     def read(self) -> bytes:
-        return ctypes.string_at(self.address, MAP_BYTES)
+        return ctypes.string_at(self.address, TENSOR_MAP_BYTES)
 
 
 _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)

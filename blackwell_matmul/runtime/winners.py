@@ -20,7 +20,7 @@ from blackwell_matmul.compiler import entries
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
 
-FOLDER = "tuned"
+WINNERS_FOLDER = "tuned"
 
 
 def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
@@ -70,7 +70,7 @@ def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
     if root is None or _source(script_cls) is None:
         return None
     key = json.dumps(_under(script_cls, problem, gpu), sort_keys=True)
-    return root / FOLDER / f"{script_cls.__name__}-{digest(key.encode())[:24]}.json"
+    return root / WINNERS_FOLDER / f"{script_cls.__name__}-{digest(key.encode())[:24]}.json"
 
 
 def _under(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any]:

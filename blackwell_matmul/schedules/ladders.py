@@ -1,4 +1,4 @@
-"""Rungs by architecture. The rungs themselves are in `kernels/`."""
+"""The kernels for each GPU, by name. The kernels themselves are in `kernels/`."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Rungs to try on each architecture, best first."""
+
+KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "tma": LADDERS["sm_120a"],
+        "wgmma": tuple(sorted(LADDERS["sm_90a"])),
+        "tcgen05": (*sorted(DATA_CENTER_BLACKWELL), "few"),
+    }
+)
+"""Kernels by the GPU feature (`gpus.FEATURES`) that each needs."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking
+from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
-from blackwell_matmul.schedules.ladders import LADDERS
+from blackwell_matmul.schedules.ladders import KERNELS_BY_FEATURE
 from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
 from blackwell_matmul.schedules.tile_config import (
     LAST_ROWS,
@@ -47,14 +47,15 @@ MAX_CLUSTER_CTAS = 8
 GRID_Y = 65535
 
 
-def _rungs_for(arch: str) -> str:
-    return f", and the rungs for {arch} are {', '.join(sorted(LADDERS[arch]))}" if arch in LADDERS else ""
+def _kernels_for(gpu: Gpu) -> str:
+    able = [name for feature, names in KERNELS_BY_FEATURE.items() if feature in gpu.features for name in names]
+    return f", and the kernels for {gpu.arch} are {', '.join(able)}" if able else ""
 
 
 def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
-    """Return why this GPU cannot run kernels with this MMA, or None."""
+    """Return why this GPU cannot run a kernel that multiplies so, in one sentence; None if it can."""
     if mma.gpu_feature not in gpu.features:
-        return f"{lacking(gpu, mma.gpu_feature)}{_rungs_for(gpu.arch)}."
+        return f"{lacking(gpu.arch, mma.gpu_feature)}{_kernels_for(gpu)}."
     return None
 
 
@@ -103,7 +104,7 @@ def _accumulator_fits(tile: TileConfig) -> str | None:
         return None
     return (
         f"block_n = {tile.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
-        f"{tile.gpu} has {have}; make block_n smaller."
+        f"{with_gpus(tile.gpu.arch)} has {have}; make block_n smaller."
     )
 
 
@@ -111,7 +112,7 @@ def _registers_fit(tile: TileConfig) -> str | None:
     need, have = tile.registers, tile.registers_per_thread
     spare = SPARE_REGISTERS if have == tile.gpu.max_registers_per_thread else FEW_REGISTERS
     if tile.consumers > 2 and str(tile.problem.form.epilogue):
-        need += tile.strip_values  # its results, beside the sums: 192x176 in one strip spilled
+        need += tile.strip_values  # what it makes of one, beside the sums: 192x176 in one strip spilled 1320 bytes
     if not need or need + spare <= have:
         return None
     return (
@@ -133,7 +134,7 @@ def _shared_memory_fits(tile: TileConfig) -> str | None:
     stages = f"{tile.stages} stages of " if ring else ""
     return (
         f"Shared memory: {stages}A {tile.cta_m}x{tile.block_k} and B {tile.cta_n}x{tile.block_k} and the rest take "
-        f"{need} bytes and a CTA on {tile.gpu} can have {have}; lower "
+        f"{need} bytes and a CTA on {with_gpus(tile.gpu.arch)} can have {have}; lower "
         f"{'stages, ' if ring else ''}block_n or block_k."
     )
 
@@ -286,9 +287,9 @@ def _swapped_is_plain(tile: TileConfig) -> str | None:
 
 
 def _form_is_the_rungs(tile: TileConfig) -> str | None:
-    if tile.problem.is_plain or "forms" in tile.features:
+    if tile.asked.is_plain or "forms" in tile.features:
         return None
-    what = str(tile.problem.form) or f"{tile.problem.batches} batches"
+    what = str(tile.asked.form) or f"{tile.asked.batches} batches"
     return f"This rung computes one product of K-major matrices, without {what}; v7 and h8 do."
 
 
@@ -418,6 +419,18 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _grid_fits,
 )
 """Rules that code generation does not enforce, or in part, and that the driver, PTX or a correct result need."""
+
+
+PROBLEM_RULES: tuple[Rule, ...] = (
+    _mma_needs_its_gpu,
+    _types_are_the_mmas,
+    _form_is_the_rungs,
+    _tma_reads_rows_of_a_and_b,
+    _tma_writes_rows_of_c,
+    _cp_async_copies_four_bytes,
+    _offsets_fit_int32,
+)
+"""Those of both tuples in which all schedules of a kernel are alike."""
 
 
 def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:

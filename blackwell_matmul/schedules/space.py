@@ -19,14 +19,16 @@ from typing import Any, Protocol
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.processes import uncollected
 from blackwell_matmul.base.validation import integer, plain_text, shown
-from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.hardware.gpus import Gpu, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.schedules.cost_model import least_cycles, predicted_cycles
 from blackwell_matmul.schedules.mma import MMA_SPECS, NARROW, tile_config
 from blackwell_matmul.schedules.rules import (
     MAX_CLUSTER_CTAS,
+    PROBLEM_RULES,
     SAME_BANKS_BYTES,
     SHARE_ROWS,
+    broken,
     fits,
     has_plain_strips,
     require,
@@ -226,8 +228,8 @@ class _Found:
 @lru_cache(CHOICES_KEPT)
 @uncollected()
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
-    if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
-        return None  # for any schedule
+    if broken(PROBLEM_RULES, found.schedules[0], problem, gpu):
+        return None  # whichever it is
     kinds = _kinds(found, _Held(problem.element_bytes, problem.c_bytes, problem.form, problem), gpu)
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
     in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
@@ -411,15 +413,19 @@ def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
     """Return why none runs: the reasons that all schedules share, else those of the schedule with the fewest."""
-    listed = [why_not(schedule, problem, gpu) for schedule in matching]
-    common = [reason for reason in listed[0] if all(reason in other for other in listed)]
-    fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
-    why = "; ".join(reason.rstrip(".") for reason in common or listed[fewest]) + "."
+    reasons = broken(PROBLEM_RULES, matching[0], problem, gpu) if len(matching) > 1 else []
+    why = "; ".join(reason.rstrip(".") for reason in reasons or _common(matching, problem, gpu)) + "."
     if why_no_mma(MMA_SPECS[matching[0].mma], gpu):
         return f"{_label(rung)} cannot run: {why}"
     if len(matching) == 1:
-        return f"{_label(rung)} with {matching[0]} cannot run {problem} on {gpu}: {why}"
-    return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {gpu}: {why}"
+        return f"{_label(rung)} with {matching[0]} cannot run {problem} on {with_gpus(gpu.arch)}: {why}"
+    return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {with_gpus(gpu.arch)}: {why}"
+
+
+def _common(matching: list[Schedule], problem: Problem, gpu: Gpu) -> list[str]:
+    """Return the reasons that all of them have; where there are none, those of the one that has fewest."""
+    listed = [why_not(schedule, problem, gpu) for schedule in matching]
+    return [reason for reason in listed[0] if all(reason in other for other in listed)] or min(listed, key=len)
 
 
 def _label(rung: Rung) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blackwell_matmul.simulator.types import EIGHT_BITS, Element, canonical, convert, element_by_name, flushed
+from blackwell_matmul.simulator.types import EIGHT_BIT_FLOATS, Element, canonical, convert, element_by_name, flushed
 
 Undefined = Literal["integer-overflow", "division-by-zero", "conversion-range", "shift-range"]
 """Codes of findings for what C leaves undefined."""
@@ -252,7 +252,7 @@ def known_function(name: str) -> bool:
 @functools.cache
 def floats(kind: str, item: Element) -> Callable[..., Any]:
     """Return an operator, comparison or function of arrays of one float type; it gives that type, or bool."""
-    if item.name in EIGHT_BITS:
+    if item.name in EIGHT_BIT_FLOATS:
         return _through(element_by_name("float32", 32) if kind in _IN_FLOAT else HALF, kind, item)
     if item.nbits == 16 and kind == "round":
         kind = "rint"  # hrint: halves go to the even neighbour

@@ -29,13 +29,13 @@ from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.parallel import run_ctas
-from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
+from blackwell_matmul.simulator.semantics.cluster import MAX_CLUSTER_CTAS
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.tracer import Tracer
 
 MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535
-MAX_CTAS = 2**22  # of a grid: their list fits into memory, and each takes about a millisecond
+MAX_GRID_CTAS = 2**22  # of a whole grid: their list still fits into memory, and each takes a millisecond or so
 
 _lowered: OrderedDict[Program, Lowered] = OrderedDict()
 """Lowered programs, the latest `CACHED_PROGRAMS`."""
@@ -133,7 +133,7 @@ def run_simulation(
     lowered.counts.clear()
     _check_assumptions(grid, program, grid.arguments)
     _check_barriers(grid, program)
-    with np.errstate(all="ignore"):  # a GPU does not report infinities and NaN
+    with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
         counts = run_ctas(simulation, workers, progress and _told(progress))
     complete = not any(finding.fatal for finding in grid.findings)
     whole = () if lowered.interacts else merge(grid.memory, grid.dimensions, lowered.cluster, complete)
@@ -247,17 +247,18 @@ def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, 
             f" at most {MAX_GRID_X} and the others at most {MAX_GRID_YZ}."
         )
     _check_clusters(name, (x, y, z), lowered.cluster)
-    if x * y * z > MAX_CTAS:
+    if x * y * z > MAX_GRID_CTAS:
         raise UnsupportedError(
-            f"{name} asks for a grid of {x}x{y}x{z} CTAs; the simulator runs {MAX_CTAS} at most: choose a smaller size."
+            f"{name} asks for a grid of {x}x{y}x{z} CTAs; the simulator runs {MAX_GRID_CTAS} at most: "
+            "choose a smaller size."
         )
     return x, y, z
 
 
 def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
     shape = "x".join(map(str, cluster))
-    if math.prod(cluster) > MAX_CTAS_OF_A_CLUSTER:
-        raise InputError(f"{name} asks for clusters of {shape} CTAs; a cluster has at most {MAX_CTAS_OF_A_CLUSTER}.")
+    if math.prod(cluster) > MAX_CLUSTER_CTAS:
+        raise InputError(f"{name} asks for clusters of {shape} CTAs; a cluster has at most {MAX_CLUSTER_CTAS}.")
     if any(extent % size for extent, size in zip(grid, cluster, strict=True)):
         raise InputError(
             f"{name} asks for a grid of {'x'.join(map(str, grid))} CTAs in clusters of {shape}; each extent of the grid"

@@ -30,7 +30,7 @@ _FLOATS: dict[str, Any] = {
 }
 _INTEGERS: dict[str, Any] = {f"{u}int{n}": np.dtype(f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)}
 _INTEGERS |= {f"{u}int{n}b": np.dtype(f"{u}int8") for u in ("", "u") for n in range(1, 8)}
-EIGHT_BITS = ("float8_e4m3", "float8_e5m2")
+EIGHT_BIT_FLOATS = ("float8_e4m3", "float8_e5m2")
 _NARROW = re.compile(r"float([3-7])_e([1-5])m([1-4])")  # tilus's sub-byte floats; numpy lacks most of them
 
 
@@ -93,7 +93,7 @@ def convert(values: np.ndarray, source: Element, target: Element) -> np.ndarray:
         return values != 0
     if target.is_float and target.packed:
         return _decode(_encode(values.astype(np.float32), target), target)
-    if target.name in EIGHT_BITS:
+    if target.name in EIGHT_BIT_FLOATS:
         return canonical(_saturated(values, target))
     if not target.is_float and source.is_float:
         return wrap(_truncate(values, target), target)

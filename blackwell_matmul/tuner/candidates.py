@@ -28,12 +28,12 @@ from blackwell_matmul.schedules.cost_model import predicted_cycles
 from blackwell_matmul.schedules.mma import tile_config
 from blackwell_matmul.schedules.rules import why_not
 
-RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
+RANKING_RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
 REPEATED = 0.1
 """Penalty, as a fraction of the cost, for each further schedule of a tile."""
 
-MATMUL = ("m", "n", "k", "a", "b", "c")
+MATMUL_PARAMETERS = ("m", "n", "k", "a", "b", "c")
 """Parameters of a matmul, under any names."""
 
 Pins = Mapping[str, Any]
@@ -57,9 +57,11 @@ def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
     require_form(kernel, problem.form, problem.batches)
     if kernel.is_of_the_space:
         return _of_the_space(kernel.script_cls, problem, gpu)
-    if len(kernel.parameters) != len(MATMUL):
+    if len(kernel.parameters) != len(MATMUL_PARAMETERS):
         what = f"{kernel.name} is called with ({', '.join(kernel.parameters)}), and tune takes matmuls alone"
-        raise InputError(f"{what}, called with ({', '.join(MATMUL)}); predict takes any kernel, a schedule at a time.")
+        raise InputError(
+            f"{what}, called with ({', '.join(MATMUL_PARAMETERS)}); predict takes any kernel, a schedule at a time."
+        )
     rows = [_plain(row) for row in _rows(kernel, problem, gpu)]
     return Candidates(tuple(sorted(rows, key=lambda row: cost(row, problem, gpu))), {})
 
@@ -73,7 +75,7 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
         else:
             able.append(schedule)
     if not able:
-        space.choose(script_cls, problem, gpu)  # raises with the reason
+        space.choose(script_cls, problem, gpu)  # says why
     tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
     cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
     able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))
@@ -81,14 +83,14 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 
-TILE = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighbours", "swap_ab")
+TILE_KNOBS = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighbours", "swap_ab")
 
 
 def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
     """Return items best first, with a penalty for each further schedule of a tile."""
     seen, last, costs = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], float](), []
     for row in ranked:
-        tile = tuple(pins(row).get(name) for name in TILE)
+        tile = tuple(pins(row).get(name) for name in TILE_KNOBS)
         last[tile] = max(last.get(tile, 0.0), cost(row) * (1 + REPEATED * seen[tile]))
         costs.append(last[tile])
         seen[tile] += 1

@@ -24,10 +24,10 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixed, spelled
 from blackwell_matmul.tuner.predicting_trials import Predictors, predicted_by
 
-MOST = 40
+MOST_PREDICTIONS = 40
 """Default number of candidates to predict; each takes a core several seconds."""
 
-LIMIT_S = 120.0
+PREDICTION_LIMIT_S = 120.0
 """Time limit of one prediction in seconds."""
 
 Tell = Callable[[str], None]
@@ -67,7 +67,7 @@ def rank(
     problem: Problem,
     gpu: str,
     *,
-    most: int = MOST,
+    most: int = MOST_PREDICTIONS,
     progress: Tell | None = None,
     executor: str = "",
     rows: Path | None = None,
@@ -127,7 +127,7 @@ def _predicted(
     def task(number: int) -> Task:
         return {**about, "schedule": spelled(asked[number])}
 
-    with closing(session.on_all_cores(range(len(asked)), task, LIMIT_S, until_s)) as ends:
+    with closing(session.on_all_cores(range(len(asked)), task, PREDICTION_LIMIT_S, until_s)) as ends:
         for number, ended in ends:
             told[number] = ended
             tell(f"predicted {len(told)} of {len(asked)}: {spelled(asked[number])}")
@@ -136,7 +136,7 @@ def _predicted(
 
 def predicted_us(
     step: Tell, source: str, gpu: str, problem: Mapping[str, Any], schedule: str
-) -> dict[str, float]:  # a task of a child process
+) -> dict[str, float]:  # a task of a child
     """Predict one candidate in a child process."""
     step(schedule)
     found = predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu, explained=False)

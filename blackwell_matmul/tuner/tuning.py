@@ -34,7 +34,7 @@ from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.predicting_trials import Predictors
-from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
+from blackwell_matmul.tuner.ranking import MOST_PREDICTIONS, Ranked, first, ordered
 from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, worth_it
 
 BUDGET_S = 120.0
@@ -44,8 +44,8 @@ TOP, TOP_UNPREDICTED = 8, 16
 FITTED_ARCH = "sm_90a"
 """Architecture whose fitted order of `candidates` is better than the time model's (`bench/choice.py`)."""
 
-LIMIT_S = 30.0
-SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
+CANDIDATE_LIMIT_S = 30.0
+TUNING_SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
 PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Fractions of the budget after which predictions, compilations and checks end; timing gets the rest."""
 
@@ -117,7 +117,7 @@ def tune(
     budget_s: float = BUDGET_S,
     top: int | None = None,
     predict: int | None = None,
-    limit_s: float = LIMIT_S,
+    limit_s: float = CANDIDATE_LIMIT_S,
     progress: Callable[[str], None] | None = None,
     executor: str = "",
     rows: Path | None = None,
@@ -136,7 +136,7 @@ def tune(
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
-    _require("predict", MOST if predict is None else predict, 0, 100_000)
+    _require("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
     kernel, measuring = find(rung), measuring_gpus(gpus)
     gpu, start, tell = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic(), progress or (lambda what: None)
@@ -148,7 +148,7 @@ def tune(
         found = candidates(kernel, problem, gpu)
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
         fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space
-        most = (0 if fitted else MOST) if predict is None else predict
+        most = (0 if fitted else MOST_PREDICTIONS) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
         tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
         measuring = worth_it(measuring, len(tried))
@@ -180,7 +180,7 @@ def _measure(
     """Measure the candidates and cuBLAS as `bench` does. seconds: start, budget and limit."""
     start, budget_s, limit_s = seconds
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
-    plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
+    plan = Plan(contenders, (BenchCase(problem),), TUNING_SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     with measuring_crews(measuring, _checkers(problem), limit_s) as crews:
         session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s, compilers)

@@ -6,6 +6,7 @@ From Python it is an InputError or UnsupportedError, on the command line exit co
 import dataclasses
 import math
 import re
+from functools import partial
 
 import numpy
 import pytest
@@ -30,6 +31,7 @@ from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.schedules.rules import can_run
 from blackwell_matmul.schedules.space import projection
+from tests import sentences
 
 RUNGS = [BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2]
 M, N, K = 64, 48, 32
@@ -56,10 +58,7 @@ def misaligned(rows, columns):
     return half(rows * columns + 1)[1:].view(rows, columns)
 
 
-def one_sentence(error):
-    text = str(error)
-    assert text.endswith(".") and "\n" not in text and "Traceback" not in text and len(text) < 500, text
-    return text
+one_sentence = partial(sentences.one_sentence, longest=499)
 
 
 @dataclasses.dataclass

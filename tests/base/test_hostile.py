@@ -41,6 +41,7 @@ from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
 from blackwell_matmul.harness.outputs import compare
 from blackwell_matmul.schedules import rules, space
+from tests.sentences import one_sentence
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:tilus")  # of constants that their types cannot hold
 
@@ -393,12 +394,6 @@ def shared_state() -> tuple[Any, ...]:
     )
 
 
-def require_sentence(error: Exception) -> None:
-    text = str(error)
-    assert text.endswith(".") and "\n" not in text and "Traceback" not in text, text
-    assert len(text) <= LONGEST_SENTENCE, f"{len(text)} characters: {text}"
-
-
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -411,7 +406,7 @@ def attack(call: Target, wrong: Mapping[str, Any]) -> None:
     try:
         call.function(**{**call.right(), **wrong})
     except b.BlackwellMatmulError as error:
-        require_sentence(error)
+        one_sentence(error, LONGEST_SENTENCE)
     assert shared_state() == before
 
 
@@ -568,7 +563,7 @@ def test_a_file_of_garbage_is_run_or_refused_in_one_sentence(empty_folder):
         try:
             b.run_script(f"{file}{script}", (8, 8, 8), workers=1)
         except b.BlackwellMatmulError as error:
-            require_sentence(error)
+            one_sentence(error, LONGEST_SENTENCE)
         assert shared_state() == before
 
     attack()

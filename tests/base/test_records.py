@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.records import MOST_BYTES, MOST_DEPTH, content_of, parsed, sealed, unsealed
+from blackwell_matmul.base.records import MOST_DEPTH, MOST_RECORD_BYTES, content_of, parsed, sealed, unsealed
 
 BODY = {"name": "Kernel \u00b5", "plan": [["+", "m", -1], 0.1], "none": None, "brackets": '[[[["{'}
 
@@ -104,7 +104,7 @@ def test_what_is_no_file_is_one_sentence_at_once(file: Path, what: str) -> None:
 
 def test_a_record_has_a_bound(file: Path) -> None:
     with file.open("wb") as sparse:
-        sparse.truncate(MOST_BYTES + 1)
+        sparse.truncate(MOST_RECORD_BYTES + 1)
     with pytest.raises(InputError, match=r"it has more than 4,194,304 bytes\.$"):
         unsealed(file, 3, "record")
 

@@ -13,7 +13,7 @@ import torch
 from tilus import float16
 
 from blackwell_matmul.base.validation import (
-    LONGEST,
+    LONGEST_VALUE_CHARACTERS,
     accepts,
     attribute,
     has_memory,
@@ -49,7 +49,7 @@ class Colour(enum.StrEnum):
         (3, "3"),
         ("a\nb", r"'a\nb'"),
         ("\ud800", r"'\ud800'"),
-        ("x" * 200, "'" + "x" * (LONGEST - 1) + "..."),
+        ("x" * 200, "'" + "x" * (LONGEST_VALUE_CHARACTERS - 1) + "..."),
         ([0] * 100, "an object of type list"),
         (torch.zeros(2, 3), "a tensor of shape (2, 3) and type torch.float32"),
         (np.zeros((2, 3)), "an array of shape (2, 3) and type float64"),

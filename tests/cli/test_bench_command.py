@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -210,15 +208,6 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(command: 
     code, out, err = command("--compile-only", "--out", "file")
     assert (code, out) == (2, "")
     assert err == "error: cannot write to the folder file/bundles: Not a directory; choose another with --out.\n"
-
-
-def test_help_is_instant() -> None:
-    code = (
-        "import sys; from blackwell_matmul.cli import main; main(['bench', '--help']); sys.exit(' '.join(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "blackwell_matmul.cli" in done.stderr.split()
-    assert not {"torch", "tilus", "numpy", "matplotlib"} & set(done.stderr.split())
 
 
 def test_the_peak_is_of_this_board_alone() -> None:

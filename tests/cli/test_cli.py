@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import io
 import json
 import os
 import re
@@ -221,6 +222,14 @@ def test_every_type_that_a_rung_takes_is_named(command):
         assert "fp16|bf16|e4m3|e5m2" in command(name, "--help")[1]
 
 
+def test_no_help_names_a_type_of_python(command):
+    """Nor beside the options that typer adds: --install-completion and --help."""
+    for name in ("", *(each.name or each.callback.__name__ for each in cli.app.registered_commands)):
+        out = command(*filter(None, (name, "--help")))[1]
+        assert "--help " in out and "<" not in out, name
+    assert "--install-completion" in command("--help")[1]
+
+
 def test_help_and_version(command):
     for argv in ([], ["--help"]):
         code, out, err = command(*argv)
@@ -292,10 +301,15 @@ def test_a_closed_stdout_is_refused_before_anything_runs():
 
 
 @pytest.mark.parametrize(("argv", "lost"), [(["run", "--help"], "v0?v7"), (["run", "v9\u2013"], "")])
-def test_a_terminal_of_ascii_gets_question_marks(argv, lost):
-    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([*COMMAND, *argv], capture_output=True, env=ascii_alone)
-    assert b"fault of" not in done.stderr and done.stdout.isascii() and lost.encode() in done.stdout
+def test_a_terminal_of_ascii_gets_question_marks(argv, lost, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    cli.main(argv)
+    out.flush(), err.flush()
+    assert b"fault of" not in err.buffer.getvalue()
+    assert out.buffer.getvalue().isascii() and lost.encode() in out.buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -358,11 +372,14 @@ def test_what_can_be_refused_is_without_torch_and_tilus():
     assert done.stderr.count("error: ") == len(REFUSED.split("\n")) - 2
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["schedules", "--help"], ["--version"]])
-def test_help_loads_neither_torch_nor_tilus(argv):
-    code = f"import sys; from blackwell_matmul.cli import main; main({argv}); print(*sys.modules, file=sys.stderr)"
+def test_help_loads_no_slow_module():
+    """Of all commands, one after the other in a fresh process."""
+    lines = [["--version"], ["--help"], *([each.callback.__name__, "--help"] for each in cli.app.registered_commands)]
+    code = f"import sys; from blackwell_matmul.cli import main; print([main(each) for each in {lines}], *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(SLOW_MODULES) & set(done.stderr.split())
+    codes, *modules = done.stdout.splitlines()[-1].rpartition("] ")[::2]
+    assert set(codes) <= set("[0, ") and "blackwell_matmul.cli" in modules[0].split()
+    assert not {*SLOW_MODULES, "numpy", "cuda", "matplotlib"} & set(modules[0].split())
 
 
 def test_importing_the_package_loads_no_slow_module_and_knows_its_names():
@@ -429,7 +446,7 @@ def test_schedules_lists_all_and_marks_the_chosen_one(listed):
 
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
     _, out = listed("v2", "--size", "4096", "4096", "4096")
-    assert "92 cannot run" in out and "B 64..256x64 and the rest take 233604..606340 bytes and a CTA on B200" in out
+    assert "92 cannot run" in out and "B 64..256x64 and the rest take 233604..606340 bytes and a CTA on sm_100a" in out
     rows = [line.split() for line in out.splitlines()]
     assert ["128", "192", "64", "16,32,64", "6..12", "249988..508036", "256"] in rows
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")

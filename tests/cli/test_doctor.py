@@ -614,13 +614,6 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(
     assert [each.split(":")[0].strip() for each in fixes.splitlines()] == ["requirements", "mixed GPUs"]
 
 
-@pytest.mark.parametrize("argv", [["doctor", "--help"], ["verify", "--help"]])
-def test_help_is_instant(argv: list[str]) -> None:
-    code = f"import sys; from blackwell_matmul.cli import main; main({argv}); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "tilus", "numpy", "cuda"} & set(done.stderr.split())
-
-
 def test_every_line_function_is_in_the_diagnosis() -> None:
     listed = {function.__name__ for function in (*LINES, *GPU_LINES)}
     told = {name for name, value in vars(diagnosis_lines).items() if name[0] != "_" and _gives_a_line(value)}

@@ -12,7 +12,7 @@ from test_plan import FINISHING, PLAN
 
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.base.records import sealed
-from blackwell_matmul.compiler.bundle import FORMAT, Bundle, Resources
+from blackwell_matmul.compiler.bundle import BUNDLE_FORMAT, Bundle, Resources
 
 BUNDLE = Bundle(
     name="Kernel",
@@ -100,7 +100,7 @@ def test_a_field_of_another_kind_is_one_sentence(tmp_path: Path, change: dict[st
     file = BUNDLE.save(tmp_path) / "bundle.json"
     body = json.loads(file.read_text())
     del body["format"], body["digest"]
-    file.write_bytes(sealed({**body, **change}, FORMAT))
+    file.write_bytes(sealed({**body, **change}, BUNDLE_FORMAT))
     with pytest.raises(InputError, match=r"(bundle\.json|kernel\.cu) is damaged: .*[^.]\.$"):
         Bundle.load(tmp_path)
 

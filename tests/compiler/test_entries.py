@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def with_body(**body: object) -> Callable[[Path], object]:
-    return lambda file: file.write_bytes(sealed({**RECORD, "name": file.name, **body}, entries.FORMAT))
+    return lambda file: file.write_bytes(sealed({**RECORD, "name": file.name, **body}, entries.ENTRY_FORMAT))
 
 
 def moved(file: Path) -> None:

@@ -122,6 +122,6 @@ def test_maps_that_the_driver_refuses(changed: dict[str, Any], told: str) -> Non
 
 def test_memory_that_holds_no_map() -> None:
     with pytest.raises(Undefined, match="the tensor map is none"):
-        tensor_map.decode(bytes(tensor_map.MAP_BYTES))
+        tensor_map.decode(bytes(tensor_map.ENCODED_MAP_BYTES))
     with pytest.raises(Undefined, match=r"is none|not emulated"):
-        tensor_map.decode(b"\xff" * tensor_map.MAP_BYTES)
+        tensor_map.decode(b"\xff" * tensor_map.ENCODED_MAP_BYTES)

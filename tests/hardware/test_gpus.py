@@ -66,9 +66,11 @@ def test_a_gpu_is_named_by_itself_or_by_its_target(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_a_gpu_without_figures_is_named_as_a_target(name: str) -> None:
-    alike = GPUS[OTHER_NAMES[name]]
-    assert target_named(name) == target_named(name.lower()) == target_for(object(), name) == alike.arch
-    with pytest.raises(InputError, match="it must be a GPU"):
+    arch = OTHER_NAMES[name]
+    assert target_named(name) == target_named(name.lower()) == target_for(object(), name) == arch
+    with pytest.raises(
+        InputError, match=rf"'{name}' \({arch}\), of which only the target is known here; it must be a GPU"
+    ):
         gpu_named(name)
 
 

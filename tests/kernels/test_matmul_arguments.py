@@ -96,7 +96,7 @@ def test_complete_refuses_what_cannot_run() -> None:
     assert rung("v0").complete({"dtype": tilus.float16}, call, "sm_100a")["dtype"] == tilus.float16
     with pytest.raises(InputError, match=r"dtype is pinned to bfloat16 and the tensors are torch\.float16"):
         rung("v0").complete({"dtype": tilus.bfloat16}, call, "sm_100a")
-    with pytest.raises(InputError, match=r"H100 .* has no tcgen05"):
+    with pytest.raises(InputError, match=r"sm_90a \(H100, H200\) has no tcgen05"):
         rung("v0").complete({}, call, "sm_90a")
     with pytest.raises(InputError, match="K = 31"):
         rung("v0").complete({}, (M, N, 31, _half(M, 31), _half(N, 31), _half(M, N)), "sm_100a")

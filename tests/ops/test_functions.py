@@ -335,9 +335,14 @@ def test_cpu_tensors_are_simulated_only_when_asked():
             r"input has shape \(4, 4\) and other \(5, 4\); input must have as many columns as other",
         ),
         (
-            matrix(4, 4)[0],
+            matrix(4, 4)[0, 0],
             matrix(4, 4),
-            r"input has shape \(4,\) and other \(4, 4\); both must have two dimensions or more",
+            r"input has shape \(\) and other \(4, 4\); both must have one dimension or more",
+        ),
+        (
+            matrix(4, 4)[0],
+            matrix(5, 4),
+            r"input has shape \(4,\) and other \(5, 4\); input must have as many columns as other",
         ),
         (matrix(4, 4).expand(2, 4, 4), matrix(4, 4).expand(3, 4, 4), "their batches differ"),
         (

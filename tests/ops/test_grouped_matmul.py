@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from blackwell_matmul import InputError, UnsupportedError, bmm, copies, grouped_matmul
 from blackwell_matmul.hardware import gpus
 from blackwell_matmul.ops import grouped
-from blackwell_matmul.ops.direct import is_plain
+from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.runtime.recent import Recent
 
 operation = torch.ops.blackwell_matmul.grouped_matmul.default
@@ -178,7 +178,11 @@ def test_who_listens_to_torch_hears_it_and_nobody_else_pays_for_that():
     with Listener():
         made = grouped_matmul(x, w, OFFS, simulate=True)
     assert heard[0] is launch and torch.equal(made, grouped_matmul(x, w, OFFS, simulate=True))
-    assert is_plain((x, w, OFFS)) and not is_plain((x, None, OFFS)) and is_plain((x, w), (None, OFFS))
+    assert (
+        bypasses_dispatch((x, w, OFFS))
+        and not bypasses_dispatch((x, None, OFFS))
+        and bypasses_dispatch((x, w), (None, OFFS))
+    )
 
 
 def test_a_reversed_sign_and_zeros_without_memory_are_seen():

@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 import torch
 
-from blackwell_matmul import InputError, baddbmm, bmm, linear, matmul, scaled_mm
+from blackwell_matmul import baddbmm, bmm, linear, matmul, scaled_mm
 
 OURS = {"matmul": matmul, "bmm": bmm, "baddbmm": baddbmm, "nn.functional.linear": linear}
 
@@ -40,15 +40,11 @@ def assert_as_good(ours, torchs, exact):
     assert max(error, default=0) <= 2 * max(allowed, default=0) + 1e-30
 
 
-def matrices(tensors):
-    return min(each.dim() for each in tensors) > 1
-
-
 @pytest.mark.parametrize(
     "name, dtype, taken",
     [
-        ("matmul", torch.float16, matrices),
-        ("bmm", torch.bfloat16, matrices),
+        ("matmul", torch.float16, lambda tensors: True),
+        ("bmm", torch.bfloat16, lambda tensors: True),
         ("baddbmm", torch.float16, lambda tensors: tensors[0].dim() != 1),
         ("nn.functional.linear", torch.bfloat16, lambda tensors: len(tensors) == 3 and tensors[0].shape[-1] < 8),
     ],
@@ -64,15 +60,6 @@ def test_torchs_samples(infos, name, dtype, taken):
         ours = with_gradients(OURS[name], tensors, dtype, simulate=True, **rest)
         for each in zip(ours, torchs, exact):
             assert_as_good(*each)
-
-
-def test_a_vector_is_no_matrix(infos):
-    """What torch.matmul takes and ours does not: in one sentence."""
-    vectors = [each for each, _ in samples(infos["matmul"], torch.float16) if not matrices(each)]
-    assert vectors
-    for tensors in vectors:
-        with pytest.raises(InputError, match="both must have two dimensions or more"):
-            matmul(*tensors, simulate=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

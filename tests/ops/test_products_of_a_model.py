@@ -345,8 +345,9 @@ X, W = randn(4, 8), randn(6, 8)
     [
         (
             lambda: linear(X, randn(6, 9)),
-            r"input has shape \(4, 8\) and weight \(6, 9\); they must be \(.., k\) and \(n, k\)",
+            r"input has shape \(4, 8\) and weight \(6, 9\); they must be \(.., k\) and \(n, k\) or \(k,\)",
         ),
+        (lambda: linear(X, W[0], randn(4)), r"bias has shape \(4,\); it must be \(\) with a weight of one dimension"),
         (lambda: linear(X, W, randn(4)), r"bias has shape \(4,\); it must be \(6,\)"),
         (lambda: linear(X, W, randn(6).float()), "bias is torch.float32; it must be torch.float16"),
         (lambda: linear(X, W, activation="tanh"), "activation is 'tanh'; it must be one of none, relu, gelu"),
@@ -362,8 +363,12 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: baddbmm(randn(7), X[None], W.T[None]), r"input has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
         (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "input is torch.float32"),
         (
+            lambda: scaled_mm(X, W.T, torch.ones(()), torch.ones(())),
+            "input is torch.float16; it must be torch.float8_e4m3fn or torch.float8_e5m2; matmul takes it",
+        ),
+        (
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(3), torch.ones(6)),
-            r"the scales have shapes \(3,\) and \(6,\); .* \(4, 1\) and \(1, 6\)",
+            r"the scales have shapes \(3,\) and \(6,\); .* shape \(\), .* \(4, 1\) and \(1, 6\), also as \(4,\)",
         ),
         (
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, X.T)), torch.ones(1, 4), torch.ones(4, 1)),
@@ -384,6 +389,31 @@ def test_what_is_no_product_gets_one_sentence(call, reason):
     with pytest.raises(InputError, match=reason) as caught:
         call()
     assert str(caught.value).count(". ") == 0
+
+
+@pytest.mark.parametrize("bias", [None, torch.tensor(0.5, dtype=torch.float16)])
+@pytest.mark.parametrize("shape", [(8,), (4, 8), (2, 3, 8)])
+def test_a_weight_without_columns_is_torchs(shape, bias):
+    x, w = randn(*shape).requires_grad_(), randn(8).requires_grad_()
+    exact = (x.double() @ w.double()) + (0 if bias is None else bias.double())
+    made = linear(x, w, bias, simulate=True)
+    torchs = torch.nn.functional.linear(x, w, None if bias is None or x.dim() == 2 else bias)
+    assert made.shape == torchs.shape
+    assert_as_good(made.detach(), exact.half().detach(), exact.detach())
+    found, wanted = (torch.autograd.grad(each.sum(), (x, w)) for each in (made, exact))
+    assert all(torch.allclose(one.float(), two.float(), rtol=1e-3) for one, two in zip(found, wanted))
+
+
+@pytest.mark.parametrize("scale", [(), (1,), (1, 1), None])
+def test_scales_of_every_shape_that_the_refusal_names_are_taken(scale):
+    a, b = X.to(torch.float8_e5m2), W.T.to(torch.float8_e5m2)
+    shapes = [(4,), (6,)] if scale is None else [scale, scale]
+    rows, columns = (4, 1), (1, 6)
+    scales = [torch.full(shape, 2.0) for shape in shapes]
+    assert torch.equal(
+        scaled_mm(a, b, *scales, simulate=True),
+        scaled_mm(a, b, torch.full(rows, 2.0), torch.full(columns, 2.0), simulate=True),
+    )
 
 
 def test_cpu_tensors_are_simulated_when_asked_alone():

@@ -336,8 +336,8 @@ def test_a_blackwell_rung_on_a_hopper_gets_one_sentence(gpu, compiled, operands)
     with pytest.raises(UnsupportedError) as caught:
         BlackwellMatmulV2()(*operands(1000, 256, 128))
     assert str(caught.value) == (
-        "BlackwellMatmulV2 cannot run: H200 (sm_90a) has no tcgen05 instructions; B200, GB200 and B300 have "
-        f"them, and the rungs for sm_90a are {', '.join(sorted(LADDERS['sm_90a']))}; CPU tensors are simulated."
+        "BlackwellMatmulV2 cannot run: sm_90a (H100, H200) has no tcgen05 instructions; B200, GB200 and B300 have "
+        f"them, and the kernels for sm_90a are g0, {', '.join(sorted(LADDERS['sm_90a']))}; CPU tensors are simulated."
     )
     assert not compiled
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.hardware.gpus import GPUS
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.hardware.gpus import GPUS, Gpu
+from blackwell_matmul.kernels import PRODUCTS, RUNGS, rung
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import MMAS, Problem, Schedule, features_of
 from blackwell_matmul.schedules import space
 from blackwell_matmul.schedules.cost_model import predicted_cycles, resident_ctas
 from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
-from blackwell_matmul.schedules.rules import has_plain_strips, why_not
+from blackwell_matmul.schedules.rules import PROBLEM_RULES, broken, has_plain_strips, why_no_mma, why_not
 from blackwell_matmul.schedules.space import choose, knobs_of, projection
 
 B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
@@ -203,8 +203,54 @@ def test_a_pin_that_only_equals_a_number_is_refused_after_that_number() -> None:
 def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:
     with pytest.raises(InputError) as caught:
         choose(rung("v1"), Problem(64, 64, 64), H200)
-    assert str(caught.value).startswith("BlackwellMatmulV1 cannot run: H200 (sm_90a) has no tcgen05 instructions; B200")
+    assert str(caught.value).startswith("BlackwellMatmulV1 cannot run: sm_90a (H100, H200) has no tcgen05 instructions")
     assert str(caught.value).count("H200") == 1
+
+
+UNABLE = [
+    Problem(1, 1, 1),
+    Problem(64, 64, 511),
+    Problem(64, 60, 64),
+    Problem(64, 64, 64, "e4m3"),
+    Problem(64, 64, 64, form=Form(a_major="m")),
+]
+"""Problems that one rung or another computes by no schedule."""
+
+
+@pytest.mark.parametrize("problem", UNABLE, ids=str)
+@pytest.mark.parametrize("name", [*RUNGS, *PRODUCTS])
+def test_what_no_schedule_can_run_is_refused_before_any_is_predicted(
+    name: str, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a few of the schedules all have the reasons that are told."""
+    gpu, schedules = GPU_OF.get(name, B200), projection(rung(name))
+    reasons = broken(PROBLEM_RULES, schedules[0], problem, gpu)
+    for other in schedules[:: max(1, len(schedules) // 50)]:
+        assert broken(PROBLEM_RULES, other, problem, gpu) == reasons
+        assert set(reasons) <= set(why_not(other, problem, gpu))
+    if not reasons:
+        return
+    monkeypatch.setattr(space, "predicted_cycles", None)
+    monkeypatch.setattr(space, "why_not", None)
+    with pytest.raises(InputError) as caught:
+        choose(rung(name), problem, gpu)
+    assert all(reason.rstrip(".") in str(caught.value) for reason in reasons)
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+@pytest.mark.parametrize("name", [*RUNGS, *PRODUCTS])
+def test_a_kernel_that_a_gpu_cannot_run_is_refused_with_all_that_it_can(name: str, gpu: Gpu) -> None:
+    every = {each: rung(each) for each in (*RUNGS, *PRODUCTS)}
+    able = {each for each, cls in every.items() if MMA_SPECS[cls.mma].gpu_feature in gpu.features}
+    if name in able:
+        assert why_no_mma(MMA_SPECS[rung(name).mma], gpu) is None
+        return
+    with pytest.raises(InputError) as caught:
+        choose(rung(name), Problem(64, 64, 64), gpu)
+    others = [each.name for each in GPUS.values() if each.arch == gpu.arch]
+    assert f"cannot run: {gpu.arch} ({', '.join(others)}) has no " in str(caught.value)
+    said = str(caught.value).rpartition(f", and the kernels for {gpu.arch} are ")[2].rstrip(".").split(", ")
+    assert set(said) == able and len(said) == len(able)
 
 
 def test_a_partial_pin_restricts_the_choice() -> None:

@@ -35,7 +35,7 @@ class Kernels:
 def kernels(monkeypatch):
     made = Kernels()
     monkeypatch.setattr(interleaved, "triton_kernels", lambda: made)
-    monkeypatch.setattr(interleaved, "SETTINGS", Settings(rounds=1, group_us=1, warmup_s=0.0))
+    monkeypatch.setattr(interleaved, "INTERLEAVED_SETTINGS", Settings(rounds=1, group_us=1, warmup_s=0.0))
     monkeypatch.setattr("blackwell_matmul.harness.bench.devices.Cpu.l2_bytes", 16)
     return made
 

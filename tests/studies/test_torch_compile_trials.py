@@ -13,7 +13,7 @@ from blackwell_matmul_studies import STUDIES, torch_compile, trials_of
 from blackwell_matmul_studies.running import run
 from blackwell_matmul_studies.study_results import StudyResults
 from blackwell_matmul_studies.torch_compile import configurations, kinds, measuring, switches
-from blackwell_matmul_studies.torch_compile.workloads import ALL, LONELY
+from blackwell_matmul_studies.torch_compile.workloads import ALL_WORKLOADS, LONELY
 
 SIZES = {
     "linear": {"m": 8, "n": 24, "k": 48},
@@ -36,10 +36,10 @@ def test_the_trials_are_plain_data_with_names_of_their_own():
 
 
 def test_all_types_and_models_take_part():
-    assert {each.dtype for each in (*ALL, *LONELY)} == {"fp16", "bf16", "fp8", "int8"}
-    named = " ".join(each.name for each in ALL)
+    assert {each.dtype for each in (*ALL_WORKLOADS, *LONELY)} == {"fp16", "bf16", "fp8", "int8"}
+    named = " ".join(each.name for each in ALL_WORKLOADS)
     assert all(model in named for model in ("Llama 2", "Llama 3", "GPT-2", "GPT-J", "GPT-NeoX", "T5", "BERT"))
-    assert {each.kind for each in (*ALL, *LONELY)} == {*kinds.KINDS}
+    assert {each.kind for each in (*ALL_WORKLOADS, *LONELY)} == {*kinds.KINDS}
 
 
 def test_a_configuration_with_an_option_that_torch_lacks_is_left_out(monkeypatch):

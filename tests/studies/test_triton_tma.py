@@ -44,7 +44,7 @@ class Kernels:
 def on_cpu(monkeypatch):
     def use(kernels):
         monkeypatch.setattr(interleaved, "triton_kernels", lambda: kernels)
-        monkeypatch.setattr(interleaved, "SETTINGS", Settings(rounds=2, group_us=1, warmup_s=0.0))
+        monkeypatch.setattr(interleaved, "INTERLEAVED_SETTINGS", Settings(rounds=2, group_us=1, warmup_s=0.0))
         return kernels
 
     return use

@@ -48,7 +48,7 @@ def no_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(detect, "detect", tuple)
     monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda index=0: H200)
     monkeypatch.setattr(tuning, "DEVICE", "cpu")
-    monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
+    monkeypatch.setattr(tuning, "TUNING_SETTINGS", Settings(rounds=3, warmup_s=0.0))
     monkeypatch.setattr(tuning, "contender_of", stand_in)
 
 
@@ -355,7 +355,7 @@ def test_without_a_gpu_nothing_slow_is_loaded():
         (["v1", "--gpus", "0,0"], "it must be numbers of GPUs, each once"),
         (["v1", "--gpus", ""], "it must be numbers of GPUs, each once"),
         (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
-        (["v1", "--gpu", "H200"], "H200 (sm_90a) has no tcgen05"),
+        (["v1", "--gpu", "H200"], "sm_90a (H100, H200) has no tcgen05"),
     ],
 )
 def test_bad_input_is_one_sentence(command, argv, words):

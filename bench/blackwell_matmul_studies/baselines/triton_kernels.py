@@ -27,7 +27,7 @@ TensorDescriptor: Any = importlib.import_module("triton.tools.tensor_descriptor"
 
 KINDS = ("host", "device")
 """Of descriptors; "plain" is without."""
-PLAIN = "plain"
+WITHOUT_DESCRIPTORS = "plain"
 BLOCK_BYTES = 8192
 MAX_EXTENT = 256
 VECTOR_BLOCK = 256
@@ -144,7 +144,7 @@ def copy(
     x: torch.Tensor, y: torch.Tensor, kind: str, block: Sequence[int] | None = None, num_stages: int = 1, **options: int
 ) -> Any:
     """y = x, of one shape; each program copies num_stages blocks."""
-    if kind == PLAIN:
+    if kind == WITHOUT_DESCRIPTORS:
         return copy_plain[(triton.cdiv(x.numel(), PLAIN_BLOCK),)](x, y, x.numel(), BLOCK=PLAIN_BLOCK, **options)
     block = tuple(block or copy_shape(x.shape, x.element_size()))
     blocks = tuple(triton.cdiv(extent, step) for extent, step in zip(x.shape, block, strict=True))
@@ -159,7 +159,7 @@ def copy(
 
 def add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, kind: str, block: int = VECTOR_BLOCK, **options: int) -> Any:
     """z = x + y, vectors. Of a block beyond 256 elements Triton makes several boxes."""
-    if kind == PLAIN:
+    if kind == WITHOUT_DESCRIPTORS:
         return add_plain[(triton.cdiv(x.numel(), PLAIN_BLOCK),)](x, y, z, x.numel(), BLOCK=PLAIN_BLOCK, **options)
     grid = (triton.cdiv(x.numel(), block),)
     if kind == "host":
@@ -205,8 +205,8 @@ OPTIONS: tuple[dict[str, int], ...] = ({}, {"num_stages": 3, "num_warps": 8})
 
 def checks(device: str) -> Iterator[tuple[str, bool]]:
     """What was run, and whether the result is right: small integers, so that every sum is exact."""
-    for kind in (*KINDS, PLAIN):
-        where = "no descriptors" if kind == PLAIN else f"{kind} descriptors"
+    for kind in (*KINDS, WITHOUT_DESCRIPTORS):
+        where = "no descriptors" if kind == WITHOUT_DESCRIPTORS else f"{kind} descriptors"
         for shape in ((3001,), (37, 24), (5, 7, 40), (3, 5, 2, 16), (2, 3, 5, 3, 8)):
             yield f"copy {'x'.join(map(str, shape))}, {where}", _copies(shape, kind, device)
         x, y, z = (numbers(3003, device=device) for _ in range(3))

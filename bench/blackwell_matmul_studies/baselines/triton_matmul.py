@@ -84,7 +84,7 @@ def persistent_matmul(
             c.store([offset_m, offset_n + BLOCK_N // 2], right.to(DTYPE))
 
 
-DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 GROUP_M = 8
 
 
@@ -94,7 +94,7 @@ def make() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         (m, k), n = a.shape, b.shape[0]
         described = [TensorDescriptor.from_tensor(tensor, [1, 8]) for tensor in (a, b, c)]  # see set_blocks
-        persistent_matmul[(programs,)](*described, m, n, k, DTYPES[a.dtype], programs, GROUP_M)
+        persistent_matmul[(programs,)](*described, m, n, k, TRITON_DTYPES[a.dtype], programs, GROUP_M)
 
     return call
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blackwell_matmul_studies.torch_compile.configurations import ALONE, QUICK, Configuration, installed
-from blackwell_matmul_studies.torch_compile.workloads import ALL, FEW, LONELY, Workload
+from blackwell_matmul_studies.torch_compile.configurations import (
+    ALONE_CONFIGURATIONS,
+    QUICK_CONFIGURATIONS,
+    Configuration,
+    installed,
+)
+from blackwell_matmul_studies.torch_compile.workloads import ALL_WORKLOADS, FEW_WORKLOADS, LONELY, Workload
 from blackwell_matmul_studies.trial import Trial
 
 SWITCHES_TRIAL = "switches"
@@ -28,11 +33,13 @@ def trials(quick: bool) -> tuple[Trial, ...]:
 
 def _trials(quick: bool) -> Iterator[Trial]:
     yield Trial(SWITCHES_TRIAL, f"{__name__}.switches:looked_up")
-    chosen = installed(QUICK if quick else ())
-    for workload in FEW if quick else ALL:
+    chosen = installed(QUICK_CONFIGURATIONS if quick else ())
+    for workload in FEW_WORKLOADS if quick else ALL_WORKLOADS:
         yield from (_trial(configuration, workload) for configuration in chosen)
     if not quick:
-        yield from (_trial(configuration, workload) for workload in LONELY for configuration in installed(ALONE))
+        yield from (
+            _trial(configuration, workload) for workload in LONELY for configuration in installed(ALONE_CONFIGURATIONS)
+        )
 
 
 def _trial(configuration: Configuration, workload: Workload) -> Trial:

@@ -48,8 +48,8 @@ _CONFIGURATIONS = (
 )
 """All but `default` autotune: no other switch reaches a matmul without."""
 
-QUICK = ("default", "max-autotune", "TMA loads", "all TMA")
-ALONE = ("max-autotune",)
+QUICK_CONFIGURATIONS = ("default", "max-autotune", "TMA loads", "all TMA")
+ALONE_CONFIGURATIONS = ("max-autotune",)
 
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {

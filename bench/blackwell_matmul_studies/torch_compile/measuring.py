@@ -23,7 +23,7 @@ from blackwell_matmul_studies.torch_compile.templates import is_dynamic, templat
 
 Step = Callable[[str], None]
 
-SETTINGS = Settings(rounds=9, group_us=20_000.0, warmup_s=1.5)
+COMPILE_SETTINGS = Settings(rounds=9, group_us=20_000.0, warmup_s=1.5)
 FAR = 1e9
 """For an error that is no number, which JSON cannot write."""
 
@@ -40,7 +40,7 @@ def measured(
     sizes: Mapping[str, int],
     dtype: str,
     device: str = "cuda",
-    settings: Settings = SETTINGS,
+    settings: Settings = COMPILE_SETTINGS,
 ) -> dict[str, Any]:
     """One trial."""
     step("making the inputs")

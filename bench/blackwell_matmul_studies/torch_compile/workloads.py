@@ -36,7 +36,7 @@ _MODELS = (
 """Sizes as in the models' published configurations. The head of GPT-2 has an odd N, so that TMA cannot store its
 output; wo of T5 is all K."""
 
-M = (1, 16, 256, 2048, 8192)
+ROWS_OF_A = (1, 16, 256, 2048, 8192)
 """One token, a batch of them, and prompts."""
 
 _MLP = {"hidden": 4096, "intermediate": 14336}
@@ -62,12 +62,12 @@ _QUICK = (
     *_linear(_LLAMA[:1], (16,), "bf16"),
     *_linear([layer for layer in _MODELS if layer.model == "GPT-2"][:1], (8192,), "bf16"),
 )
-FEW = _QUICK
+FEW_WORKLOADS = _QUICK
 """Of --quick: a large matmul, one that is all weights, and one of a small model."""
 
-ALL = (
-    *FEW,
-    *(each for each in _linear(_MODELS, M, "bf16") if each not in FEW),
+ALL_WORKLOADS = (
+    *FEW_WORKLOADS,
+    *(each for each in _linear(_MODELS, ROWS_OF_A, "bf16") if each not in FEW_WORKLOADS),
     *_blocks("bf16"),
     *_linear(_MODELS, (2048,), "fp16"),
     *_blocks("fp16"),

@@ -16,12 +16,12 @@ from typing import Any
 
 from blackwell_matmul.base.errors import EmulationError, SimulationError, UnsupportedError
 from blackwell_matmul.base.validation import said, spelled
-from blackwell_matmul.cli.doctor.verify import MARK
+from blackwell_matmul.cli.doctor.verify import OUTCOME_PREFIX
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
 from blackwell_matmul.schedules.mma import MMA_SPECS
 
-TARGETS = ("sm_90a", "sm_100a")
+CHECKED_TARGETS = ("sm_90a", "sm_100a")
 
 Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
 """A check: name, kernel, arguments, and a test of the result."""
@@ -29,7 +29,7 @@ Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
 
 def tell(what: str, where: str, status: str, detail: str = "", seconds: float | None = None) -> None:
     record = {"what": what, "where": where, "status": status, "detail": detail, "seconds": seconds}
-    print(MARK + json.dumps(record), flush=True)
+    print(OUTCOME_PREFIX + json.dumps(record), flush=True)
 
 
 def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = False) -> None:
@@ -51,7 +51,7 @@ def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = Fal
 
 def simulator() -> None:
     """Simulate primitives for each target with TMA, and the rungs of the ladder."""
-    for target in TARGETS:
+    for target in CHECKED_TARGETS:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
     for name in RUNGS:
@@ -72,13 +72,13 @@ EMULATED_SIZE = 512
 
 def emulator() -> None:
     """Execute the compiled code of one rung of each ladder on the CPU."""
-    for name in EMULATED:
+    for name in EMULATED_RUNGS:
         what, kernel, args, right = _product(name, rung(name)(), "cpu", *[EMULATED_SIZE] * 3)
         target = kernel.script_cls.target
         check(what, f"compiled code for {target}, emulated", partial(_emulated, kernel, args, right))
 
 
-EMULATED = ("v2", "h2", "g0")
+EMULATED_RUNGS = ("v2", "h2", "g0")
 
 
 def _emulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool]) -> bool:

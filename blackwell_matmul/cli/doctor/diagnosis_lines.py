@@ -32,7 +32,7 @@ NONE_VISIBLE = ("", "-1", "NoDevFiles")
 _TEGRA = {(8, 7)}
 """Compute capabilities without binary compatibility to desktop GPUs (CUDA Programming Guide)."""
 
-NAMES = {"tma": "TMA", "tcgen05": "tensor memory", "clusters": "clusters", "clc": "CLC", "wgmma": "wgmma"}
+FEATURE_NAMES = {"tma": "TMA", "tcgen05": "tensor memory", "clusters": "clusters", "clc": "CLC", "wgmma": "wgmma"}
 """Printed names of GPU features, in order."""
 
 NO_GPU = "none; kernels run in the simulator"
@@ -153,7 +153,7 @@ def triton(facts: Facts) -> Line:
     return ok("Triton", found.version or "not installed; nothing here needs it without a GPU")
 
 
-# --- TMA in torch and Triton
+# --- what they say about TMA
 
 
 def torch_tma(facts: Facts) -> Line:
@@ -337,7 +337,7 @@ def gpu(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def gpu_features(facts: Facts, gpu: DetectedGpu) -> Line:
-    told = ", ".join(f"{word} {_yes(gpu.features[feature])}" for feature, word in NAMES.items())
+    told = ", ".join(f"{word} {_yes(gpu.features[feature])}" for feature, word in FEATURE_NAMES.items())
     name = f"GPU {gpu.index} has"
     return unknown(name, told) if None in gpu.features.values() else ok(name, told)
 
@@ -405,7 +405,7 @@ def _capability(target: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-# --- all lines
+# --- the whole
 
 
 LINES: tuple[Callable[[Facts], Line | None], ...] = (
@@ -429,7 +429,7 @@ def _lines(facts: Facts) -> Iterator[Line]:
         yield from (line(facts, each) for line in GPU_LINES)
 
 
-# --- text
+# --- words
 
 
 def _yes(value: bool | None) -> str:

@@ -20,7 +20,7 @@ from blackwell_matmul.base.validation import shown
 LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
 MAX_TIMEOUT_SECONDS = 86_400
-MARK = "outcome: "
+OUTCOME_PREFIX = "outcome: "
 """Prefix of a line with an outcome as JSON in a layer's output; other lines come from libraries."""
 
 Status = Literal["correct", "wrong", "failed", "not run"]
@@ -108,8 +108,8 @@ def run_within(command: Sequence[str], timeout_s: float) -> ProcessEnd:
 
 def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
     for line in printed.splitlines():
-        if line.startswith(MARK):
-            record: Mapping[str, Any] = json.loads(line.removeprefix(MARK))
+        if line.startswith(OUTCOME_PREFIX):
+            record: Mapping[str, Any] = json.loads(line.removeprefix(OUTCOME_PREFIX))
             yield LayerOutcome(layer, **record)
 
 

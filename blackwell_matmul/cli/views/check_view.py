@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.text import Paragraph, Replay
 
-STYLES = {
+FINDING_STYLES = {
     "title": "bold", "good": "bold green", "bad": "bold red", "error": "bold red", "unguaranteed": "bold yellow",
     "place": "cyan", "code": "dim", "marked": "bold", "edge": "bold magenta", "here": "bold red", "label": "dim",
     "dim": "dim",
@@ -47,7 +47,7 @@ def _wrapped(paragraph: Paragraph) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    text = Text(paragraph.text, STYLES.get(paragraph.role, ""))
+    text = Text(paragraph.text, FINDING_STYLES.get(paragraph.role, ""))
     indent = (0, 0, 0, paragraph.indent)
     if paragraph.role == "code":
         text.no_wrap, text.overflow = True, "crop"

@@ -45,9 +45,9 @@ def _why(listing: ScheduleList) -> Iterator[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
 
-    from blackwell_matmul.harness.listing import RULE
+    from blackwell_matmul.harness.listing import CHOICE_RULE
 
-    for sentence in (listing.why, RULE) if listing.chosen else (listing.why,):
+    for sentence in (listing.why, CHOICE_RULE) if listing.chosen else (listing.why,):
         yield Padding(Text(sentence[0].upper() + sentence[1:]), (0, 0, 0, 2))
 
 

@@ -66,10 +66,10 @@ def _row(trial: CandidateTrial, best: bool) -> TableRow:
 
 
 def _counts(tuning: Tuning) -> Iterator[str]:
-    from blackwell_matmul.tuner.candidates import RULE
+    from blackwell_matmul.tuner.candidates import RANKING_RULE
 
     refused, tried = sum(tuning.refused.values()), len(tuning.trials)
-    order = "those of the shortest predicted time" if _was_predicted(tuning) else RULE
+    order = "those of the shortest predicted time" if _was_predicted(tuning) else RANKING_RULE
     yield f"{refused + tried + tuning.left_out} schedules: {refused} cannot run, {tried} were taken, {order}."
     if tuning.left_out:
         yield f"{tuning.left_out} more could run; --top takes more of them."

@@ -9,14 +9,14 @@ import numpy as np
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.lanes import WORDS, indices
 from blackwell_matmul.emulator.machine import WarpState
-from blackwell_matmul.emulator.parser import SIZES, Statement
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Statement
 
 
 @instruction("addc", "subc", "madc")
 def with_carry(build: Builder, each: Statement) -> Act:
     """Add, subtract or multiply-add with carry: `addc{.cc}`, `madc.lo{.cc}` and similar. .cc writes the carry."""
     type = last_type(each)
-    bits, name = 8 * SIZES[type], each.opcode.split(".")[0]
+    bits, name = 8 * SIZES_BYTES[type], each.opcode.split(".")[0]
     takes, gives = name.endswith("c"), "cc" in each.modifiers
     total = _total(name.rstrip("c"), "hi" in each.modifiers, bits)
     reads = [build.reader(operand, type) for operand in each.operands[1:]]
@@ -24,7 +24,7 @@ def with_carry(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         columns = [read(warp).tolist() for read in reads]
-        result, carry = np.zeros(len(columns[0]), WORDS[SIZES[type]]), warp.carry
+        result, carry = np.zeros(len(columns[0]), WORDS[SIZES_BYTES[type]]), warp.carry
         for lane in indices(mask):
             value = total([column[lane] for column in columns], carry >> lane & 1 if takes else 0)
             result[lane] = value & (1 << bits) - 1

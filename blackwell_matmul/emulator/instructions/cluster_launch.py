@@ -18,7 +18,7 @@ RESPONSE_BYTES = 16
 @instruction("clusterlaunchcontrol.try_cancel")
 def try_cancel(build: Builder, each: Statement) -> Act:
     """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`, 16 bytes."""
-    response, barrier = (shared_addresses(build, operand) for operand in each.operands)
+    response, barrier = (shared_addresses(build, operand) for operand in each.operands.exactly(2))
     to_all = "multicast::cluster::all" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:

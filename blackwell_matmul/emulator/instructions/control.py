@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import EXIT, Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import EXIT, Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
-from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement, Symbol
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined
+from blackwell_matmul.emulator.unknown import Known, Unknown
 
 
 @instruction("bra")
 def branch(build: Builder, each: Statement) -> Act:
-    target = each.operands[0]
-    if not isinstance(target, Symbol):
-        raise Unknown(f"{each.text} is not emulated")
-    place = build.labels[target.name]
+    place = build.label(each.operands[0])
     return lambda warp, mask: place
 
 
@@ -30,9 +28,9 @@ def branch(build: Builder, each: Statement) -> Act:
 def branch_by_index(build: Builder, each: Statement) -> Act:
     """Jump to the label of a table at an index; all lanes take the same one ("brx.idx")."""
     index, table = build.reader(each.operands[0], "u32"), each.operands[1]
-    if not isinstance(table, Symbol):
-        raise Unknown(f"{each.text} is not emulated")
-    places = [build.labels[label] for label in build.tables[table.name]]
+    if not isinstance(table, Symbol) or table.name not in build.tables:
+        raise Unknown(f"{table} is no table of labels")
+    places = [build.label(Symbol(label)) for label in build.tables[table.name]]
 
     def act(warp: WarpState, mask: int) -> int:
         chosen = {int(index(warp)[lane]) for lane in indices(mask)}
@@ -126,7 +124,7 @@ def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives
 def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBarrier], None]:
     """Return `.red`'s vote: threads with a true predicate (.popc), all of them (.and), at least one (.or)."""
     target, asked = build.target(each.operands[0]), build.predicate(each.operands[-1])
-    (mode,) = {"popc", "and", "or"} & {*each.modifiers}
+    mode = each.modifiers.first_of(("popc", "and", "or"))
 
     def votes(warp: WarpState, mask: int, named: NamedBarrier) -> None:
         def tell(yes: int, threads: int) -> None:
@@ -215,10 +213,10 @@ def elect(build: Builder, each: Statement) -> Act:
 @instruction("shfl.sync")
 def shuffle(build: Builder, each: Statement) -> Act:
     """Shuffle: `shfl.sync.mode.b32 d|p, a, b, c, members`; c holds the segment's mask and the clamp ("shfl.sync")."""
-    mode = each.modifiers[1]
+    mode = each.modifiers.first_of(("up", "down", "bfly", "idx"))
     to, inside_to = build.pair(each.operands[0])
     targets = build.target(to), build.target(inside_to)
-    a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4])
+    a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4].exactly(3))
     members = build.scalar(each.operands[4])
     own = np.arange(LANES)
 
@@ -246,7 +244,7 @@ def shuffle(build: Builder, each: Statement) -> Act:
 @instruction("vote.sync")
 def vote(build: Builder, each: Statement) -> Act:
     """Vote: all, any, uni to a predicate, ballot to a mask ("vote.sync")."""
-    mode, target = each.modifiers[1], build.target(each.operands[0])
+    mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
     asked, members = build.predicate(each.operands[1]), build.scalar(each.operands[2])
 
     def act(warp: WarpState, mask: int) -> Any:
@@ -269,7 +267,7 @@ def vote(build: Builder, each: Statement) -> Act:
 @instruction("match")
 def match(build: Builder, each: Statement) -> Act:
     """Match: match.any gives the lanes with an equal value, match.all all lanes if all are equal ("match.sync")."""
-    mode, type = each.modifiers[0], last_type(each)
+    mode, type = each.modifiers.first_of(("any", "all")), last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
     members = build.scalar(each.operands[2])
@@ -290,10 +288,10 @@ def match(build: Builder, each: Statement) -> Act:
     return act
 
 
-_REDUCE: dict[str, Callable[..., Any]] = {
+_REDUCE: Known[str, Callable[..., Any]] = Known({
     "add": np.add.reduce, "min": np.minimum.reduce, "max": np.maximum.reduce,
     "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
-}  # fmt: skip
+})  # fmt: skip
 
 
 @instruction("redux.sync")
@@ -305,7 +303,7 @@ def reduce(build: Builder, each: Statement) -> Act:
         build.reader(each.operands[1], type),
         build.scalar(each.operands[2]),
     )
-    function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES[type]]
+    function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES_BYTES[type]]
     magnitude = "abs" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> Any:

@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Clock, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Clock, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
 from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
-from blackwell_matmul.emulator.parser import SIZES, Register, Statement, Symbol, Vector
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Register, Statement, Symbol, Vector
+from blackwell_matmul.emulator.unknown import Unknown
 
 CLOCKS = ("%clock", "%clock64", "%globaltimer")
 """Special registers that are read again each time."""
@@ -39,14 +40,14 @@ _WIDE: dict[str, Any] = {
 @instruction("cvt")
 def convert(build: Builder, each: Statement) -> Act:
     """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; of a pair, a is the upper half ("cvt")."""
-    to, source = each.modifiers[-2:]
+    to, source = each.modifiers[-2:].exactly(2)
     if (source in NARROW and to not in _WIDE) or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
         raise Unknown(f"{each.opcode} is not emulated")
     if to in NARROW or to in ("f16x2", "bf16x2"):
         return _to_pair(build, each, to, source)
     if to == "tf32":
         return elementwise(build, each, _to_tf32(each), "b32", "f32")
-    read, word = build.reader(each.operands[1], source), WORDS[SIZES[to]]
+    read, word = build.reader(each.operands[1], source), WORDS[SIZES_BYTES[to]]
     change = _change(each, to, source)
     flush = "ftz" in each.modifiers
     target, widen = build.target(each.operands[0]), _widen(build, each, to)
@@ -62,11 +63,13 @@ def convert(build: Builder, each: Statement) -> Act:
 def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array] | None:
     """Return a function that sign-extends a narrow integer into a wider register."""
     register = each.operands[0]
-    if not isinstance(register, Register) or SIZES[build.types[register.slot]] == SIZES[to]:
+    if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[to]:
         return None
-    size = SIZES[build.types[register.slot]]
+    size = SIZES_BYTES[build.types[register.slot]]
     wide = np.dtype(f"i{size}") if to[0] == "s" else WORDS[size]
-    return lambda value: value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES[to]]).astype(wide).view(WORDS[size])
+    return lambda value: (
+        value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES_BYTES[to]]).astype(wide).view(WORDS[size])
+    )
 
 
 _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -202,7 +205,7 @@ def _exponents(values: Array, words: tuple[str, ...]) -> Array:
 @instruction("mov")
 def move(build: Builder, each: Statement) -> Act:
     """Move a register, an immediate or an address; split or join a wide register and its vector ("mov")."""
-    to, source = each.operands
+    to, source = each.operands.exactly(2)
     type = last_type(each)
     if type == "pred":
         return predicates(build, each, "mov")
@@ -211,9 +214,9 @@ def move(build: Builder, each: Statement) -> Act:
     if isinstance(source, Vector):
         return _joined(build, to, source, type)
     if isinstance(source, Symbol) and source.name in CLOCKS:
-        return _clock(build.target(to), WORDS[SIZES[type]])
+        return _clock(build.target(to), WORDS[SIZES_BYTES[type]])
     target, slot = build.target(to), build.source(source, type)
-    if isinstance(source, Register) and SIZES[build.types[slot]] != SIZES[type]:
+    if isinstance(source, Register) and SIZES_BYTES[build.types[slot]] != SIZES_BYTES[type]:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     def act(warp: WarpState, mask: int) -> None:
@@ -233,7 +236,7 @@ def _clock(target: int, word: Any) -> Act:
 
 def _split(build: Builder, to: Vector, source: Any, type: str) -> Act:
     slot, count = build.source(source, type), len(to.parts)
-    targets, part = build.targets(to), WORDS[SIZES[type] // len(to.parts)]
+    targets, part = build.targets(to), WORDS[SIZES_BYTES[type] // len(to.parts)]
 
     def act(warp: WarpState, mask: int) -> None:
         parts = np.ascontiguousarray(warp.registers[slot]).view(part).reshape(LANES, count)
@@ -244,11 +247,11 @@ def _split(build: Builder, to: Vector, source: Any, type: str) -> Act:
 
 
 def _joined(build: Builder, to: Any, source: Vector, type: str) -> Act:
-    target, size = build.target(to), SIZES[type] // len(source.parts)
+    target, size = build.target(to), SIZES_BYTES[type] // len(source.parts)
     reads = [build.reader(part, f"b{8 * size}") for part in source.parts]
 
     def act(warp: WarpState, mask: int) -> None:
-        word = np.stack([read(warp) for read in reads], axis=1).view(WORDS[SIZES[type]]).reshape(LANES)
+        word = np.stack([read(warp) for read in reads], axis=1).view(WORDS[SIZES_BYTES[type]]).reshape(LANES)
         warp.set(target, word, mask)
 
     return act

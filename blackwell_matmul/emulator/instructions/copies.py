@@ -13,13 +13,14 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator import tensor_map
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import BULK, COPIES, groups, join, number_of
 from blackwell_matmul.emulator.instructions.moves import addresses_of, gather, shared_addresses, where
 from blackwell_matmul.emulator.lanes import ALL, TYPES, Array, first, indices, lanes
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import Address, Operand, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
+from blackwell_matmul.emulator.unknown import Parts, Unknown
 
 # --- cp.async
 
@@ -27,9 +28,7 @@ from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(build: Builder, each: Statement) -> Act:
     """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`; missing source bytes are zero."""
-    operands = list(each.operands)
-    if any("cache_hint" in word for word in each.modifiers):
-        operands.pop()
+    operands = each.operands[:-1] if any("cache_hint" in word for word in each.modifiers) else each.operands
     to, source = shared_addresses(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
     if nbytes not in (4, 8, 16):
@@ -100,12 +99,17 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
 # --- cp.async.bulk, without a tensor map
 
 
+def _spaces(each: Statement) -> Parts[str]:
+    """Return the state spaces that the opcode names, the target's first, without ::cta or ::cluster."""
+    return Parts(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
+
+
 @instruction("cp.async.bulk", "cp.reduce.async.bulk")
 def bulk(build: Builder, each: Statement) -> Act:
     """Copy contiguous bytes, a multiple of 16: `cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`."""
     words, operands = each.modifiers, each.operands
-    spaces = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
-    to, source = (addresses_of(build, operand, space) for operand, space in zip(operands, spaces))
+    spaces = _spaces(each).exactly(2)
+    to, source = (addresses_of(build, operands[place], spaces[place]) for place in range(2))
     size = build.scalar(operands[2])
     has_barrier = "mbarrier::complete_tx::bytes" in words
     barrier = shared_addresses(build, operands[3]) if has_barrier else None
@@ -127,7 +131,7 @@ def bulk(build: Builder, each: Statement) -> Act:
 
 
 def _issue_bulk(
-    warp: WarpState, targets: list[int], place: int, nbytes: int, signal: int | None, spaces: list[str],
+    warp: WarpState, targets: list[int], place: int, nbytes: int, signal: int | None, spaces: Parts[str],
     reduce: Callable[[Array, Array], None] | None,
 ) -> Any:  # fmt: skip
     grid, cta = warp.cta.cluster.grid, warp.cta
@@ -161,7 +165,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Array], None]:
     """Return a function that reduces bytes into memory, as elements of the type."""
-    function = _REDUCTIONS[next(word for word in each.modifiers if word in _REDUCTIONS)]
+    function = _REDUCTIONS[each.modifiers.first_of(_REDUCTIONS)]
     kind = TYPES[type or last_type(each)]
     return lambda into, source: _combined(into, source, function, kind)
 
@@ -203,7 +207,7 @@ def tensor_copy(build: Builder, each: Statement) -> Act:
     """Copy to shared memory `[to], [map, {x, y}], [mbarrier]{, mask}` or to global `[map, {x, y}], [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):
         raise Unknown(f"{each.opcode} is not emulated")
-    spaces = [word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global")]
+    spaces = _spaces(each)
     return _tensor_load(build, each) if spaces[0] == "shared" else _tensor_store(build, each)
 
 
@@ -211,7 +215,8 @@ def _described(
     build: Builder, operand: Operand
 ) -> tuple[Callable[[WarpState], Array], list[Callable[[WarpState], Array]]]:
     """Return the map's address and the coordinates."""
-    assert isinstance(operand, Address)
+    if not isinstance(operand, Address):
+        raise Unknown(f"{operand} is no tensor map with coordinates")
     read = build.address(Address(operand.base, operand.offset))
     return read, [build.reader(each, "s32") for each in operand.coordinates]
 
@@ -220,7 +225,7 @@ def _map_at(warp: WarpState, address: int) -> tensor_map.Map:
     if address % 64:
         raise Undefined(f"a tensor map lies at {address:#x}, which is no multiple of 64")
     memory, places, _ = where(warp, np.array([address], np.uint64), "", "reads a tensor map from")[0]
-    return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.MAP_BYTES).tobytes())
+    return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES).tobytes())
 
 
 def _tensor_load(build: Builder, each: Statement) -> Act:
@@ -386,8 +391,7 @@ _MAP_FIELDS = {
 @instruction("tensormap.replace")
 def replace(build: Builder, each: Statement) -> Act:
     """Replace a map's field: `tensormap.replace.tile.field.space.b1024.type [map], {index,} value`."""
-    field = next(_MAP_FIELDS[word] for word in each.modifiers if word in _MAP_FIELDS)
-    space = next(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
+    field, space = _MAP_FIELDS[each.modifiers.first_of(_MAP_FIELDS)], _spaces(each)[0]
     address = addresses_of(build, each.operands[0], space)
     index = number_of(each.operands[1]) if len(each.operands) > 2 else None
     value = build.scalar(each.operands[-1], last_type(each))
@@ -395,8 +399,8 @@ def replace(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         lane = first(mask)
         memory, places, _ = where(warp, address(warp)[lane : lane + 1], space, "changes a tensor map in")[0]
-        record = memory.bytes(int(places[0]), tensor_map.MAP_BYTES).view(tensor_map.FIELDS)
-        memory.mark(int(places[0]), tensor_map.MAP_BYTES)
+        record = memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES).view(tensor_map.FIELDS)
+        memory.mark(int(places[0]), tensor_map.ENCODED_MAP_BYTES)
         if index is None:
             record[field][0] = value(warp, lane)
         else:

@@ -13,13 +13,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
 from blackwell_matmul.emulator.instructions.integers import elementwise
 from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, fused, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed, tiny
 from blackwell_matmul.emulator.lanes import Array, mask_of
 from blackwell_matmul.emulator.parser import Statement
+from blackwell_matmul.emulator.unknown import Known, Unknown
 
 PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
 _MODIFIERS = {"rn", *DIRECTED, "ftz", "sat", "relu", "NaN", "approx", "full", "f16", "bf16", "f32", "f64", *PACKED}
@@ -174,14 +175,16 @@ def transcendental(build: Builder, each: Statement) -> Act:
     return floating(build, each, lambda a: function(a.astype(np.float64)).astype(a.dtype))
 
 
-_TESTS: dict[str, Callable[[Array], Array]] = {
-    "finite": np.isfinite,
-    "infinite": np.isinf,
-    "number": lambda a: ~np.isnan(a),
-    "notanumber": np.isnan,
-    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny(a.dtype)),
-    "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny(a.dtype)),
-}
+_TESTS: Known[str, Callable[[Array], Array]] = Known(
+    {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny(a.dtype)),
+        "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny(a.dtype)),
+    }
+)
 
 
 @instruction("testp")

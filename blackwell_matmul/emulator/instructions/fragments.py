@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number_of
 from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.machine import WarpState, collective
-from blackwell_matmul.emulator.operands import SCALES, descriptor, elements, matrix, product
+from blackwell_matmul.emulator.operands import SCALE_TYPES, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Not, Number, Statement, Vector
+from blackwell_matmul.emulator.unknown import Unknown
 
 _LANE = np.arange(LANES)
 GROUP, THREAD = _LANE // 4, _LANE % 4
@@ -102,7 +103,7 @@ def multiply_small(build: Builder, each: Statement) -> Act:
     types = each.modifiers[-4:]
     if not {types[1], types[2]} <= {"s8", "u8"}:
         raise Unknown(f"{each.opcode} is not emulated")
-    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands)
+    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands.exactly(4))
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
@@ -118,7 +119,9 @@ def multiply(build: Builder, each: Statement) -> Act:
     """Multiply 8 and 16 bits, tf32 and scaled blocks: `mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` ("mma")."""
     scaled = "block_scale" in each.modifiers
     types = _types(each, scaled)
-    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands[:4])
+    d, a, b, c = (
+        [build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands[:4].exactly(4)
+    )
     scale = _scaling(build, each) if scaled else None
 
     @collective
@@ -143,6 +146,9 @@ def _types(each: Statement, scaled: bool) -> tuple[str, ...]:
     return types
 
 
+_SCALES_OF_A_ROW = {f"scale_vec::{count}X": count for count in (1, 2, 4)}
+
+
 def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Array], tuple[Array, Array]]:
     """Return the block scales of A's rows and B's columns ("Block Scaling for mma.sync").
 
@@ -150,8 +156,8 @@ def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Arr
     `byte` on. Four lanes share a row. For A, lane 2 · thread of the four has the first eight rows and the next lane the
     others. For B, lane `thread` has them.
     """
-    count = next(int(word[-2]) for word in each.modifiers if word.startswith("scale_vec::"))
-    kind = SCALES[last_type(each)]
+    count = _SCALES_OF_A_ROW[each.modifiers.first_of(_SCALES_OF_A_ROW)]
+    kind = SCALE_TYPES[last_type(each)]
     data = [build.reader(each.operands[place], "b32") for place in (4, 6)]
     ids = [[number_of(part) for part in build.vector(each.operands[place])] for place in (5, 7)]
 
@@ -175,7 +181,7 @@ def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Arr
 def _matrices(each: Statement) -> int:
     if last_type(each) != "b16" or "m8n8" not in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
-    return next(int(word[1:]) for word in each.modifiers if word in ("x1", "x2", "x4"))
+    return int(each.modifiers.first_of(("x1", "x2", "x4"))[1:])
 
 
 @instruction("ldmatrix")
@@ -226,7 +232,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     d = [build.source(part, "b32") for part in build.vector(each.operands[0])]
     a_in_registers = isinstance(each.operands[1], Vector)
     a = [build.source(part, "b32" if a_in_registers else "b64") for part in build.vector(each.operands[1])]
-    b, rest = build.source(each.operands[2], "b64"), list(each.operands[3:])
+    b, rest = build.source(each.operands[2], "b64"), each.operands[3:]
     keeps = _keeps(build, rest[0])
     signs = [number_of(operand) for operand in rest[1:3]] or [1, 1]
     flips = [number_of(operand) for operand in rest[3:]]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
+from blackwell_matmul.emulator.code import Act, Builder, instruction
 from blackwell_matmul.emulator.lanes import ALL
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Number, Operand, Statement
+from blackwell_matmul.emulator.unknown import Unknown
 
 COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "tcgen05.st"
 

@@ -8,21 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions.carries import with_carry
+from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.instructions.special_values import flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
-from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement
+from blackwell_matmul.emulator.unknown import Known, Parts, Unknown
 
 
 def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
     """Apply `function` to the operands, read as these types; the result has the first type."""
     if len(each.operands) < 2:
         raise Unknown(f"{each.opcode} has too few operands")
-    target, word = build.target(each.operands[0]), WORDS[SIZES[types[0]]]
-    widen = build.fit(each.operands[0], SIZES[types[0]])
-    reads = [build.reader(operand, type) for operand, type in zip(each.operands[1:], types[1:], strict=True)]
+    target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[types[0]]]
+    widen = build.fit(each.operands[0], SIZES_BYTES[types[0]])
+    sources = each.operands.exactly(len(types))[1:]
+    reads = [build.reader(operand, type) for operand, type in zip(sources, types[1:])]
 
     def act(warp: WarpState, mask: int) -> None:
         value = function(*[read(warp) for read in reads]).view(word)
@@ -90,7 +93,7 @@ def integer_product(build: Builder, each: Statement) -> Act:
     if "sat" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     if "wide" in each.modifiers:
-        wide = f"{type[0]}{2 * SIZES[type] * 8}"
+        wide = f"{type[0]}{2 * SIZES_BYTES[type] * 8}"
         cast = TYPES[wide]
         types = [wide, type, type] + [wide] * adds
         return elementwise(build, each, lambda a, b, *c: sum(c, a.astype(cast) * b.astype(cast)), *types)
@@ -164,7 +167,7 @@ def population(build: Builder, each: Statement) -> Act:
 
 @instruction("clz")
 def leading_zeros(build: Builder, each: Statement) -> Act:
-    bits = SIZES[last_type(each)] * 8
+    bits = SIZES_BYTES[last_type(each)] * 8
     count = lambda a: np.array([bits - int(x).bit_length() for x in a], np.uint32)  # noqa: E731
     return elementwise(build, each, count, "u32", last_type(each))
 
@@ -173,7 +176,7 @@ def leading_zeros(build: Builder, each: Statement) -> Act:
 def highest_bit(build: Builder, each: Statement) -> Act:
     """Find the highest set bit (of a negative number: the highest clear one), or its distance from the top."""
     type = last_type(each)
-    bits, shift = SIZES[type] * 8, "shiftamt" in each.modifiers
+    bits, shift = SIZES_BYTES[type] * 8, "shiftamt" in each.modifiers
 
     def find(value: int) -> int:
         place = (~value if value < 0 else value).bit_length() - 1
@@ -184,7 +187,7 @@ def highest_bit(build: Builder, each: Statement) -> Act:
 
 @instruction("brev")
 def reversed_bits(build: Builder, each: Statement) -> Act:
-    bits = SIZES[last_type(each)] * 8
+    bits = SIZES_BYTES[last_type(each)] * 8
     return _same(build, each, lambda a: np.array([int(f"{int(x):0{bits}b}"[::-1], 2) for x in a], a.dtype))
 
 
@@ -192,7 +195,7 @@ def reversed_bits(build: Builder, each: Statement) -> Act:
 def extract(build: Builder, each: Statement) -> Act:
     """Extract a field of bits, sign-extended for signed types ("Bit Field Extract")."""
     type = last_type(each)
-    bits = SIZES[type] * 8
+    bits = SIZES_BYTES[type] * 8
 
     def one(value: int, place: int, length: int) -> int:
         place, length = place & 0xFF, length & 0xFF
@@ -215,7 +218,9 @@ def insert(build: Builder, each: Statement) -> Act:
         found = []
         for x, y, place, length in zip(a.tolist(), b.tolist(), c.tolist(), d.tolist()):
             field = (1 << (length & 0xFF)) - 1
-            found.append((y & ~(field << (place & 0xFF)) | (x & field) << (place & 0xFF)) & (1 << SIZES[type] * 8) - 1)
+            found.append(
+                (y & ~(field << (place & 0xFF)) | (x & field) << (place & 0xFF)) & (1 << SIZES_BYTES[type] * 8) - 1
+            )
         return np.array(found, a.dtype)
 
     return elementwise(build, each, every, type, type, type, "u32", "u32")
@@ -237,7 +242,7 @@ def bit_mask(build: Builder, each: Statement) -> Act:
 def shift(build: Builder, each: Statement) -> Act:
     """Shift. Beyond the width the result is 0, or the sign for signed right shifts."""
     type = last_type(each)
-    bits = SIZES[type] * 8
+    bits = SIZES_BYTES[type] * 8
     left = each.opcode.startswith("shl")
 
     def every(a: Array, b: Array) -> Array:
@@ -269,7 +274,7 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
     """Combine three operands by a table: bit i is the result for i = 4·a + 2·b + c."""
     if last_type(each) != "b32" or len(each.operands) != 5:
         raise Unknown(f"{each.opcode} with a predicate is not emulated")
-    table = int(each.operands[4].value)  # type: ignore[union-attr]
+    table = number_of(each.operands[4])
 
     def every(a: Array, b: Array, c: Array) -> Array:
         value = np.zeros(LANES, np.uint32)
@@ -278,7 +283,7 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
                 value |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
         return value
 
-    return elementwise(build, replace(each, operands=each.operands[:4]), every, *["b32"] * 4)
+    return elementwise(build, replace(each, operands=Parts(each.operands[:4])), every, *["b32"] * 4)
 
 
 @instruction("prmt")
@@ -314,9 +319,9 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
 @instruction("dp2a")
 def dot_of_pairs(build: Builder, each: Statement) -> Act:
     """Multiply a's two halves by b's lower or upper bytes, and add c ("dp2a")."""
-    half, *types = each.modifiers
-    wide, narrow = (np.dtype(f"{type[0].replace('s', 'i')}{size}") for type, size in zip(types, (2, 1)))
-    begin = {"lo": 0, "hi": 2}[half]
+    half, *types = each.modifiers.exactly(3)
+    wide, narrow = TYPES[f"{types[0][0]}16"], TYPES[f"{types[1][0]}8"]
+    begin = Known(lo=0, hi=2)[half]
 
     def every(a: Array, b: Array, c: Array) -> Array:
         x = np.ascontiguousarray(a).view(wide).reshape(LANES, 2).astype(np.int64)
@@ -328,10 +333,10 @@ def dot_of_pairs(build: Builder, each: Statement) -> Act:
 
 # --- comparison and selection
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+_COMPARE: Known[str, Callable[[Any, Any], Any]] = Known({
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
+})  # fmt: skip
 
 
 def _ordered(name: str) -> Callable[[Any, Any], Any]:
@@ -358,7 +363,7 @@ def set_predicate(build: Builder, each: Statement) -> Act:
     combine = next((_COMBINE[word] for word in each.modifiers if word in ("and", "or", "xor")), None)
     one, other = build.pair(each.operands[0])
     targets = build.target(one), build.target(other)
-    a, b = (build.reader(operand, type) for operand in each.operands[1:3])
+    a, b = (build.reader(operand, type) for operand in each.operands[1:3].exactly(2))
     c = build.predicate(each.operands[3]) if combine else None
     both = not isinstance(other, Nothing)
 
@@ -378,7 +383,7 @@ def set_predicate(build: Builder, each: Statement) -> Act:
 @instruction("set")
 def set_value(build: Builder, each: Statement) -> Act:
     """Compare to values: `set.op.dtype.type d, a, b` sets all bits, or 1.0, if the comparison holds."""
-    to, type = each.modifiers[-2:]
+    to, type = each.modifiers[-2:].exactly(2)
     compare = comparison(each.modifiers[0], type)
     kind = TYPES[to]
     yes = kind(1) if "f" in to else ~kind(0)
@@ -388,7 +393,7 @@ def set_value(build: Builder, each: Statement) -> Act:
 @instruction("selp")
 def select(build: Builder, each: Statement) -> Act:
     target, type = build.target(each.operands[0]), last_type(each)
-    a, b = (build.source(operand, type) for operand in each.operands[1:3])
+    a, b = (build.source(operand, type) for operand in each.operands[1:3].exactly(2))
     chooses = build.predicate(each.operands[3])
 
     def act(warp: WarpState, mask: int) -> None:
@@ -406,5 +411,5 @@ def select(build: Builder, each: Statement) -> Act:
 
 @instruction("slct")
 def select_by_sign(build: Builder, each: Statement) -> Act:
-    type, by = each.modifiers[-2:]
+    type, by = each.modifiers[-2:].exactly(2)
     return elementwise(build, each, lambda a, b, c: np.where(c >= 0, a, b), type, type, type, by)

@@ -48,8 +48,8 @@ def invalidate(build: Builder, each: Statement) -> Act:
 @instruction("mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx")
 def arrive(build: Builder, each: Statement) -> Act:
     """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
-    operands = list(each.operands)
-    state = operands.pop(0) if not isinstance(operands[0], Address) else Nothing()
+    has_state = not isinstance(each.operands[0], Address)
+    state, operands = each.operands[0] if has_state else Nothing(), each.operands[has_state:]
     target, address = build.target(state), shared_addresses(build, operands[0])
     number = build.reader(operands[1], "b32") if len(operands) > 1 else None
     kind = each.opcode.split(".")[1]

@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, WarpState
-from blackwell_matmul.emulator.parser import SIZES, Operand, Register, Statement
-from blackwell_matmul.emulator.spaces import LOCAL, NOWHERE, OFFSET, PARAM, RANK, SHARED, WINDOW, Memory
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement
+from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, PARAM, RANK, SHARED, WINDOW_BITS, Memory
+from blackwell_matmul.emulator.unknown import Known, Unknown
 
-SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0}
+SPACES = Known({"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0})
 
 
 def space_of(each: Statement) -> str:
@@ -24,21 +25,21 @@ def space_of(each: Statement) -> str:
 
 def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tuple[Memory, Array, Any]]:
     """Return the memories behind some lanes' addresses, each with its addresses and lanes."""
-    window = SPACES[space] >> WINDOW if space else int(addresses[0]) >> WINDOW
-    if not space and int((addresses >> np.uint64(WINDOW)).max()) != window:
+    window = SPACES[space] >> WINDOW_BITS if space else int(addresses[0]) >> WINDOW_BITS
+    if not space and int((addresses >> np.uint64(WINDOW_BITS)).max()) != window:
         return _mixed(warp, addresses, what)
-    if window == SHARED >> WINDOW:
-        return _shared(warp, addresses & np.uint64((1 << WINDOW) - 1), what)
-    if window == PARAM >> WINDOW:
+    if window == SHARED >> WINDOW_BITS:
+        return _shared(warp, addresses & np.uint64((1 << WINDOW_BITS) - 1), what)
+    if window == PARAM >> WINDOW_BITS:
         return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
-    if window == LOCAL >> WINDOW:
+    if window == LOCAL >> WINDOW_BITS:
         return [(warp.local, addresses | np.uint64(LOCAL), slice(None))]
     return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
 
 
 def _mixed(warp: WarpState, addresses: Array, what: str) -> list[tuple[Memory, Array, Any]]:
     found: list[tuple[Memory, Array, Any]] = []
-    windows = addresses >> np.uint64(WINDOW)
+    windows = addresses >> np.uint64(WINDOW_BITS)
     for window in np.unique(windows):
         which = np.flatnonzero(windows == window)
         parts = where(warp, addresses[which], "", what)
@@ -82,7 +83,7 @@ def load(build: Builder, each: Statement) -> Act:
     """Load: `ld{.space}{.v2|.v4|.v8}.type`; a narrow value is zero- or sign-extended to its register."""
     space, type = space_of(each), last_type(each)
     operands = build.vector(each.operands[0])
-    targets, size, count = [build.target(each) for each in operands], SIZES[type], len(operands)
+    targets, size, count = [build.target(each) for each in operands], SIZES_BYTES[type], len(operands)
     widens = [_widener(build, operand, type) for operand in operands]
     address = addresses_of(build, each.operands[1], space)
     nbytes = count * size
@@ -119,9 +120,9 @@ def _spread(value: Array, which: Array) -> Array:
 
 
 def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
-    if not isinstance(register, Register) or SIZES[build.types[register.slot]] == SIZES[type]:
+    if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[type]:
         return None
-    size = SIZES[build.types[register.slot]]
+    size = SIZES_BYTES[build.types[register.slot]]
     if type[0] == "s":
         return lambda value: value.view(TYPES[type]).astype(np.dtype(f"i{size}")).view(WORDS[size])
     return lambda value: value.astype(WORDS[size])
@@ -131,7 +132,7 @@ def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[Warp
     """Return an operand's addresses; those of parameter and shared variables are in their window."""
     read = build.address(operand)
     if space == "shared":
-        window = np.uint64((1 << WINDOW) - 1)
+        window = np.uint64((1 << WINDOW_BITS) - 1)
         return lambda warp: read(warp) & window
     return read
 
@@ -149,8 +150,8 @@ def store(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} is not emulated")
     operands = build.vector(each.operands[1])
     reads, size, count = (
-        [build.reader(operand, f"b{8 * SIZES[type]}") for operand in operands],
-        SIZES[type],
+        [build.reader(operand, f"b{8 * SIZES_BYTES[type]}") for operand in operands],
+        SIZES_BYTES[type],
         len(operands),
     )
     address = addresses_of(build, each.operands[0], space)
@@ -181,8 +182,8 @@ def convert_address(build: Builder, each: Statement) -> Act:
     target = build.target(each.operands[0])
     source = each.operands[1]
     read = build.address(source)
-    nbytes = SIZES[last_type(each)]
-    base, window = np.uint64(SPACES[space]), np.uint64((1 << WINDOW) - 1)
+    nbytes = SIZES_BYTES[last_type(each)]
+    base, window = np.uint64(SPACES[space]), np.uint64((1 << WINDOW_BITS) - 1)
 
     def act(warp: WarpState, mask: int) -> None:
         value = read(warp)
@@ -196,10 +197,10 @@ def convert_address(build: Builder, each: Statement) -> Act:
 @instruction("isspacep")
 def is_space(build: Builder, each: Statement) -> Act:
     space, target, read = space_of(each), build.target(each.operands[0]), build.address(each.operands[1])
-    base = SPACES[space] >> WINDOW
+    base = SPACES[space] >> WINDOW_BITS
 
     def act(warp: WarpState, mask: int) -> None:
-        window = read(warp) >> np.uint64(WINDOW)
+        window = read(warp) >> np.uint64(WINDOW_BITS)
         inside = window >= 4 if not base else window == base
         warp.set_predicate(target, mask_of(inside), mask)
 
@@ -212,12 +213,12 @@ def map_address(build: Builder, each: Statement) -> Act:
 
     Compilers hoist mapa out of predicates. So the address of a missing CTA is allowed, and its use stops.
     """
-    target, nbytes = build.target(each.operands[0]), SIZES[last_type(each)]
+    target, nbytes = build.target(each.operands[0]), SIZES_BYTES[last_type(each)]
     generic = space_of(each) == ""
     read, rank = build.address(each.operands[1]), build.reader(each.operands[2], "u32")
 
     def act(warp: WarpState, mask: int) -> None:
-        ranks = np.minimum(rank(warp), NOWHERE).astype(np.uint64)
+        ranks = np.minimum(rank(warp), ABSENT_RANK).astype(np.uint64)
         value = read(warp) & np.uint64(OFFSET) | ranks << np.uint64(RANK)
         value = value | np.uint64(SHARED) if generic else value
         warp.set(target, value if nbytes == 8 else value.astype(np.uint32), mask)
@@ -252,7 +253,7 @@ def atomic(build: Builder, each: Statement) -> Act:
     if "async" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     gives = each.opcode.startswith("atom")
-    function, space = _OPERATIONS[next(word for word in each.modifiers if word in _OPERATIONS)], space_of(each)
+    function, space = _OPERATIONS[each.modifiers.first_of(_OPERATIONS)], space_of(each)
     kind, size, count = _atomic_type(each)
     targets = build.targets(each.operands[0]) if gives else []
     address = addresses_of(build, each.operands[gives], space)
@@ -283,7 +284,7 @@ def _atomic_type(each: Statement) -> tuple[Any, int, int]:
     type = last_type(each)
     count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 1)
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
-    return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES[type], count)
+    return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES_BYTES[type], count)
 
 
 # --- hints, which have no effect on values

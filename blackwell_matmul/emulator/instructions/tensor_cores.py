@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
+from blackwell_matmul.emulator.code import Act, Builder, instruction
 from blackwell_matmul.emulator.instructions.fragments import words
-from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, wait_all
+from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, number_of, wait_all
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
-from blackwell_matmul.emulator.operands import SCALES, chunks, descriptor, elements, matrix, product
+from blackwell_matmul.emulator.operands import SCALE_TYPES, chunks, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined, in_ctas
+from blackwell_matmul.emulator.unknown import Unknown
 
 
 def group_of(each: Statement) -> int:
@@ -83,11 +84,11 @@ def relinquish(build: Builder, each: Statement) -> Act:
 
 def _places(each: Statement) -> tuple[Array, Array]:
     """Return lane and column behind the address, of each register (first axis) in each thread, by the shape."""
-    shape = next(word for word in each.modifiers if word in _SHAPES)
+    shape = each.modifiers.first_of(_SHAPES)
     repeats = next((int(word[1:]) for word in each.modifiers if word[0] == "x" and word[1:].isdigit()), 1)
     thread, half = np.arange(LANES), 0
     if shape == "16x32bx2":
-        half = next(int(operand.value) for operand in each.operands if isinstance(operand, Number))
+        half = number_of(each.operands[1 if isinstance(each.operands[0], Address) else -1])
     register = np.arange(repeats * _SHAPES[shape])[:, None]
     if shape == "32x32b":
         return thread + 0 * register, register + 0 * thread
@@ -245,18 +246,19 @@ def multiply(build: Builder, each: Statement) -> Act:
     a: a descriptor or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b], enable`.
     """
     modifiers = each.modifiers
-    kind = next(word[6:] for word in modifiers if word.startswith("kind::"))
+    kind = next((word[6:] for word in modifiers if word.startswith("kind::")), "")
     if any(word in modifiers for word in ("sp", "ws")) or kind not in _KINDS:
         raise Unknown(f"{each.opcode} is not emulated")
     group, scaled = group_of(each), "block_scale" in modifiers
     block = next((_BLOCKS[word] for word in modifiers if word in _BLOCKS), 32) if scaled else 0
-    d, rest = _tensor_address(build, each.operands[0]), list(each.operands[1:])
+    d, rest = _tensor_address(build, each.operands[0]), each.operands[1:]
     a_in_tensor = isinstance(rest[0], Address)
     a = _tensor_address(build, rest[0]) if a_in_tensor else build.scalar(rest[0], "b64")
     b, idesc = build.scalar(rest[1], "b64"), build.scalar(rest[2])
-    rest = rest[3:]
-    scale_addresses = [_tensor_address(build, rest.pop(0)) for _ in range(2 * scaled)]
-    masked = [build.scalar(part) for part in build.vector(rest.pop(0))] if isinstance(rest[0], Vector) else []
+    scale_addresses = [_tensor_address(build, rest[3 + place]) for place in range(2 * scaled)]
+    rest = rest[3 + len(scale_addresses) :]
+    masked = [build.scalar(part) for part in rest[0].parts] if isinstance(rest[0], Vector) else []
+    rest = rest[1:] if masked else rest
     enable = build.predicate(rest[0])
     down = int(rest[1].value) if len(rest) > 1 and isinstance(rest[1], Number) else 0
 
@@ -410,7 +412,7 @@ def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: 
     if id + blocks > 4:
         raise Undefined(f"a product reads {blocks} scales from byte {id} on of words of 4 bytes")
     bits = np.ascontiguousarray(raw).view(np.uint8).reshape(rows, 4)[:, id : id + blocks]
-    return bits.copy().view(SCALES[type]).astype(np.float32)
+    return bits.copy().view(SCALE_TYPES[type]).astype(np.float32)
 
 
 # --- copies from shared to tensor memory

@@ -15,7 +15,7 @@ def lacking(instruction: str, target: str) -> str:
     gpu = next((gpu for gpu in GPUS.values() if gpu.arch == target), None)
     if feature is None or (gpu is not None and feature in gpu.features) or _has(target, feature):
         return f"tilus has no code for {instruction} on this target"
-    return gpus.lacking(gpu or target, feature)
+    return gpus.lacking(target, feature)
 
 
 def _has(target: str, feature: str) -> bool:

@@ -15,7 +15,7 @@ from blackwell_matmul.kernels import LADDERS, rung
 
 PACKAGES = (*("blackwell-matmul", "tilus", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas"),)
 SETTINGS = ("driver_version", "clocks.max.sm", "power.limit")
-UNKNOWN = "unknown"
+UNKNOWN_SETTING = "unknown"
 
 
 def gpu_at_hand(index: int = 0) -> Gpu:
@@ -75,6 +75,6 @@ def _settings() -> dict[str, str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return dict.fromkeys(SETTINGS, UNKNOWN)
+        return dict.fromkeys(SETTINGS, UNKNOWN_SETTING)
     words = [word.strip() for word in done.stdout.splitlines()[0].split(",")] if done.stdout.strip() else []
-    return dict(zip(SETTINGS, words)) if len(words) == len(SETTINGS) else dict.fromkeys(SETTINGS, UNKNOWN)
+    return dict(zip(SETTINGS, words)) if len(words) == len(SETTINGS) else dict.fromkeys(SETTINGS, UNKNOWN_SETTING)

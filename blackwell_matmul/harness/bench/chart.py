@@ -21,7 +21,7 @@ COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5
 """Colors of the rungs, best last; they repeat for more."""
 
 OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
-STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
+CHART_STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
 
 
 def draw(book: Book, folder: Path) -> list[Path]:
@@ -30,7 +30,7 @@ def draw(book: Book, folder: Path) -> list[Path]:
     if not rows:
         return []
     square = all(row.problem.m == row.problem.n == row.problem.k for row in rows)
-    with _matplotlib().rc_context(STYLE):
+    with _matplotlib().rc_context(CHART_STYLE):
         figure = _panels(rows, book.machine, _tflops_panel if square else _percent_panel)
         files = [folder / f"{book.suite}.{ending}" for ending in ("svg", "png")]
         for file in files:

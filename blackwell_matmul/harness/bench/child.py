@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from blackwell_matmul.base.processes import collect_seldom
 
-MARK = "blackwell-matmul: "
+MESSAGE_PREFIX = "blackwell-matmul: "
 """Prefix of this process's own lines; libraries may print others."""
 
 
@@ -28,11 +28,11 @@ def main() -> None:
     given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(given,), daemon=True).start()
     for module in sys.argv[1:]:
-        with suppress(Exception):  # its task reports the reason
+        with suppress(Exception):  # whose task it is says why
             import_module(module)
     while all(_done(task, out) for task in given.get()):
         pass
-    os._exit(0)  # an orderly end would wait for a hung GPU
+    os._exit(0)  # a GPU that hangs would hold up an orderly end
 
 
 def _done(task: Mapping[str, Any], out: TextIO) -> bool:
@@ -83,7 +83,7 @@ def _own_stdout() -> TextIO:
 
 
 def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
-    pipe.write(f"{MARK}{json.dumps(message)}\n")
+    pipe.write(f"{MESSAGE_PREFIX}{json.dumps(message)}\n")
     pipe.flush()
 
 

@@ -12,7 +12,7 @@ from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.detect import DetectedGpu
 
-MOST = 4096
+MOST_GPUS = 4096
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _kind(gpu: DetectedGpu) -> tuple[str, str, int]:
 
 def _indices(asked: Any, there: int) -> list[int]:
     values = list(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else [None]
-    indices = [index for value in values if (index := integer(value, 0, MOST)) is not None]
+    indices = [index for value in values if (index := integer(value, 0, MOST_GPUS)) is not None]
     if not values or len(indices) < len(values) or len(set(indices)) < len(indices):
         raise InputError(f"gpus is {shown(asked)}; it must be numbers of GPUs, each once, such as (0, 1).")
     if max(indices) >= there:

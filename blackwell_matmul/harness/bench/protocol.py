@@ -15,7 +15,7 @@ from dataclasses import dataclass
 Group = Callable[[], float]
 """Runs a group of calls and returns the µs of one."""
 
-WINDOW = 3
+WARMUP_WINDOW_ROUNDS = 3
 """Rounds of warm-up in each of two compared windows."""
 
 
@@ -75,16 +75,19 @@ def _warm_up(
         return Warmup(0.0, 0, settled=False)
     start, settled = clock_s(), False
     totals: list[float] = []
-    while not settled and (clock_s() - start < settings.warmup_s or len(totals) < 2 * WINDOW):
+    while not settled and (clock_s() - start < settings.warmup_s or len(totals) < 2 * WARMUP_WINDOW_ROUNDS):
         totals.append(sum(_round(groups, -1 - len(totals), step).values()))
         settled = _settled(totals, settings.settled_percent)
     return Warmup(clock_s() - start, len(totals), settled)
 
 
 def _settled(totals: Sequence[float], percent: float) -> bool:
-    if len(totals) < 2 * WINDOW:
+    if len(totals) < 2 * WARMUP_WINDOW_ROUNDS:
         return False
-    before, now = statistics.median(totals[-2 * WINDOW : -WINDOW]), statistics.median(totals[-WINDOW:])
+    before, now = (
+        statistics.median(totals[-2 * WARMUP_WINDOW_ROUNDS : -WARMUP_WINDOW_ROUNDS]),
+        statistics.median(totals[-WARMUP_WINDOW_ROUNDS:]),
+    )
     return abs(now - before) <= percent / 100 * before
 
 

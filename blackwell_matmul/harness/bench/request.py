@@ -14,7 +14,7 @@ from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, require_writable
-from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
+from blackwell_matmul.harness.bench.session import REPETITIONS, TASK_LIMIT_S, Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.problem.form import PLAIN, Form
 
@@ -23,7 +23,7 @@ BUNDLES = "bundles"
 BEST_ALONE = ("llm",)
 """Suites with so many problems that only the best rung takes part by default."""
 
-MANY = 16
+MANY_PROBLEMS = 16
 SHORT_WARMUP_S = 1.0
 """Warm-up seconds for many problems, as the previous one keeps the GPU busy."""
 
@@ -44,7 +44,7 @@ class Request:
     baselines: bool = False
     rounds: int = Settings.rounds
     repetitions: int = REPETITIONS
-    limit_s: float = LIMIT_S
+    limit_s: float = TASK_LIMIT_S
     out: Path = field(default_factory=lambda: Path(OUT))
     bundles: Path | None = None
     again: bool = False
@@ -79,7 +79,9 @@ class Request:
         return Plan(
             contenders=tuple(dict.fromkeys(self._contenders(gpu, cases))),
             cases=cases,
-            settings=Settings(self.rounds, warmup_s=SHORT_WARMUP_S if len(cases) > MANY else Settings.warmup_s),
+            settings=Settings(
+                self.rounds, warmup_s=SHORT_WARMUP_S if len(cases) > MANY_PROBLEMS else Settings.warmup_s
+            ),
             limit_s=self.limit_s,
             repetitions=self.repetitions if stress else 0,
             time=not stress,

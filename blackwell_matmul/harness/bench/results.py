@@ -21,7 +21,7 @@ from blackwell_matmul.harness.bench.protocol import Timing
 from blackwell_matmul.problem.problem import Problem
 
 FILE = "results.json"
-FORMAT = 1
+RESULTS_FORMAT = 1
 
 Status = Literal["correct", "wrong", "refused", "failed"]
 
@@ -136,7 +136,7 @@ class Book:
         """Return the whole file's content, with this suite's current rows."""
         rows = [row.as_dict(self.machine.peak_tflops) for row in self]
         suites = {**self._whole.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}
-        return {"format": FORMAT, "machine": asdict(self.machine), "suites": suites}
+        return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), "suites": suites}
 
     def save(self) -> None:
         """Save the file, after each step, so that an interrupted run loses one step."""
@@ -151,7 +151,7 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
         found = parsed(content_of(file))
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not found.keys() >= set(names):
+    if not isinstance(found, dict) or found.get("format") != RESULTS_FORMAT or not found.keys() >= set(names):
         raise _no_result(file)
     return found
 

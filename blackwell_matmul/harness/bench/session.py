@@ -33,7 +33,7 @@ Pair = tuple[Contender, BenchCase]
 Tell = Callable[[str], None]
 """Callback with the current step in a few words."""
 
-LIMIT_S = 90.0
+TASK_LIMIT_S = 90.0
 REPETITIONS = 5000
 MOST_COMPILERS = 16
 """Maximum compiling processes, as each holds torch and tilus in memory."""
@@ -49,7 +49,7 @@ class Plan:
     cases: tuple[BenchCase, ...]
     settings: Settings = field(default_factory=Settings)
     device: str = "cuda"
-    limit_s: float = LIMIT_S
+    limit_s: float = TASK_LIMIT_S
     repetitions: int = 0
     time: bool = True
 

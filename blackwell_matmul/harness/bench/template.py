@@ -21,18 +21,18 @@ from blackwell_matmul.base.processes import collect_seldom
 from blackwell_matmul.harness.bench import child
 
 BEGAN = b"!"
-FILES = 5
+MOST_DESCRIPTORS = 5
 
 
 def main() -> None:
     collect_seldom()
     asked = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
-        with suppress(Exception):  # its task reports the reason
+        with suppress(Exception):  # whose task it is says why
             import_module(module)
-    gc.freeze()  # else the collector's writes would copy memory in each child
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for intermediate processes
-    while files := socket.recv_fds(asked, 1, FILES)[1]:
+    gc.freeze()  # else each child would copy what the collector writes to
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those between
+    while files := socket.recv_fds(asked, 1, MOST_DESCRIPTORS)[1]:
         if os.fork() == 0:
             asked.close()
             _between(*files)
@@ -59,13 +59,13 @@ def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> N
     with suppress(ProcessLookupError):  # it had no group of its own yet
         os.killpg(number, signal.SIGKILL)
     with suppress(ChildProcessError):
-        os.waitpid(number, 0)  # then its GPU memory is free
+        os.waitpid(number, 0)  # what it had on a GPU is free then
     os._exit(0)
 
 
 def _tell_end(number: int, parent: socket.socket) -> None:
     """Report the end without reaping: until its group has ended, the process number must stay reserved."""
-    with suppress(OSError):  # already reaped, or no reader
+    with suppress(OSError):  # it was waited for already, or nobody wants to know
         found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
         assert found is not None
         parent.send(b"%d\n" % (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status))

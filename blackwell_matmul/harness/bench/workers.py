@@ -19,7 +19,7 @@ from typing import Any
 
 from blackwell_matmul.base.processes import left_with
 from blackwell_matmul.harness.bench import nursery
-from blackwell_matmul.harness.bench.child import MARK
+from blackwell_matmul.harness.bench.child import MESSAGE_PREFIX
 
 Task = Mapping[str, Any]
 """Task as plain data. "do": a function of `tasks` or "module:function"; other items: its arguments."""
@@ -168,7 +168,7 @@ class _Child:
 
 
 def _message(line: str) -> dict[str, Any]:
-    return dict(json.loads(line.removeprefix(MARK))) if line.startswith(MARK) else {}
+    return dict(json.loads(line.removeprefix(MESSAGE_PREFIX))) if line.startswith(MESSAGE_PREFIX) else {}
 
 
 def _signal_name(number: int) -> str:

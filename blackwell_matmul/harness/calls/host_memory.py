@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.harness.verdict import BLOCK_BYTES, BLOCK_ELEMENTS
+from blackwell_matmul.harness.verdict import BLOCK_ELEMENT_BYTES, BLOCK_ELEMENTS
 from blackwell_matmul.problem.problem import Problem
 
 MARGIN = 1.3
@@ -51,7 +51,7 @@ def _checked(problem: Problem) -> int:
     """Return the bytes of B in float64, and again for its norms or a block of rows of A or C."""
     rows = min(problem.m, max(1, BLOCK_ELEMENTS // problem.columns))
     of_b = 8 * problem.n * problem.k
-    return of_b + max(of_b, 8 * rows * problem.k, BLOCK_BYTES * rows * problem.columns)
+    return of_b + max(of_b, 8 * rows * problem.k, BLOCK_ELEMENT_BYTES * rows * problem.columns)
 
 
 # --- what is available

@@ -16,7 +16,7 @@ from torch import Tensor
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.ops.distributed.exchanges import gather_and_consume, produce_and_scatter
-from blackwell_matmul.ops.launching import ALONE, gpu_of
+from blackwell_matmul.ops.launching import NO_TENSORS, gpu_of
 from blackwell_matmul.ops.library import checked, run
 from blackwell_matmul.ops.operand_checks import check_tensors
 
@@ -87,7 +87,7 @@ def matmul_reduce_scatter(
     return made
 
 
-# --- checks
+# --- what does not fit
 
 
 def _known(group: Any) -> Any:
@@ -124,7 +124,7 @@ def _check(name: str, a: Tensor, b: Any, dim_name: str, dim: object, simulate: b
             f"{dim_name} is {dim}, the last of {name} with shape {tuple(a.shape)}: only rows travel here; share out "
             "another dimension, or let torch do it."
         )
-    checked(a.flatten(0, -2), b, ALONE)
+    checked(a.flatten(0, -2), b, NO_TENSORS)
     gpu_of(a, simulate, "a product whose parts travel", name, "b")
 
 
@@ -180,7 +180,7 @@ class _Way:
 
     def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
         """Multiply into place, or into a temporary if TMA cannot address it."""
-        made = run(rows, b, ALONE, simulate=self.simulate, into=place)
+        made = run(rows, b, NO_TENSORS, simulate=self.simulate, into=place)
         if made is not place:
             place.copy_(made)
 
@@ -207,7 +207,7 @@ class _GatherAndMultiply(torch.autograd.Function):
         if ctx.needs_input_grad[2] and given:
             of_a = sum(way.shaped(way.scattered(grad, b.mT), grad) for grad, b in given)
         of_bs = [
-            run(whole.mT, way.rows(grad), ALONE, simulate=way.simulate) if needed and grad is not None else None
+            run(whole.mT, way.rows(grad), NO_TENSORS, simulate=way.simulate) if needed and grad is not None else None
             for grad, needed in zip(grads[1:], ctx.needs_input_grad[3:], strict=True)
         ]
         return None, None, of_a, *of_bs
@@ -226,5 +226,5 @@ class _MultiplyAndScatter(torch.autograd.Function):
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
         whole, (of_a,) = way.gathered(of_own, [b.mT], keep=ctx.needs_input_grad[3])
-        of_b = run(way.rows(a).mT, whole, ALONE, simulate=way.simulate) if ctx.needs_input_grad[3] else None
+        of_b = run(way.rows(a).mT, whole, NO_TENSORS, simulate=way.simulate) if ctx.needs_input_grad[3] else None
         return None, None, way.shaped(of_a, a), of_b

@@ -33,7 +33,7 @@ from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.memory import Region
-from blackwell_matmul.simulator.machine.operation import AsyncOperation, Groups, every_groups_of, groups_of
+from blackwell_matmul.simulator.machine.operation import AsyncOperation, IssuedGroups, every_groups_of, groups_of
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup, WarpLayout, warp_layout
 
 
@@ -276,7 +276,7 @@ class LoweringContext:
         for each in self._groups(warp, family, lanes or self.group.mask(warp.index)):
             each.commit(self.description.completes_by)
 
-    def _groups(self, warp: Warp, family: str, lanes: int) -> list[Groups]:
+    def _groups(self, warp: Warp, family: str, lanes: int) -> list[IssuedGroups]:
         """Return the groups of these lanes, and tell listeners of operations of other lanes alone."""
         found, every = groups_of(warp, family, lanes), every_groups_of(warp, family)
         others = [each for each in every if not each.lanes & lanes] if len(found) < len(every) else []
@@ -291,7 +291,9 @@ class LoweringContext:
         for op in ops:
             warp.cta.engine.wait_for(op, warp, self.instruction, kind == "group.read")
 
-    def come_to_groups(self, warp: Warp, family: str, n: int, reads: bool = False, lanes: int = 0) -> list[Groups]:
+    def come_to_groups(
+        self, warp: Warp, family: str, n: int, reads: bool = False, lanes: int = 0
+    ) -> list[IssuedGroups]:
         """Return the lanes' groups before they wait for all but the newest n. lanes: 0: those that execute it."""
         tell, found = warp.cta.engine.tell, self._groups(warp, family, lanes or self.group.mask(warp.index))
         tell.waits(

@@ -12,7 +12,7 @@ import numpy as np
 from blackwell_matmul.simulator.machine.grid import Position
 
 RESPONSE_BYTES = 16  # PTX ISA, "clusterlaunchcontrol.try_cancel": a naturally aligned 16-byte response
-NOWHERE = -0xCD
+UNGRANTED_COORDINATE = -0xCD
 """Coordinate in a refused response, which code generation leaves as it was: an unlikely value."""
 
 _MARK = 0x434C4300
@@ -27,7 +27,11 @@ class Response(NamedTuple):
     @property
     def scalars(self) -> tuple[int, int, int, int]:
         """The values is_valid and the coordinates."""
-        return (0, NOWHERE, NOWHERE, NOWHERE) if self.first is None else (1, *self.first)
+        return (
+            (0, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE)
+            if self.first is None
+            else (1, *self.first)
+        )
 
     def encoded(self) -> np.ndarray:
         """Encode it as bytes, in an encoding of our own: PTX's is opaque."""

@@ -67,7 +67,7 @@ EVERY_LANE = (1 << WARP) - 1
 """Mask of all lanes."""
 
 
-class Groups:
+class IssuedGroups:
     """Operations of one family by some lanes, which all issued the same: those not committed, and the committed groups
     not waited for, oldest first. lanes: their mask."""
 
@@ -88,21 +88,21 @@ class Groups:
         self.groups.append(self.open)
         self.open = []
 
-    def part(self, lanes: int) -> Groups:
+    def part(self, lanes: int) -> IssuedGroups:
         """Split off some of the lanes, which issue operations of their own from now on."""
         self.lanes &= ~lanes
-        return Groups(lanes, self.groups, self.open)
+        return IssuedGroups(lanes, self.groups, self.open)
 
 
-def every_groups_of(warp: Warp, family: str) -> list[Groups]:
+def every_groups_of(warp: Warp, family: str) -> list[IssuedGroups]:
     """Return the groups of all lanes of a warp."""
-    found: list[Groups] = warp.groups.setdefault(family, [])
+    found: list[IssuedGroups] = warp.groups.setdefault(family, [])
     if not found:
-        found.append(Groups(EVERY_LANE))
+        found.append(IssuedGroups(EVERY_LANE))
     return found
 
 
-def groups_of(warp: Warp, family: str, lanes: int = EVERY_LANE) -> list[Groups]:
+def groups_of(warp: Warp, family: str, lanes: int = EVERY_LANE) -> list[IssuedGroups]:
     """Return these lanes' groups, which belong to threads (PTX ISA, "cp.async.commit_group", also of bulk copies)."""
     every = every_groups_of(warp, family)
     if lanes == EVERY_LANE:

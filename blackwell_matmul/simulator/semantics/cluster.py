@@ -14,7 +14,7 @@ from blackwell_matmul.simulator.machine.barrier import mapped
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
 
-MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
+MAX_CLUSTER_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 
 
 def named(warp: Warp, mask: int, context: LoweringContext) -> list[Cta]:

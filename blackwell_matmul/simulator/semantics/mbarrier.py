@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, Mbarrier, barrier_at
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
-from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
+from blackwell_matmul.simulator.semantics.cluster import MAX_CLUSTER_CTAS, named, ranked
 
 
 @describe(
@@ -137,7 +137,7 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
     location, mask, scope, first = context.location, int(inst.multicast), _scope(inst), context.group.begin
-    threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CTAS)]
+    threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CLUSTER_CTAS)]
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
         barrier = barrier_at(warp.cta, address, location)

@@ -68,9 +68,9 @@ _STORE: dict[str, Any] = {
 }
 
 
-MAP_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
+TMA_ALIGNMENT_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
 MAP_STRIDE_BYTES, MAP_EXTENT = 2**40, 2**32  # the same
-BOX_BYTES = 128
+BOX_ALIGNMENT_BYTES = 128
 """Bytes of the alignment of a box in shared memory (PTX, "cp.async.bulk.tensor")."""
 
 LINEAR_LOAD = "cp.async.bulk (load)"
@@ -89,19 +89,19 @@ def tensor_map_fault(
         return f"it has {len(shape)} dimensions, and a tensor map 1 to {MAP_RANK}"
     if not all(1 <= extent <= MAP_EXTENT for extent in shape):
         return f"its shape is {shape}, and a tensor map has extents from 1 to 2**32"
-    if address % MAP_BYTES:
-        return f"it starts {address % MAP_BYTES} bytes past a multiple of {MAP_BYTES}"
+    if address % TMA_ALIGNMENT_BYTES:
+        return f"it starts {address % TMA_ALIGNMENT_BYTES} bytes past a multiple of {TMA_ALIGNMENT_BYTES}"
     if strides[-1] != size:
         return f"its last dimension has a stride of {strides[-1]} bytes; TMA wants neighbours, {size} bytes apart"
-    odd = [stride for stride in strides[:-1] if stride % MAP_BYTES]
+    odd = [stride for stride in strides[:-1] if stride % TMA_ALIGNMENT_BYTES]
     if odd:
-        return f"a stride is {odd[0]} bytes, and TMA needs multiples of {MAP_BYTES}"
+        return f"a stride is {odd[0]} bytes, and TMA needs multiples of {TMA_ALIGNMENT_BYTES}"
     if max(strides) >= MAP_STRIDE_BYTES:
         return f"a stride is {max(strides)} bytes, and TMA has strides below 2**40"
     if max(extents) > MAP_BOX_EXTENT:
         return f"the tile has an extent of {max(extents)}, and a box at most {MAP_BOX_EXTENT}"
-    if extents[-1] * size % MAP_BYTES:
-        return f"a row of the tile is {extents[-1] * size} bytes, and TMA needs a multiple of {MAP_BYTES}"
+    if extents[-1] * size % TMA_ALIGNMENT_BYTES:
+        return f"a row of the tile is {extents[-1] * size} bytes, and TMA needs a multiple of {TMA_ALIGNMENT_BYTES}"
     if span and extents[-1] * size > span:
         return f"a row of the tile is {extents[-1] * size} bytes, and its swizzle permutes {span}; take narrower tiles"
     return ""
@@ -163,14 +163,14 @@ def _repeat_bytes(shared: Any) -> int:
     """Return the alignment of a box in this shared tensor: the repeat of its swizzle (PTX, "Swizzling Modes")."""
     swizzle = shared.layout.optional_swizzle
     repeat = 0 if swizzle is None else 2 ** (swizzle.base + swizzle.bits + swizzle.shift) * shared.dtype.nbits // 8
-    return max(BOX_BYTES, repeat)
+    return max(BOX_ALIGNMENT_BYTES, repeat)
 
 
 def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, store: bool) -> Callable[..., None]:
     """Return the check, at issue, of a copy between this shared tensor and a box in global memory."""
     swizzle, boxes = tensor.layout.optional_swizzle, 1 if store else len(spans(tensor.layout, tensor.dtype.nbits))
     shape = (*tensor.shape[:-1], tensor.shape[-1] // boxes)
-    span = 0 if swizzle is None else min(MAP_BYTES << swizzle.bits, BOX_BYTES)
+    span = 0 if swizzle is None else min(TMA_ALIGNMENT_BYTES << swizzle.bits, BOX_ALIGNMENT_BYTES)
     step, multiple = step_of(tensor.dtype.nbits), _repeat_bytes(tensor)
 
     def require(warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]) -> None:
@@ -216,7 +216,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
         if mask is None:
             load(warp, warp.cta, target, source, place, barrier)
             return
-        for cta in named(warp, mask, context):  # the same offset in each
+        for cta in named(warp, mask, context):  # into each at the same offset
             load(warp, cta, target.in_cta(cta), source, place, _told(barrier, cta, group))
 
     def load(warp: Warp, cta: Cta, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
@@ -286,7 +286,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
     shape, item, location = tuple(src.shape), element(src.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
-    lanes = 1 if mapped else math.prod(shape[:-1])  # each thread makes a linear copy of at most a row
+    lanes = 1 if mapped else math.prod(shape[:-1])  # a linear copy is one by each thread, of a row at most
     require = _requirements(src, dims, context, store=True) if mapped else functools.partial(_require_linear, context)
     context.use(dst)
     context.use(src)

@@ -232,7 +232,7 @@ def global_view(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-CLEAN, LEFT = 0, 0xFF
+CLEAN, UNCLEARED_BYTE = 0, 0xFF
 """Byte values of a clean and of a used workspace; used floats are NaN."""
 
 
@@ -257,7 +257,7 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
         _, strides = _probe(offset, shape, values)
         if segment is None:
             size = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-            held = np.full(size * item.dtype.itemsize, CLEAN if inst.require_clean else LEFT, np.uint8)
+            held = np.full(size * item.dtype.itemsize, CLEAN if inst.require_clean else UNCLEARED_BYTE, np.uint8)
             segment = segment_of(key, held.view(item.dtype))
             memory.segments.append(segment)
         storage = memory.view(ViewKey(segment.address, item, shape, strides, name))
@@ -271,7 +271,7 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-# placement of a tile in a global tensor
+# where a tile lies inside a global tensor
 
 
 @functools.cache

@@ -30,6 +30,7 @@ from blackwell_matmul.simulator.timing.explain.what_if import BUSY, PredictedRun
 from blackwell_matmul.simulator.timing.model.loads import ClusterLoad, known_loads
 from blackwell_matmul.simulator.timing.model.occupancy import resident
 from blackwell_matmul.simulator.timing.model.one_sm import AS_IT_IS, Change, OneSm, SmTime
+from blackwell_matmul.simulator.timing.model.path import TRIP
 from blackwell_matmul.simulator.timing.model.sm import Conditions, MemoryShare
 from blackwell_matmul.simulator.timing.model.spread import Spread
 from blackwell_matmul.simulator.timing.model.traffic import Traffic, traffic
@@ -45,7 +46,7 @@ AGREE = 0.001
 FEW_TURNS = 3
 """Waves of the shorter of two runs; the longer one's additional time stands for the waves left out."""
 
-MOST_EVENTS = 60_000
+MOST_PREDICTED_EVENTS = 60_000
 """Most events of all waves; with more, some waves are left out. It takes about a second."""
 
 
@@ -122,21 +123,21 @@ class TimedLaunch:
         self.loads = known_loads(simulation.lowered, simulation.grid, self.clusters)
         shares = [ClusterLoad(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
         self.spread = Spread.over(self.side, shares)
-        self.events = 0  # of a few waves; 0: not known
+        self.events = 0  # of a few turns; 0: not known
         self._traffic: dict[int, Traffic] = {}
 
     def traffic(self, working: int) -> Traffic:
         if working not in self._traffic:
             lowered, grid = self.simulation.lowered, self.simulation.grid
             side, near = self.side * working, self.figures.near_l2_bytes
-            joins = (self.figures.l2_joins or 0.0) * (working == 1)  # CTAs that share an SM are out of step
+            joins = (self.figures.l2_joins or 0.0) * (working == 1)  # CTAs that share an SM are in no step with others
             self._traffic[working] = traffic(lowered, grid, self.clusters, side, near, joins, self.loads)
         return self._traffic[working]
 
     def at(self, conditions: Conditions, change: Change = AS_IT_IS) -> SmTime:
         """Return the time of one SM. Of many waves some are run in full, and the others extrapolated from two runs."""
         some = FEW_TURNS * self.slots
-        if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
+        if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_PREDICTED_EVENTS):
             return self.run(conditions, self.turns, change)
         short, long = self.run(conditions, some, change), self.run(conditions, 2 * some, change)
         self.events = short.events
@@ -242,7 +243,7 @@ def _launch(
     bound, lowered = prepare(script, args, schedule, device.arch)
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
     for segment in simulation.grid.memory.segments:
-        segment.constant = False  # not read, so not converted
+        segment.constant = False  # nobody reads it, so that it need not be converted
     try:
         with uncollected():
             yield TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs)
@@ -340,6 +341,9 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 
 def _bound(launch: TimedLaunch, found: Settled) -> str:
-    """Return the part that is busy for most of the time, or "latency" if none is."""
+    """Return the part that is busy for most of the time; "latency" where none is, or where the chain of causes is
+    mostly the latency of operations, so that a faster part of the SM would save little."""
     name, share = held_by(found.took, found.load.memory, _mostly_memory(launch.figures, found))
-    return name if share > BUSY else "latency"
+    latency = sum(cycles for cause, cycles in found.took.path.items() if cause.kind == TRIP)
+    held = share > BUSY and (name == "memory" or 2 * latency <= found.took.cycles)
+    return name if held else "latency"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from blackwell_matmul.simulator.findings import Event, Finding
 from blackwell_matmul.simulator.machine.cta import spell_warps
 
-LONGEST = 10
+MOST_ROWS = 10
 """Most rows of a timeline, about; the middle of a longer one is left out."""
 
 HEAD = 3
@@ -45,7 +45,7 @@ def _start(finding: Finding, events: Sequence[Event], at: int) -> int:
         if line is not None and events[i].location == line and events[i].kind not in ("complete", "finding"):
             if not culprit or _warps(events[i].agent) <= culprit:
                 return i
-    return max(0, at - 2 * LONGEST)
+    return max(0, at - 2 * MOST_ROWS)
 
 
 def _warps(*agents: str) -> set[int]:
@@ -100,9 +100,9 @@ def _spell(agents: list[str]) -> str:
 
 
 def _shortened(events: list[Event]) -> tuple[Event, ...]:
-    if len(events) <= LONGEST + 2:
+    if len(events) <= MOST_ROWS + 2:
         return tuple(events)
-    tail = LONGEST - HEAD - 1
+    tail = MOST_ROWS - HEAD - 1
     left_out = events[HEAD:-tail]
     gap = replace(left_out[0], agent="", kind="gap", what=f"{len(left_out)} more", location=None)
     return (*events[:HEAD], gap, *events[-tail:])

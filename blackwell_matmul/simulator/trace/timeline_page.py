@@ -7,7 +7,7 @@ from html import escape
 
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_script import SCRIPT
-from blackwell_matmul.simulator.trace.timeline_style import KINDS, colours, kind_of
+from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, colours, kind_of
 
 FIRST_CYCLES = 16_000
 """Cycles that the page shows at first."""
@@ -15,7 +15,7 @@ FIRST_CYCLES = 16_000
 
 def as_html(timeline: Recorded) -> str:
     legend = "".join(
-        f'<span><i style="background:var(--{kind})"></i>{name}</span>' for kind, (name, _, _) in KINDS.items()
+        f'<span><i style="background:var(--{kind})"></i>{name}</span>' for kind, (name, _, _) in BAR_STYLES.items()
     )
     data = json.dumps(_data(timeline), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     told = f"{timeline.part}; cycles from {timeline.zero}, at {timeline.ghz:.2f} GHz"
@@ -28,7 +28,7 @@ def _data(timeline: Recorded) -> dict[str, object]:
     """Return the data with each word once. Events are numbers: track, start, end, kind, name, line, detail; states of
     mbarriers: track, cycle, phase, pending and expected arrivals, bytes."""
     words: dict[str, int] = {}
-    tracks, kinds = {track: row for row, track in enumerate(timeline.tracks)}, [*KINDS]
+    tracks, kinds = {track: row for row, track in enumerate(timeline.tracks)}, [*BAR_STYLES]
 
     def number(word: str) -> int:
         return words.setdefault(word, len(words))

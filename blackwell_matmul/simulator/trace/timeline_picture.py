@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from blackwell_matmul.simulator.trace.recorded import Recorded, TimelineEvent
-from blackwell_matmul.simulator.trace.timeline_style import KINDS, kind_of
+from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, kind_of
 
 WIDTH, LABELS, ROW, TOP, BOTTOM = 1200, 190, 18, 66, 14
 
@@ -86,7 +86,7 @@ def _x(timeline: Recorded, cycles: float) -> float:
 
 def _legend(timeline: Recorded) -> Iterator[Mark]:
     shown, x = {kind_of(each) for each in timeline.events}, 10.0
-    for kind, (name, _, _) in KINDS.items():
+    for kind, (name, _, _) in BAR_STYLES.items():
         if kind in shown:
             yield Bar(x, 31, 10, 10, kind)
             yield Words(x + 14, 40, name, "faint")

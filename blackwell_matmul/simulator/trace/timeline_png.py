@@ -19,7 +19,7 @@ from blackwell_matmul.simulator.trace.timeline_picture import (
     Words,
     picture_of,
 )
-from blackwell_matmul.simulator.trace.timeline_style import KINDS, LIGHT
+from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, LIGHT
 
 PIXELS = 2
 """Pixels of the file for each of the picture's."""
@@ -45,7 +45,7 @@ def _draw(axes: Any, picture: Picture) -> None:
     rules = [each.x for each in picture.marks if isinstance(each, Rule)]
     axes.vlines(rules, TOP - 4, picture.height - BOTTOM, colors=LIGHT["rule"], linewidths=0.7, zorder=0)
     for kind, shapes in _shapes(picture).items():
-        axes.add_collection(collections.PolyCollection(shapes, facecolors=KINDS[kind][1], linewidths=0))
+        axes.add_collection(collections.PolyCollection(shapes, facecolors=BAR_STYLES[kind][1], linewidths=0))
     for each in picture.marks:
         if isinstance(each, Words):
             _write(axes, each)

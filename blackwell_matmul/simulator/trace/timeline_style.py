@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blackwell_matmul.simulator.trace.recorded import TimelineEvent
 
-KINDS = {
+BAR_STYLES = {
     "mma": ("tensor core", "#7c3aed", "#a78bfa"),
     "load": ("loads", "#0969da", "#58a6ff"),
     "store": ("stores", "#b45309", "#f0883e"),
@@ -33,8 +33,8 @@ def kind_of(each: TimelineEvent) -> str:
 
 def colours() -> str:
     """Return CSS variables."""
-    light = LIGHT | {kind: each[1] for kind, each in KINDS.items()}
-    dark = DARK | {kind: each[2] for kind, each in KINDS.items()}
+    light = LIGHT | {kind: each[1] for kind, each in BAR_STYLES.items()}
+    dark = DARK | {kind: each[2] for kind, each in BAR_STYLES.items()}
     return f":root{{{_variables(light)}}}@media(prefers-color-scheme:dark){{:root{{{_variables(dark)}}}}}"
 
 

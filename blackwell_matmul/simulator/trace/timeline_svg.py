@@ -7,11 +7,11 @@ from html import escape
 from blackwell_matmul.base.validation import printable
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, Rule, picture_of
-from blackwell_matmul.simulator.trace.timeline_style import KINDS, colours
+from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, colours
 
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--text)}.faint{fill:var(--faint)}"
-    ".title{font-size:14px;font-weight:600}" + "".join(f".{kind}{{fill:var(--{kind})}}" for kind in KINDS)
+    ".title{font-size:14px;font-weight:600}" + "".join(f".{kind}{{fill:var(--{kind})}}" for kind in BAR_STYLES)
 )
 
 

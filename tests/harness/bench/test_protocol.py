@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from blackwell_matmul.harness.bench.protocol import WINDOW, Settings, measure, timing
+from blackwell_matmul.harness.bench.protocol import WARMUP_WINDOW_ROUNDS, Settings, measure, timing
 
 
 class Bench:
@@ -48,13 +48,13 @@ def test_the_order_is_the_same_in_every_run():
 def test_the_warm_up_ends_when_times_settle_and_counts_for_nothing():
     bench = Bench(a=lambda i: 100.0 - min(i, 20))
     timings, warmup = bench.measure(rounds=4, warmup_s=1000, settled_percent=1.0)
-    assert warmup.settled and 20 < warmup.rounds < 20 + 2 * WINDOW
+    assert warmup.settled and 20 < warmup.rounds < 20 + 2 * WARMUP_WINDOW_ROUNDS
     assert timings["a"].median_us == 80.0 and timings["a"].rounds == 4
 
 
 def test_a_short_warm_up_lasts_until_it_can_be_judged():
     _, warmup = Bench(a=lambda i: 100.0).measure(rounds=1, warmup_s=0.5)
-    assert (warmup.rounds, warmup.settled) == (2 * WINDOW, True)
+    assert (warmup.rounds, warmup.settled) == (2 * WARMUP_WINDOW_ROUNDS, True)
 
 
 def test_a_warm_up_that_does_not_settle_ends_in_time_and_says_so():

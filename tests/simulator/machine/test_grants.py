@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blackwell_matmul.simulator.machine.grants import NOWHERE, Grants, Response, decoded
+from blackwell_matmul.simulator.machine.grants import UNGRANTED_COORDINATE, Grants, Response, decoded
 
 
 @pytest.mark.parametrize("first", [None, (0, 0, 0), (2**31 - 2, 65534, 65534), (7, 0, 3)])
 def test_a_response_is_read_as_it_was_written(first: tuple[int, int, int] | None) -> None:
     response = Response(5, first)
     assert decoded(response.encoded()) == response
-    assert response.scalars == ((0, NOWHERE, NOWHERE, NOWHERE) if first is None else (1, *first))
+    assert response.scalars == (
+        (0, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE) if first is None else (1, *first)
+    )
 
 
 def test_what_is_no_response_grants_nothing() -> None:

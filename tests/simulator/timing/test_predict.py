@@ -160,12 +160,12 @@ def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
     ("arguments", "why"),
     [
         ({"gpu": "B1000"}, "gpu is 'B1000'; time can be predicted for B200"),
-        ({"gpu": "RTX 5090"}, "RTX 5090 .sm_120a. has no tcgen05"),
+        ({"gpu": "RTX 5090"}, "sm_120a .RTX 5090. has no tcgen05"),
         ({"gpu": "GB10"}, "nobody has published how fast mma.sync is there"),
         ({"schedule": "stages=11"}, "stages = 11 is outside of the space"),
         ({"dtype": "fp64"}, "dtype is 'fp64'"),
-        ({"kernel": "h5", "gpu": "B200"}, "B200 .sm_100a. has no wgmma"),
-        ({"gpu": "H200"}, "H200 .sm_90a. has no tcgen05"),
+        ({"kernel": "h5", "gpu": "B200"}, "sm_100a .B200, GB200. has no wgmma"),
+        ({"gpu": "H200"}, "sm_90a .H100, H200. has no tcgen05"),
         (
             {"kernel": "g0", "gpu": "B200"},
             "The time of dot at .* is not known .* mma.sync with 16 bits on RTX 5090, H200",
@@ -179,3 +179,15 @@ def test_what_cannot_be_predicted_is_refused_in_a_sentence(arguments, why):
         predict(**{"kernel": "v2", "m": 512, "n": 512, "k": 512, **arguments})
     assert isinstance(refused.value, (InputError, UnsupportedError))
     assert "\n" not in str(refused.value)
+
+
+def test_what_holds_a_launch_is_what_its_what_ifs_would_save():
+    """TMA and the tensor core are busy for 93 and 89 % of the time, and a faster one of them saves nothing: a ring of 9
+    stages is too short for the latency of its loads. Larger tiles would have no more SMs."""
+    found = predict("v4", 16, 1024, 65536, gpu="B200")
+    assert found.by_resource["TMA loads"] > 0.9 * found.cycles and found.by_resource["tensor core"] > 0.8 * found.cycles
+    assert found.bound == "latency"
+    assert any("9 stages cannot hide that" in each for each in found.explanation)
+    assert not any("larger tiles" in each for each in found.explanation)
+    larger = predict("v4", 16, 1024, 65536, gpu="B200", schedule={"block_n": 128}, explained=False)
+    assert larger.cycles > found.cycles

@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.trace.timeline import Timeline
 from blackwell_matmul.simulator.trace.timeline_page import as_html
 from blackwell_matmul.simulator.trace.timeline_picture import tick_cycles
 from blackwell_matmul.simulator.trace.timeline_png import as_png
-from blackwell_matmul.simulator.trace.timeline_style import KINDS, kind_of
+from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, kind_of
 from blackwell_matmul.simulator.trace.timeline_svg import as_svg
 
 EVENTS = (
@@ -95,14 +95,14 @@ def test_each_event_has_a_colour():
     assert [kind_of(each) for each in EVENTS] == ["mma", "wait", "phase"]
     tracks = ("TMA loads", "cp.async", "TMA stores", "loads and stores", "slot 1: warp 3")
     assert [kind_of(TimelineEvent(track, "x", 0, 1)) for track in tracks] == ["load", "load", "store", "store", "run"]
-    assert all(kind_of(each) in KINDS for each in EVENTS)
+    assert all(kind_of(each) in BAR_STYLES for each in EVENTS)
 
 
 def test_the_picture_of_pixels_shows_each_kind_in_its_colour():
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(as_png(TIMELINE))).convert("RGB")
     found = {"#{:02x}{:02x}{:02x}".format(*colour) for _, colour in image.getcolors(maxcolors=100_000)}
-    assert {KINDS[kind_of(each)][1] for each in EVENTS} <= found
+    assert {BAR_STYLES[kind_of(each)][1] for each in EVENTS} <= found
     assert image.width == 2400
 
 

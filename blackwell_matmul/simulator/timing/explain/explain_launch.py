@@ -40,7 +40,10 @@ def whole(run: PredictedRun) -> Iterator[Gain]:
 
 
 def rate(run: PredictedRun) -> Iterator[Gain]:
-    """Yield MMA instructions whose shape is below the full rate."""
+    """Name instructions that take longer than their products, unless each SM has one tile: of larger ones fewer SMs
+    have more."""
+    if run.turns == run.spread.most.tiles == 1:
+        return
     for inst, instruction in run.lowered.calls.values():
         if instruction.name not in MULTIPLY:
             continue

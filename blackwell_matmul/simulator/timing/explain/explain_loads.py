@@ -10,7 +10,14 @@ from blackwell_matmul.simulator.timing.explain import what_if
 from blackwell_matmul.simulator.timing.explain.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.explain.explain_threads import beside
 from blackwell_matmul.simulator.timing.explain.stages import StageWatch, TwiceWatch
-from blackwell_matmul.simulator.timing.explain.what_if import ALONE, BUSY, SHARE, PathPart, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.explain.what_if import (
+    BUSY,
+    SHARE,
+    UNSHARED_L2_FRACTION,
+    PathPart,
+    PredictedRun,
+    Supposed,
+)
 from blackwell_matmul.simulator.timing.model.occupancy import resident, shared_bytes_of
 from blackwell_matmul.simulator.timing.model.one_sm import Change, SmTime
 from blackwell_matmul.simulator.timing.model.sm import Conditions
@@ -39,7 +46,7 @@ def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> G
     if _queues(run, watch, share, gain):
         return _too_much(run, twice, way, share, gain)
     if not watch.laps:
-        return gain, _first(run, gain) if watch.names else FEW.format(gain=gain)
+        return gain, _first(run, gain) if watch.names else FEW_LOADS.format(gain=gain)
     if _is_late(watch):
         return _late(run, watch, gain, besides)
     first = run.gain(Supposed(run.conditions, Change(first=True)))
@@ -63,7 +70,7 @@ def _first(run: PredictedRun, gain: float) -> str:
     return f"until a CTA's first loads are there, {nothing}; if they were there at once, {gain:.0%} fewer cycles."
 
 
-FEW = "few loads run at a time; if they were there at once, {gain:.0%} fewer cycles."
+FEW_LOADS = "few loads run at a time; if they were there at once, {gain:.0%} fewer cycles."
 
 
 def _busiest(run: PredictedRun) -> tuple[str, float]:
@@ -90,7 +97,7 @@ def _too_much(run: PredictedRun, twice: TwiceWatch, name: str, share: float, gai
 def _advice(run: PredictedRun, name: str) -> str:
     if run.tries_all and not run.quicker:
         return "no schedule beside this one takes less time"
-    if name == "L2" and run.distinct > ALONE:
+    if name == "L2" and run.distinct > UNSHARED_L2_FRACTION:
         return "larger tiles, or clusters that load each tile once, ask it for less"
     if name == "memory" and run.once:
         return "each byte comes from there once; larger tiles ask the L2 for less"

@@ -29,7 +29,7 @@ BUSY = 0.8
 ALL_BUSY = 0.85
 """Fraction of all tensor cores' time from which on no other schedule is tried."""
 
-ALONE = 0.99
+UNSHARED_L2_FRACTION = 0.99
 """Fraction of the SMs' loads that the L2 delivers if neighbours share nothing, at least."""
 
 MANY_STAGES = 8
@@ -40,7 +40,7 @@ SHARE = 0.05
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
-WAKING = "waking"  # a part of every wait
+WAKING = "waking"  # what every wait costs, and goes with it
 
 MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
@@ -254,7 +254,7 @@ START_FIGURES = (
     "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles",
 )  # fmt: skip
 
-AT_ONCE = GpuFigure(1e12, "assumed", "what if")
+UNLIMITED_RATE = GpuFigure(1e12, "assumed", "what if")
 
 
 def _zero(figures: TimeFigures, names: tuple[str, ...]) -> dict[str, GpuFigure]:
@@ -268,6 +268,6 @@ def _figures(conditions: Conditions, **changed: GpuFigure) -> Conditions:
 
 def _loads_at_once(conditions: Conditions) -> Conditions:
     changed = _zero(conditions.figures, ("tma_cycles", "tma_row_cycles"))
-    fast = _figures(conditions, **changed, port_bytes_per_cycle=AT_ONCE, fill_bytes_per_cycle=AT_ONCE)
+    fast = _figures(conditions, **changed, port_bytes_per_cycle=UNLIMITED_RATE, fill_bytes_per_cycle=UNLIMITED_RATE)
     memory = dataclasses.replace(conditions.memory, loaded=0.0)
-    return dataclasses.replace(fast, latency_ns=0.0, bytes_per_ns=float(AT_ONCE), memory=memory)
+    return dataclasses.replace(fast, latency_ns=0.0, bytes_per_ns=float(UNLIMITED_RATE), memory=memory)

@@ -20,7 +20,7 @@ from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 
 BANKS = 32
 WORD_BYTES = 4
-MOST_BYTES = 16
+MOST_LANE_BYTES = 16
 """Most bytes of a lane that one instruction moves."""
 
 
@@ -71,7 +71,7 @@ def _turns(layout: WarpLayout, shared: Any, bits: int, matrices: bool) -> Turns:
 def width(offsets: np.ndarray, bits: int) -> int:
     """Return the registers of a lane that one instruction moves: contiguous and aligned in shared memory."""
     found = 1
-    while offsets.shape[1] % (2 * found) == 0 and 2 * found * bits <= 8 * MOST_BYTES:
+    while offsets.shape[1] % (2 * found) == 0 and 2 * found * bits <= 8 * MOST_LANE_BYTES:
         pairs = offsets.reshape(len(offsets), -1, 2, found)
         beside = (pairs[:, :, 1, 0] - pairs[:, :, 0, 0]) * 8 == found * bits
         if not beside.all() or (pairs[:, :, 0, 0] % (2 * found * bits // 8)).any():

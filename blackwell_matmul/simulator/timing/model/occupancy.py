@@ -20,7 +20,7 @@ LEAST_OTHER_REGISTERS = 26
 """Fewest such registers without spilling: a warpgroup's tile of 128x224 takes 250 registers, and 128x232 spills (ptxas
 of CUDA 13.0, sm_90a; 256x112 and 256x128 alike)."""
 
-MAX_CTAS = 32
+MAX_CTAS_PER_SM = 32
 """Most CTAs of an SM (CUDA C++ Programming Guide)."""
 
 
@@ -42,7 +42,7 @@ def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
         "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
         "threads": gpu.max_threads_per_sm // threads,
         "registers": REGISTERS_PER_SM // (threads * _registers(program, gpu)),
-        "most CTAs": MAX_CTAS,
+        "most CTAs": MAX_CTAS_PER_SM,
     }
 
 

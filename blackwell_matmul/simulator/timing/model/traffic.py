@@ -27,7 +27,7 @@ GPC_CTAS = 16
 ONCE = 1.05
 """Largest ratio of bytes from memory to the bytes of the inputs at which each byte counts as read once."""
 
-MOST = 4096
+MOST_CLUSTERS = 4096
 """Most clusters that are scanned; the others are assumed to be like these."""
 
 
@@ -67,10 +67,10 @@ def traffic(
     of `TimeFigures`, or 0 if SMs are not in step. loads: if they are known."""
     constant, written = _arguments(lowered, grid)
     if constant + written <= near_bytes:
-        written = 0.0  # the next launch finds it in the L2
+        written = 0.0  # the next launch finds it there
     if loads is None:
         return Traffic(0 if constant <= near_bytes else constant, written)
-    waves = _waves(loads, clusters[:MOST], side)
+    waves = _waves(loads, clusters[:MOST_CLUSTERS], side)
     first = [*itertools.islice(waves, loads.looked_at)]
     distinct = _distinct(first, len(clusters[0]), loads, 1 - joins)
     if constant <= near_bytes:
@@ -135,7 +135,7 @@ def _loaded(waves: Iterable[Wave], loads: Loads, near_bytes: float) -> float:
 def _left_out(loads: Loads) -> float:
     """Return the ratio of all tiles to those scanned."""
     every = [each.tiles for each in loads.shares]
-    return sum(every) / max(1, sum(min(tiles, loads.looked_at) for tiles in every[:MOST]))
+    return sum(every) / max(1, sum(min(tiles, loads.looked_at) for tiles in every[:MOST_CLUSTERS]))
 
 
 def _sum(tiles: Iterable[Tile], loads: Loads) -> float:

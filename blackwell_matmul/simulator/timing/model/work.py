@@ -407,7 +407,7 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # not looked up if it makes no difference
+    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # where it makes no difference, nobody looks
     return Load(instruction, _issue(instruction, figures), rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
 
 
@@ -431,10 +431,10 @@ def _values(tensor: Any, instruction: Instruction) -> float:
     return float(math.prod(tensor.shape)) / (WARP * len(instruction.group.warps))
 
 
-SCALED = frozenset({"exp", "log", "sin", "cos"})
+SCALED_FUNCTIONS = frozenset({"exp", "log", "sin", "cos"})
 """Functions with one more multiplication: the units compute powers and logarithms of 2, and sines of turns."""
 
-SPECIAL = SCALED | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
+SPECIAL = SCALED_FUNCTIONS | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
 
 
 def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -449,7 +449,7 @@ def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Wo
     body = compute(*(Var("x", type=each.dtype) for each in inst.inputs))
     names = [function_name(call.func_var.name) for call in collect(body, Call)]
     special = sum(name in SPECIAL for name in names) + len(collect(body, Div)) * inst.output.dtype.is_float()
-    operations = values * (1 + sum(name in SCALED for name in names))
+    operations = values * (1 + sum(name in SCALED_FUNCTIONS for name in names))
     cycles = _issue(instruction, figures) + figures.cast_value_cycles * operations
     return Special(instruction, cycles, results=special * values * WARP) if special else Work(instruction, cycles)
 
@@ -536,7 +536,7 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.UNKNOWN: _refuse,
     Unit.WARP: lambda inst, instruction, figures: Work(instruction, _issue(instruction, figures)),
     Unit.LATER: _later,
-    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # timed by their meeting
+    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # their meeting takes the time
     Unit.PEER: _arrive_there,
     Unit.TCGEN05: _multiply,
     Unit.WGMMA: _warpgroup_multiply,

@@ -1,0 +1,51 @@
+"""Refusal of instructions that are not emulated: `Unknown`, and containers that raise it for what they lack.
+
+A maker of an instruction reads the statement and its tables through these containers, so that a form that the maker
+does not know is refused. Any other exception is a fault of the emulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, TypeVar
+
+from blackwell_matmul.base.errors import UnsupportedError
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Unknown(UnsupportedError):
+    """An instruction or a form of one that is not emulated."""
+
+
+class Known(dict[K, V]):
+    """A table of all that is emulated, by name; `Unknown` for any other name."""
+
+    def __missing__(self, name: Any) -> V:
+        raise Unknown(f"{name} is not emulated")
+
+
+class Parts(tuple[T, ...]):
+    """Operands or modifiers in order; `Unknown` for a place where there is none."""
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return Parts(super().__getitem__(place))
+        if not -len(self) <= place < len(self):
+            raise Unknown("this form, with too few operands or modifiers, is not emulated")
+        return super().__getitem__(place)
+
+    def exactly(self, count: int) -> Parts[T]:
+        """Return these, for unpacking; `Unknown` for another number of them."""
+        if len(self) != count:
+            raise Unknown(f"this form, with {len(self)} operands or modifiers and not {count}, is not emulated")
+        return self
+
+    def first_of(self, known: Container[Any]) -> T:
+        """Return the first that is known; `Unknown` where none is."""
+        for each in self:
+            if each in known:
+                return each
+        raise Unknown(f"none of {', '.join(map(str, self)) or 'no modifiers'} is emulated here")

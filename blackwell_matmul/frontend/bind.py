@@ -123,7 +123,7 @@ def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any
 
 
 def _offered(script_cls: type, name: object, known: Iterable[str]) -> str:
-    """What a name is none of: the knobs of a class that names them, or else the parameters of its `__init__`."""
+    """Return the names that a wrong name is none of: a class's `knobs`, or the parameters of its `__init__`."""
     knobs = attribute(script_cls, "knobs")
     if isinstance(knobs, tuple):
         return f"knob {shown(name)}; its knobs are {', '.join(map(str, knobs))}"
@@ -328,7 +328,7 @@ def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
 
 
 def _or_pointer(name: str, annotation: Any, value: Any) -> str:
-    """For a tensor, which a `~` before the type would let in."""
+    """Return the hint for a tensor: a `~` before the type takes a pointer. For any other value return ""."""
     return f", or annotate a pointer to a tensor with {name}: ~{annotation.name}" if _is_tensor(value) else ""
 
 

@@ -52,7 +52,7 @@ def build_first(candidates: Sequence[Bound], target: str) -> tuple[Bound, Progra
 
 
 def _key(bound: Bound, target: str) -> Hashable | None:
-    """What a program depends on; None if it has no name, and then the program is not kept."""
+    """Return all that a program depends on; None if something has no name, and then the program is not kept."""
     from blackwell_matmul.frontend.fingerprint import meaning
 
     named = named_values(bound)
@@ -150,7 +150,8 @@ class _Build:
         script: Any = object.__new__(script_cls)
         script.__init__(**self.bound.init_kwargs)
         transpiler = NamingTranspiler(self.recorder)
-        function = transpiler.transpile(script, dict(self.bound.consts), dict(self.bound.divisibility))
+        with tilus_compat.whole_constants():
+            function = transpiler.transpile(script, dict(self.bound.consts), dict(self.bound.divisibility))
         self.recorder.function = function = function.with_name(to_snake_case(script_cls.__name__))
         return TilusProgram.create(functions={function.name: function})
 
@@ -170,7 +171,7 @@ class _Build:
         return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
 
     def _in_launch_order(self, program: Any) -> Any:
-        """With the wait for the grids before this one, where it can start before they end."""
+        """Return the program; where its grid can start before the grids before it end, with the wait for those."""
         from blackwell_matmul.frontend.launch_order import may_start_early, waiting
 
         function = _function(program)
@@ -246,7 +247,7 @@ def _function(program: Any) -> Any:
 
 
 def _rekeyed(found: Mapping[Any, Any], origins: Mapping[Any, Any]) -> Any:
-    """What was found for the nodes that code generation saw, keyed by the nodes of the tile view."""
+    """Return the values found for nodes of code generation, keyed by their nodes of the tile view."""
     from blackwell_matmul.frontend.identity import IdentityMap
 
     rekeyed: IdentityMap[Any] = IdentityMap()

@@ -1,10 +1,10 @@
-"""What a script means as it is in memory: a name for all that its program follows from.
+"""Names for scripts as they are in memory. A name stands for all that decides the program of a script.
 
 `Meaning` walks from the methods that tilus reads to what these read: constants of modules, closures, defaults,
-attributes of classes, helpers, and what helpers read. Attributes count by their names alone: any that some code
-names is read. Two processes give one name to one meaning. Where the walk meets what has no name (a file, the clock, an
-object of a C library), the name is None, and nothing made of the script is kept. `same` says in microseconds whether
-all that was read is still there.
+attributes of classes, helpers, and what helpers read. Attributes count by their names alone: any that some code names
+is read. Two processes give one name to one meaning. Where the walk meets what has no name (a file, the clock, an object
+of a C library), the name is None, and nothing made of the script is kept. `same` says in microseconds whether all that
+was read is still there.
 
 The libraries in `TRUSTED` are taken to be as their release is: their functions are known by their names.
 """
@@ -27,7 +27,7 @@ import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -40,7 +40,7 @@ PROGRAM = ("__init__", "__call__", "starts_early")
 """The methods that decide a program and its launch."""
 
 CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
-"""Those that also decide which schedule a call gets."""
+"""The methods that decide a program, and the methods that decide the schedule of a call."""
 
 TRUSTED = frozenset((
     "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",
@@ -50,7 +50,7 @@ TRUSTED = frozenset((
 """Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
 
 _OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|schedules\.(tcgen05_strips|\w+_fragments)$)")
-"""What no kernel is written in, of this package: its files are named where that matters."""
+"""Modules of this package without kernels. The key of a program has their files."""
 
 _IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")
 _IMPURE_BUILTINS = frozenset((
@@ -77,7 +77,7 @@ _UNREAD = frozenset((
     "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__dict__", "__weakref__", "__doc__", "__module__",
     "__sizeof__", "__dir__",
 ))  # fmt: skip
-"""What a class has besides, which no program follows from."""
+"""Attributes of every class that decide no program."""
 
 MOST_OBJECTS = 20_000
 """Objects of one walk, beyond which a script counts as one that has no name."""
@@ -93,7 +93,7 @@ Watch = tuple[Callable[[Any], Iterable[object]], Any, tuple[object, ...]]
 
 
 INSTANCE = (*PROGRAM, "_autotune_space", "debug_schedule")
-"""What tilus reads when a class is called."""
+"""Attributes that tilus reads when a class is called."""
 
 
 class Unnameable(Exception):
@@ -101,7 +101,7 @@ class Unnameable(Exception):
 
 
 class Meaning:
-    """What some objects mean. name: one for all that was read; None where that cannot be told."""
+    """The meaning of some objects. name: of all that was read; None where something has no name."""
 
     def __init__(self, roots: Sequence[Any], names: Iterable[str] = (), everything: bool = False) -> None:
         walk = _Walk(frozenset(names), everything)
@@ -115,16 +115,23 @@ class Meaning:
         orders = [root.__mro__ for root in roots if issubclass(type(root), type)]
         own = [each for order in orders for each in order[:-1] if not str(each.__module__).startswith("tilus.")]
         self._classes = [(vars(each), tuple(vars(each).values())) for each in own]
+        self._modules = list(walk.constants())
 
     def same(self) -> bool:
-        """Whether all that has a name is what it was."""
+        """Return True if every object that was read is still the same object."""
         try:
             return all(map(_is_same, self._watched))
         except Exception:  # as in the walk
             return False
 
-    def same_classes(self) -> bool:
-        """Whether the classes among the roots, and those that they inherit from, have what they had: in 2 us."""
+    def same_names(self) -> bool:
+        """Tell in 2 to 9 us whether the classes among the roots, and those that they inherit from, have what they had,
+        and the names that code reads in its modules."""
+        try:
+            if not all(all(map(is_, read(space), found)) for read, space, found in self._modules):
+                return False
+        except KeyError:  # a module has lost a name
+            return False
         return all(len(now) == len(found) and all(map(is_, now.values(), found)) for now, found in self._classes)
 
 
@@ -133,7 +140,7 @@ _known: OrderedDict[Hashable, Meaning] = OrderedDict()
 
 
 def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
-    """That of a script's class, looked through again only where something has changed."""
+    """Return the meaning of a script's class. The walk is made again only after a change."""
     key = script_cls, methods
     found = _known.get(key)
     if found is None or not found.same():
@@ -171,7 +178,7 @@ class _Walk:
         self._spaces: dict[int, tuple[Any, dict[str, object]]] = {}
 
     def more(self) -> bool:
-        """Whether code on the way reads more than this walk looked at."""
+        """Return True if code on the way reads more names than this walk looked at."""
         if self.found & _READS_BY_TEXT:
             self.found |= self._texts
         return bool(self.found - self.read) or self.everything > self.before
@@ -195,12 +202,20 @@ class _Walk:
         return f"#{number}"
 
     def watches(self) -> Iterator[Watch]:
-        """Of each namespace, what was read there."""
+        """Yield for each namespace a watch of the names that were read there."""
         for space, names in self._spaces.values():
             yield functools.partial(_looked_up, names=tuple(names)), space, tuple(names.values())
 
+    def constants(self) -> Iterator[Watch]:
+        """Yield for each module that kernels are written in the names that were read there, but for builtins."""
+        for space, names in self._spaces.values():
+            found = {name: value for name, value in names.items() if value is not _MISSING}
+            if found and "__builtins__" in space and not _is_library(space["__name__"]):
+                last = next(reversed(found))  # twice: of one name alone, itemgetter gives no tuple
+                yield itemgetter(*found, last), space, (*found.values(), found[last])
+
     def _get(self, space: Any, name: str) -> Any:
-        """What a namespace has under a name; `same` will ask again."""
+        """Return the value under a name of a namespace; `same` will look again."""
         found = space.get(name, _MISSING)
         if id(space) not in self._spaces:
             self.kept.append(space)
@@ -244,7 +259,7 @@ class _Walk:
         return f"function {value.__qualname__} {facts.text} {', '.join(told)}"
 
     def _chain(self, chain: tuple[str, ...], outer: Mapping[str, object], space: Any) -> str:
-        """What code reads by a name, and of a module by the names behind that."""
+        """Describe the value that code reads by a name; behind the name of a module, by the attributes after it."""
         first, *rest = chain
         found = outer[first] if first in outer else self._get(space, first)
         if found is _MISSING:
@@ -287,7 +302,7 @@ class _Walk:
         return self.refer(value) if _is_trusted(type(value).__module__) else repr(value)
 
     def _attributes(self, state: Any, whole: bool = False, computed: frozenset[str] = frozenset()) -> list[str]:
-        """Those of an object that are read, by name, but for those that it computes of the others."""
+        """Describe the attributes of an object that are read, without those that it computes from others."""
         self._watch(_size, state)
         names = state.keys() if whole or self.everything else self.read & state.keys()
         return [f"{name}={self.refer(self._get(state, name))}" for name in sorted(names - computed)]
@@ -316,7 +331,7 @@ class _Walk:
         return ", ".join(told)
 
     def _own(self, value: type, made: bool) -> list[str]:
-        """What a class has itself of what is read. made: also how its objects are made."""
+        """Describe the attributes of a class itself that are read. made: with `__new__`, which makes its objects."""
         space, trusted = vars(value), _is_named(value)
         self._watch(_size, space)
         return [
@@ -327,7 +342,7 @@ class _Walk:
         ]
 
     def _is_implied(self, name: str, value: object) -> bool:
-        """Whether an attribute is read without being named: by an operator, say."""
+        """Return True if code can read an attribute without its name, as an operator does."""
         dunder = name.startswith("__") and name.endswith("__")
         return (
             isinstance(value, (types.FunctionType, staticmethod))
@@ -352,7 +367,7 @@ class _Walk:
         return f"{type(value).__name__} {', '.join(sorted(map(self.refer, self._watch(tuple, value))))}"
 
     def _array(self, value: Any) -> str:
-        """By its content, which nothing tells the change of: it is looked at again each time."""
+        """Describe an array by its content. Nothing tells of a change: each check compares the bytes."""
         if value.dtype.hasobject or value.nbytes > 1 << 16:
             raise Unnameable
         content = value.tobytes()
@@ -378,7 +393,7 @@ class _Walk:
         return f"{', '.join(told)}, {', '.join(self._slots(value))}"
 
     def _content(self, value: Any) -> list[str]:
-        """Of an object that is a number, a text or a collection, too."""
+        """Describe the value of an object that is also a number, a text or a collection."""
         for kinds, describe in _CHANGING:
             if isinstance(value, kinds):
                 return [describe(self, value)]
@@ -424,7 +439,7 @@ _DESCRIBED: list[tuple[Any, Callable[[_Walk, Any], str]]] = [
 
 
 def _described_exactly(kinds: tuple[type, ...], describe: Callable[[_Walk, Any], str]) -> Callable[[_Walk, Any], str]:
-    """For these types and no subclass of them, which may have more."""
+    """Return a description for objects of exactly these types; objects of subclasses may have attributes as well."""
     return lambda walk, value: describe(walk, value) if type(value) in kinds else walk._object(value)
 
 
@@ -443,7 +458,7 @@ def _is_trusted(module: str) -> bool:
 
 
 def _is_named(value: type) -> bool:
-    """Whether a class is known by its name."""
+    """Return True where the name of a class says all: a library's class, or a static class of C."""
     return _is_library(value.__module__) or not value.__flags__ & _HEAP_TYPE
 
 
@@ -454,7 +469,7 @@ def _computed(kind: type) -> frozenset[str]:
 
 
 def _is_of_python(value: type) -> bool:
-    """Whether the objects of a class hold no state but what Python sees."""
+    """Return True where Python sees the whole state of the objects of a class."""
     if value in _BASES:
         return True
     marks = vars(value).keys() & {"__dict__", "__slots__", "__weakref__"}
@@ -517,10 +532,9 @@ def _slot_values(value: object, names: Sequence[str]) -> Iterator[object]:
 
 
 class _Facts(NamedTuple):
-    """What a function's code says. text: its digest. names: all that it names but its own variables. chains: names
+    """The facts of a function's code. text: its digest. names: all that it names but its own variables. chains: names
     that are looked up outside of it, each with the attributes read of that. imports: modules, each with its level.
-    texts: the strings in it. everything: whether it reads attributes that neither a name nor a text is.
-    """
+    texts: the strings in it. everything: whether it reads attributes that neither a name nor a text is."""
 
     text: str
     names: frozenset[str]

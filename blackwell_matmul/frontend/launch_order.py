@@ -1,4 +1,4 @@
-"""What a kernel does before it first touches memory: there it need not wait for the grid before it in the stream.
+"""The prologue of a kernel, before its first access to memory: it need not wait for the grid before it in the stream.
 
 A launch has costs that no kernel sees from inside: its CTAs start when those of the grid before it have ended, and then
 initialise barriers and meet. With programmatic dependent launch (PTX, "griddepcontrol"; CUDA Programming Guide,
@@ -43,7 +43,7 @@ from tilus.ir.stmt import AssignStmt, DeclareStmt, EvaluateStmt, InstStmt, LetSt
 from blackwell_matmul.frontend.recording import instructions
 
 FIRST_ARCH = 90
-"""From compute capability 9.0 on there is `griddepcontrol`, and there are clusters."""
+"""The first compute capability with `griddepcontrol` and with clusters: 9.0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +68,17 @@ class _Emitter(BaseInstEmitter):
 
 
 def may_start_early(target: str, function: Function) -> bool:
-    """Whether a kernel for this target can be launched so.
+    """Return True if a kernel for this target can start before the grid before it ends.
 
-    Not one with tensor memory: a CTA of the next grid could allocate what a CTA of this one, on the same SM, has not
-    allocated yet; the one would wait for this grid to end, and this grid for the other.
+    A kernel with tensor memory cannot. A CTA of the next grid could allocate columns that a CTA of this grid, on the
+    same SM, has yet to allocate. Each grid would then wait for the other.
     """
     uses_tcgen05 = any(type(inst).__name__.startswith("Tcgen05") for inst in instructions(function))
     return int("".join(filter(str.isdigit, target))) >= FIRST_ARCH and not uses_tcgen05
 
 
 def is_lone(cluster: Iterable[Any]) -> bool:
-    """Whether a cluster of these extents is one CTA; tilus gives one to each kernel that asks for none."""
+    """Return True if a cluster of these extents is one CTA; tilus gives such a cluster to kernels without clusters."""
     return all(int(extent) == 1 for extent in cluster)
 
 
@@ -139,7 +139,7 @@ _HARMLESS = (
 
 
 def _is_harmless(stmt: Stmt) -> bool:
-    """Whether a statement stays within the registers of its thread, barriers aside."""
+    """Return True if a statement uses the registers of its thread alone; barriers do not count."""
     if isinstance(stmt, InstStmt):
         return isinstance(stmt.inst, _HARMLESS)
     if isinstance(stmt, (DeclareStmt, AssignStmt)):
@@ -153,7 +153,7 @@ _RANK = "cuda_block_rank_in_cluster"
 
 
 def _is_pure(value: Any) -> bool:
-    """Whether a scalar is computed without a look at memory."""
+    """Return True if a scalar is computed without a read of memory."""
     return not collect(value, _MEMORY) and all(each.func_var.name == _RANK for each in collect(value, Call))
 
 

@@ -1,4 +1,4 @@
-"""What a script's views assume of the tensors behind its pointers.
+"""The assumptions of a script's views about the tensors behind its pointers.
 
 `global_view` without strides is row-major: the tensor that is passed must lie so (`base.strides`). A script
 that gives one of a pointer's views strides takes that tensor as it lies.
@@ -29,7 +29,7 @@ def row_major_pointers(function: Any, params: tuple[tuple[str, Any], ...], recor
 
 
 def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> dict[str, str]:
-    """For each pointer the name of the type that the script views its elements as, where all of its views have one."""
+    """Return for each pointer the name of the element type of its views, where all views have the same."""
     pointers = {id(var): name for name, var in params if isinstance(var.type, PointerType)}
     found: dict[str, set[str]] = {}
     for view, pointer in _views(function):

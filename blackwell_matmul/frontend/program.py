@@ -48,13 +48,13 @@ class Location:
 
     @property
     def code(self) -> str:
-        """What the line says, without its indentation."""
+        """Return the text of the line, without its indentation."""
         return printable(linecache.getline(self.file, self.line).strip().expandtabs(4))
 
 
 @dataclass(frozen=True)
 class SharedAllocation:
-    """Where code generation puts one shared tensor: byte offset in dynamic shared memory, and size."""
+    """The place of a shared tensor: byte offset in dynamic shared memory, and size in bytes."""
 
     address: int
     nbytes: int

@@ -1,8 +1,8 @@
-"""What tilus forgets: the source line of each instruction, the Python name of each tensor and barrier.
+"""Facts that tilus forgets: the source line of each instruction, the Python name of each tensor and barrier.
 
-`NamingTranspiler` notes both while tilus reads a script; `Recorder` follows them through the passes and
-remembers which instruction became which; `RecordingCodegen` notes the addresses that code generation picks.
-This module imports tilus at its top: import it after `import_tilus`.
+`NamingTranspiler` notes both while tilus reads a script; `Recorder` follows them through the passes and remembers which
+instruction became which; `RecordingCodegen` notes the addresses that code generation picks. This module imports tilus
+at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Recorder:
             self._descend(child, old)
 
     def _descend_output(self, new: Instruction, old: Instruction) -> None:
-        """What an instruction makes goes by the name of what its original made, or else of what that read."""
+        """Give the output of an instruction the name of its original's output, or else of its original's input."""
         source = next((tensor for tensor in reversed(operands(old))), None)
         if source is not None and new.output is not None and new.output is not source:
             self._descend(new.output, source)
@@ -184,7 +184,7 @@ class Recorder:
         return next((source_text(*text) for text in texts), None)
 
     def was_given(self, value: Any, keyword: str) -> bool:
-        """Whether the call behind a value has an argument of this name, or one of those that `**` passes may be."""
+        """Return True if the call behind a value has an argument of this name, or `**` that may have it."""
         texts = (self._texts[ancestor] for ancestor in self.ancestry(value) if ancestor in self._texts)
         node, _ = next(texts, (None, ""))
         return isinstance(node, ast.Call) and any(each.arg in (keyword, None) for each in node.keywords)
@@ -196,7 +196,7 @@ class Recorder:
         return self.line_of(self._failure[1])
 
     def line_of_attribute(self, reason: str) -> Location | None:
-        """Where the attribute that a reason names was set."""
+        """Return the line that set the attribute in a reason."""
         return next((line for text, line in self._attributes.items() if text in reason), None)
 
     def lines(self, function: Function) -> IdentityMap[Location]:
@@ -217,7 +217,7 @@ class Recorder:
         return found
 
     def origins(self, nodes: Iterable[Any], tile: Iterable[Any]) -> IdentityMap[Any]:
-        """For each node after the passes, the node of the tile view that it came from, where there is one."""
+        """Map each node after the passes to its node of the tile view, where there is one."""
         known: IdentityMap[None] = IdentityMap()
         known.update((node, None) for node in tile)
         found: IdentityMap[Any] = IdentityMap()
@@ -254,7 +254,7 @@ class NamingScope(OwningScope):
 
 
 class SourcePlace(NamedTuple):
-    """Where the transpiler is: the syntax node, its line, and what `self` is called there."""
+    """The place of the transpiler: the syntax node and its line."""
 
     node: ast.AST
     line: Location
@@ -389,12 +389,12 @@ class NamingTranspiler(PythonTranspiler):
             self._christen_object(value, known + ".", new + known.removeprefix(old))
 
     def _owner(self) -> str:
-        """What `self` is called in the method that is being read."""
+        """Return the name of `self` in the method that is being read."""
         return self._objects.get(self.lookup("self"), "self")
 
 
 def _kind(node: Any) -> str:
-    """What a comment says of an instruction; `compiler.source` puts the script's line in its place."""
+    """Return the comment for an instruction; `compiler.source` replaces it by the script's line."""
     return type(node).__name__
 
 
@@ -434,9 +434,9 @@ class RecordingCodegen(FunctionCodegen):
             self._emitting = False
 
     def visit_ThreadGroupStmt(self, stmt: ThreadGroupStmt) -> None:
-        """Of whole warps: whether a thread is in the group is asked of its warp. ptxas then knows that all threads of a
-        warp go the same way, and keeps what they share in uniform registers: the loops over k-tiles of H7 lose up to a
-        quarter of their instructions, and two CTAs for a tile of 128x256 no longer spill. tilus 0.2.0 asks so only
+        """Select the threads of a group of whole warps by the number of their warp. ptxas then knows that all threads
+        of a warp go the same way, and keeps what they share in uniform registers: the loops over k-tiles of H7 lose up
+        to a quarter of their instructions, and two CTAs for a tile of 128x256 no longer spill. tilus 0.2.0 asks so only
         where the threads around are a power of two; of 128 it then takes the first 64 for 32 to 95."""
         stack, before = self.thread_group_stack, self.current_thread
         begin, threads = stmt.thread_begin, stmt.num_threads
@@ -455,7 +455,7 @@ class RecordingCodegen(FunctionCodegen):
 
     @property
     def barrier_addresses(self) -> IdentityMap[int]:
-        """For each `mbarrier.alloc`, the address of its first barrier."""
+        """Map each `mbarrier.alloc` to the address of its first barrier."""
         base = self.barrier_block.address if self.barrier_block else 0
         found: IdentityMap[int] = IdentityMap()
         found.update((inst, base + BARRIER_BYTES * index) for inst, index in self._first_barrier.items())
@@ -483,5 +483,5 @@ def _is_in_group(thread: Any, begin: int, threads: int) -> Any:
 
 
 def _same_in_warp(value: Any) -> Any:
-    """What all threads of a warp have, such that ptxas knows."""
+    """Return a value that all threads of a warp share, in a form that ptxas recognises."""
     return shfl_sync_i32(uint32(0xFFFFFFFF), value, int32(0))

@@ -26,7 +26,7 @@ _FUTURE = functools.reduce(
 
 
 def _age_ns() -> int:
-    """How long this process has been running: no module of it was imported before."""
+    """Return the age of this process in ns; every module was imported within it."""
     try:
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
@@ -56,7 +56,7 @@ def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], t
 
 
 def _is_of(code: CodeType) -> bool:
-    """Whether the lines that stand where code comes from make this code; True where there are none."""
+    """Return True if the lines at the place of a code object compile to it, or if there are no lines."""
     file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
@@ -83,8 +83,8 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _has_changed(file: str) -> bool:
-    """Whether a file was written since this process began; True for text that is in no file. Import hooks make other
-    code of a file, which is no fault."""
+    """Return True if a file was written since this process began, and for text without a file. Import hooks make other
+    code from an unchanged file, which is no fault."""
     try:
         found = os.stat(file)
     except OSError:

@@ -9,9 +9,12 @@ elementwise work on arrays of the types themselves, `IndexWriter` for offsets, w
 
 from __future__ import annotations
 
+import builtins
+import dis
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,8 +65,18 @@ _CAST_BACK = ("Add", "Sub", "Multiply", "Div")
 MAX_BITS = 256
 """Most bits of a Python integer in a chain of sums and products before it is brought in range."""
 
+DEEPEST_TEXT = 100
+"""Parentheses within each other in one piece of text: Python 3.11 takes 200."""
+
 NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
 """Private names of generated code."""
+
+
+def kept(value: Any, namespace: dict[str, Any]) -> str:
+    """Put a value into a namespace; return its name there."""
+    name = f"_c{len(namespace)}"
+    namespace[name] = value
+    return name
 
 
 class Typed(NamedTuple):
@@ -128,15 +141,27 @@ def _is_address(e: Any) -> bool:
     return not hasattr(infer_type(e), "nbits")
 
 
+def _depth(text: str) -> int:
+    """Count the parentheses that are open at the deepest place of a text."""
+    return max(accumulate((each == "(") - (each == ")") for each in text))
+
+
 class ExpressionWriter(ABC):
-    """Writes one hidet expression as Python. `names` gives a variable's Python name, `constants` keeps a value under a
-    name. Subclasses define how values are held."""
+    """Writes one hidet expression as Python. Subclasses say how values are held.
+
+    names: gives the Python name of a variable, which does not begin with "_". namespace: where the text is executed;
+    constants are kept in it.
+    """
 
     told: Told = staticmethod(nobody)
 
-    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str]) -> None:
+    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any]) -> None:
         self.names = names
-        self.constants = constants
+        self.namespace = namespace
+
+    def constants(self, value: Any) -> str:
+        """Keep a value; return its name."""
+        return kept(value, self.namespace)
 
     def write(self, expression: Any) -> str:
         return self.typed(expression).text
@@ -150,6 +175,9 @@ class ExpressionWriter(ABC):
         return self.converted(self.visit(as_generated(expression)), target).text
 
     def visit(self, e: Any) -> Typed:
+        return self._shortened(self._visited(e))
+
+    def _visited(self, e: Any) -> Typed:
         kind = type(e).__name__
         if kind in _INFIX or kind in _DIVISIONS:
             return self._binary(kind, e)
@@ -158,6 +186,16 @@ class ExpressionWriter(ABC):
             raise UnsupportedError(f"The simulator does not evaluate {kind} expressions; `{e}` is one.")
         result: Typed = method(e)
         return result
+
+    def _shortened(self, x: Typed) -> Typed:
+        """The same; a text with too many parentheses within each other as the call of a function of its variables."""
+        if len(x.text) <= DEEPEST_TEXT or _depth(x.text) <= DEEPEST_TEXT:
+            return x
+        steps = dis.get_instructions(compile(x.text, "<expression>", "eval"))
+        read = [each.argval for each in steps if each.opname == "LOAD_NAME"]
+        names = dict.fromkeys(name for name in read if not name.startswith("_") and not hasattr(builtins, name))
+        used = ", ".join(names)
+        return x._replace(text=f"{self.constants(eval(f'lambda {used}: {x.text}', self.namespace))}({used})")
 
     # leaves
 
@@ -274,7 +312,7 @@ class ExpressionWriter(ABC):
 
     def _Call(self, e: Any) -> Typed:
         name, args = function_name(e.func_var.name), [self.fitted(self.visit(a)) for a in e.args]
-        if name == "fastdiv":  # the exact quotient, whatever constants tilus computes
+        if name == "fastdiv":  # fast_divmod means the exact quotient, whatever constants tilus computes for it
             item = common(args[0].type or INT64, args[1].type or INT64)
             return self.fitted(self.integer("Div", item, self._operand(args[0], item), self._operand(args[1], item)))
         types = [a.type for a in args if a.type is not None]
@@ -293,7 +331,7 @@ class ExpressionWriter(ABC):
             raise UnsupportedError(f"The simulator has no meaning for the function {e.func_var.name} in `{e}`.")
         return self.float_call(name, target, [self.converted(a, target) for a in args], element(kind.ret_type))
 
-    # representation of values
+    # how values are held
 
     def fitted(self, x: Typed) -> Typed:
         """Return the value in the range of its type."""
@@ -344,8 +382,8 @@ class ScalarWriter(ExpressionWriter):
     told: name of the function that C's undefined results are reported to, with `w`.
     """
 
-    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: str = "") -> None:
-        super().__init__(names, constants)
+    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], told: str = "") -> None:
+        super().__init__(names, namespace)
         self.teller = told
 
     def fitted(self, x: Typed) -> Typed:
@@ -466,8 +504,8 @@ def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told 
 class VectorWriter(ExpressionWriter):
     """Writes arrays of the C types themselves. told: called with the code of undefined behaviour."""
 
-    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: Told) -> None:
-        super().__init__(names, constants)
+    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], told: Told) -> None:
+        super().__init__(names, namespace)
         self.told = told
 
     def literal(self, value: int, item: Element) -> Typed:
@@ -513,7 +551,7 @@ def free_variables(body: Any, bound: Sequence[Any] = ()) -> list[Any]:
 
 def vector_function(args: Sequence[Any], body: Any, told: Told = nobody) -> Callable[..., Any]:
     """Return `body` as a numpy function of these hidet variables: arrays, or scalars that broadcast, of their types."""
-    function = _compiled(args, body, lambda names, keep: VectorWriter(names, keep, told))
+    function = _compiled(args, body, lambda names, namespace: VectorWriter(names, namespace, told))
     dtypes = [element(var.type).dtype if hasattr(var.type, "nbits") else None for var in args]
 
     def call(*values: Any) -> Any:
@@ -524,17 +562,11 @@ def vector_function(args: Sequence[Any], body: Any, told: Told = nobody) -> Call
 
 def index_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
     """Return `body`, an offset or a mask, as a function of int64 arrays or Python integers."""
-    return _compiled(args, body, lambda names, keep: IndexWriter(names, keep, nobody))
+    return _compiled(args, body, lambda names, namespace: IndexWriter(names, namespace, nobody))
 
 
 def _compiled(args: Sequence[Any], body: Any, writer: Callable[..., ExpressionWriter]) -> Callable[..., Any]:
     namespace: dict[str, Any] = dict(NAMESPACE)
-
-    def keep(value: Any) -> str:
-        name = f"_k{len(namespace)}"
-        namespace[name] = value
-        return name
-
     names = {id(var): f"x{i}" for i, var in enumerate(args)}
 
     def name_of(var: Any) -> str:
@@ -542,6 +574,6 @@ def _compiled(args: Sequence[Any], body: Any, writer: Callable[..., ExpressionWr
             raise UnsupportedError(f"The simulator cannot use the variable {var} inside an elementwise expression.")
         return names[id(var)]
 
-    text = writer(name_of, keep).write(body)
+    text = writer(name_of, namespace).write(body)
     function: Callable[..., Any] = eval(f"lambda {', '.join(f'x{i}' for i in range(len(args)))}: {text}", namespace)
     return function

@@ -367,7 +367,8 @@ def odd(member="x = 0", blocks="1", statement="self.sync()"):
             "Odd does not compile for sm_100a: a kernel cannot have assert; do that in __init__",
         ),
         (odd(blocks="[m, 65535, 65535]"), "a grid of 8x65535x65535 CTAs; the simulator runs 4194304 at most"),
-        (odd(blocks="m // 0"), "Odd divides by zero in attrs.blocks, so that its grid has no extent."),
+        (odd(blocks="m // 0"), "`m // 0` has no value: it divides an integer by 0"),
+        (odd(blocks="8 // (m // 1000)"), "Odd divides by zero in attrs.blocks, so that its grid has no extent."),
         (odd(blocks="0"), "Odd asks for a grid of 0x1x1 CTAs; each extent must be at least 1"),
     ],
 )

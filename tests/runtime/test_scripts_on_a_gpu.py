@@ -302,6 +302,15 @@ def test_a_rung_that_is_patched_is_compiled_again(b200, compiled, operands, monk
     assert len(compiled) == 2 and len(b200.calls("cuLaunchKernelEx")) == 3
 
 
+def test_a_rung_whose_module_changed_is_compiled_again(b200, compiled, operands, monkeypatch):
+    kernel, arguments = BlackwellMatmulV2(), operands(1000, 256, 128)
+    kernel(*arguments)
+    monkeypatch.setitem(BlackwellMatmulV2.__call__.__globals__, "cdiv", lambda a, b: (a + b - 1) // b)
+    kernel(*arguments)
+    kernel(*arguments)
+    assert len(compiled) == 2 and len(b200.calls("cuLaunchKernelEx")) == 3
+
+
 def test_a_script_whose_constant_changed_is_compiled_again(gpu, compiled, on_gpu, monkeypatch):
     x, y = (on_gpu(torch.zeros(64, 64, dtype=torch.float16)) for _ in range(2))
     kernel = Constant()

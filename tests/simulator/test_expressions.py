@@ -14,6 +14,7 @@ from tilus.hidet.ir.expr import BitwiseNot, Var, cast, if_then_else, logical_and
 from tilus.hidet.ir.type import PointerType
 
 from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.faults.tilus_compat import deep
 from blackwell_matmul.simulator.arithmetic import c_div, c_mod, integers, nobody
 from blackwell_matmul.simulator.expressions import NAMESPACE, ScalarWriter, vector_function
 
@@ -21,13 +22,7 @@ from blackwell_matmul.simulator.expressions import NAMESPACE, ScalarWriter, vect
 def scalar(expression: Any, **values: Any) -> Any:
     """The value of an expression whose variables are named by their hints."""
     namespace = dict(NAMESPACE)
-
-    def keep(value: Any) -> str:
-        name = f"_kept{len(namespace)}"
-        namespace[name] = value
-        return name
-
-    text = ScalarWriter(lambda var: var.hint, keep).write(expression)
+    text = ScalarWriter(lambda var: var.hint, namespace).write(expression)
     return eval(text, {**namespace, **values})
 
 
@@ -35,6 +30,19 @@ v_div = integers("Div", nobody)
 
 
 A, B = Var("a", type=int32), Var("b", type=int32)
+
+
+@pytest.mark.parametrize("terms", [99, 101, 250])
+def test_a_long_chain_is_more_parentheses_than_python_takes(terms: int) -> None:
+    total, quotient = A, A
+    for _ in range(terms):
+        total, quotient = total + B, B // quotient
+    with deep():
+        assert scalar(total, a=3, b=2) == 3 + 2 * terms
+        assert scalar(quotient, a=1, b=5) == (5 if terms % 2 else 1)
+        assert vector_function([A, B], total)(np.arange(3), 2).tolist() == [2 * terms, 2 * terms + 1, 2 * terms + 2]
+
+
 U, L = Var("u", type=uint32), Var("l", type=int64)
 F = Var("f", type=float32)
 

@@ -61,7 +61,7 @@ def _matched(match: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def can_match(pattern: Any, target: Any) -> bool:
-    """Whether the classes of the expressions let a pattern match, whatever their values are."""
+    """Return True if a pattern can match expressions of these classes, whatever their values are."""
     kind = pattern.__class__
     if kind is PlaceholderExpr:
         return not (pattern.require_non_const if isinstance(target, Constant) else pattern.require_const)

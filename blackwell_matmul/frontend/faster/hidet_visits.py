@@ -22,7 +22,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import lock
 _BY_CLASS = tuple(
     each.__dict__["visit_dispatch"] for each in (ExprFunctor, StmtFunctor, TypeFunctor, ModuleFunctor, BaseFunctor)
 )
-"""Those that ask for the class of a node, and nothing else, before they call a method."""
+"""The dispatches that ask for the class of a node alone, before they call a method."""
 
 _OF_STATEMENTS = frozenset(name for name in dir(StmtFunctor) if name.startswith("visit_") and name.endswith("Stmt"))
 _PYTHON = frozenset({str, bool, int, float, complex, type(None)})
@@ -69,13 +69,13 @@ def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _after_prologue(rewriter: StmtRewriter, made: Stmt) -> Stmt:
-    """As `StmtRewriter.visit_dispatch` ends: behind the statements that were to come before it."""
+    """Return the statement behind its prologue, as the end of `StmtRewriter.visit_dispatch` does."""
     prologue, rewriter._prologues = rewriter._prologues, []
     return SeqStmt([*prologue, *(made.seq if isinstance(made, SeqStmt) else [made])])
 
 
 class _Told:
-    """In the place of a functor: each of its methods gives its own name."""
+    """A stand-in for a functor whose methods return their own names."""
 
     def __getattr__(self, name: str) -> Callable[[Any], str]:
         return lambda node: name

@@ -44,7 +44,7 @@ _KINDS = (
     stmt.InstStmt, *_WITH_METHODS_OF_THEIR_OWN, prog.Program, func.Function, *_STATEMENTS, Expr, BaseType, *_TENSORS,
     *_LAYOUTS, list, tuple, dict,
 )  # fmt: skip
-"""In the order in which tilus asks."""
+"""The classes of nodes, in the order in which tilus asks."""
 
 
 @contextmanager
@@ -134,7 +134,8 @@ def _defined(self: Any, var: Any) -> bool:
 
 
 def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Of each function, which is made of the same lines for as long as it lives. Others ask, too, of frames, say."""
+    """Return `find` with a memory for functions, whose lines do not change. Other objects, as frames, are looked up
+    anew."""
     found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def known(method: Any) -> Any:
@@ -186,7 +187,7 @@ class _Search:
         return None if self.open else self.known
 
     def next_layouts(self) -> dict[Any, Any]:
-        """What the first rule finds that finds anything, in tilus's order of trying; empty when none does."""
+        """Return the layouts from the first rule that finds any, in tilus's order; empty if none does."""
         for each, context, rule in self._in_order():
             if found := rule.inference(context, each):
                 return dict(found)

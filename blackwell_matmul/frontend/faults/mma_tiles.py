@@ -38,14 +38,14 @@ WARPGROUP = 128
 """Threads that execute a wgmma, of which each has two neighbours of a row."""
 
 K_BITS = 256
-"""Of a row of A, that one wgmma or tcgen05.mma multiplies; of elements below a byte as many as of bytes."""
+"""Bits of a row of A that one wgmma or tcgen05.mma multiplies. An element below a byte counts as 8 bits."""
 
 MOST_N = 256
-"""Of one instruction; tilus takes several for a wider tile of kind::f16 and one CTA alone."""
+"""The largest N of one instruction; only for kind::f16 and one CTA, tilus splits wider tiles into several."""
 
 
 class MmaTile(NamedTuple):
-    """What an instruction is called, and the tiles that it works on: multiples of steps, and at most `most`."""
+    """The name of an instruction, and the tiles that it multiplies: multiples of steps, and at most `most`."""
 
     name: str
     steps: Shape
@@ -145,7 +145,7 @@ def _is_as_written(inst: WgmmaMmaSSInst) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _writes(modes: Modes, mma_n: int) -> bool:
-    """Whether instructions of that N write such a layout."""
+    """Return True if instructions of this N write such a layout."""
     layout = RegisterLayout(*modes)
     places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(layout.local_size)]
     across = layout.shape[1] // mma_n

@@ -29,7 +29,7 @@ SPAN_BYTES = (128, 64, 32)
 """Rows that TMA swizzles and the tensor core reads, widest first."""
 
 TMA_ALIGNMENT_BYTES = 128
-"""Of a box in shared memory (PTX ISA, "cp.async.bulk.tensor")."""
+"""The alignment of a box in shared memory, in bytes (PTX ISA, "cp.async.bulk.tensor")."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def any_major() -> Iterator[None]:
 
 
 def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What is known of an operand before anything is inferred: its order, or the layout that the script gave."""
+    """Infer layouts with the facts known of each operand before: its order, or the layout that the script gave."""
 
     def inferred(func: Any) -> Any:
         tools: Any = importlib.import_module("tilus.ir.tools")
@@ -86,7 +86,8 @@ def _operands(func: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _layout(tensor: Any, rows: int, made: Any) -> Any:
-    """Of an operand: as the tensor that it is a view of was given it, or MN-major; None: tilus's, K-major."""
+    """Return the layout of an operand: that given for the tensor behind the view, or MN-major; None for K-major, which
+    tilus finds."""
     given = _given(tensor, made)
     if given is not None:
         return given
@@ -117,7 +118,7 @@ def _retained(inst: Any) -> list[int]:
 
 
 def _contiguous(tensor: Any, made: Any) -> int | None:
-    """Which dimension of a view is the last of the tensor behind it; None where a slice leaves it out."""
+    """Return the dimension of a view that is the last of the tensor behind it; None where a slice leaves it out."""
     if tensor not in made:
         return len(tensor.shape) - 1
     inst = made[tensor]
@@ -130,7 +131,7 @@ def _contiguous(tensor: Any, made: Any) -> int | None:
 
 
 def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
-    """With the widest spans that fill the rows; None where none does."""
+    """Return the layout with the widest spans that fill the rows; None where no span does."""
     smem: Any = importlib.import_module("tilus.ir.layout.cuda.tcgen05.smem")
     modes = smem.Tcgen05SwizzleMode
     extent, depth = shape[rows], shape[1 - rows]
@@ -193,8 +194,8 @@ def _by_boxes(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 @functools.cache
 def spans(layout: Any, nbits: int) -> tuple[int, ...]:
-    """Where the boxes begin that a load of such a tile takes, in elements from its start; one, where TMA has to take it
-    as it is."""
+    """Return the starts of the boxes of a load of such a tile, in elements; a single start where TMA loads the tile at
+    once."""
     grid = layout.as_numpy_grid()
     for nbytes in SPAN_BYTES:
         width = nbytes * 8 // nbits
@@ -209,7 +210,7 @@ def spans(layout: Any, nbits: int) -> tuple[int, ...]:
 
 
 def _emit_boxes(self: Any, inst: Any, shared: Any, starts: tuple[int, ...]) -> None:
-    """As tilus loads one box, with one tensor map for all of them."""
+    """Load each box as tilus does, with one tensor map for all boxes."""
     module: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
     tensor: Any = importlib.import_module("tilus.ir.tensor").SharedTensor
     self.assert_is_warp_aligned(inst, "TMA global to shared is a warp-cooperative instruction")

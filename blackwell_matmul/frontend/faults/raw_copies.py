@@ -59,7 +59,7 @@ BY_POINTER: Mapping[type[Instruction], str] = {
 
 
 class Copy(NamedTuple):
-    """What an instruction copies. source, target: tensors; None for what is behind a pointer."""
+    """The two ends of a copy. source, target: tensors; None for memory behind a pointer."""
 
     name: str
     source: Any

@@ -1,5 +1,5 @@
-"""What tilus 0.2.0 compiles into wrong code, or into none, found in the tile view: each fault has a file of its own,
-which says what it is, and a sentence here or there that says what would work."""
+"""Faults of tilus 0.2.0 in the tile view: wrong code, or none. Each fault has a file, which explains it, and a sentence
+with the remedy."""
 
 from __future__ import annotations
 

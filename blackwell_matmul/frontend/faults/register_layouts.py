@@ -35,7 +35,7 @@ _BY_REGISTER = (
 
 
 _COUNTED = (WgmmaMmaSSInst, Tcgen05LoadInst, Tcgen05StoreInst)
-"""These have one layout, and tilus itself refuses other threads than it is for: replicas would not help."""
+"""Instructions with one layout alone: tilus itself refuses other numbers of threads, and replicas do not help."""
 
 
 def beyond(function: Any) -> list[tuple[Instruction, RegisterTensor, int]]:

@@ -26,7 +26,7 @@ from tilus.ir.tensor import RegisterTensor
 
 
 def fault(inst: Instruction, name: str) -> str | None:
-    """What is wrong with this slice of the tensor of that name, and what works; None: nothing, or it is no slice."""
+    """Return the fault of a slice and the remedy. name: of the tensor. None if there is no fault or no slice."""
     if not isinstance(inst, (SliceRegisterInst, SliceAssignInst)):
         return None
     whole = inst.inputs[0].as_register_tensor()
@@ -70,7 +70,7 @@ def _writes_right(inst: SliceAssignInst, whole: RegisterTensor, dims: tuple[int,
 
 
 Modes = tuple[tuple[int, ...], ...]
-"""What a layout is made of; tilus hashes the layout itself by its address."""
+"""The parts of a layout; tilus hashes the layout itself by its address."""
 
 
 def _modes(layout: RegisterLayout) -> Modes:

@@ -21,7 +21,7 @@ Place = tuple[int, ...]
 
 
 def apart(inst: Instruction) -> bool:
-    """Whether this makes a shared tensor that lies otherwise than the one that it is of."""
+    """Return True if an instruction makes a view with another layout than its shared tensor."""
     if not isinstance(inst, (ReshapeSharedInst, SliceSharedInst)):
         return False
     whole, view = inst.shared_input.optional_layout, inst.shared_output.optional_layout
@@ -65,7 +65,7 @@ def _numbered_alike(place: Place, shape: Sequence[int], other: Sequence[int]) ->
 
 
 def offset_in(layout: SharedLayout, place: Place) -> int:
-    """Where a shared layout has an element, in elements; of one place, which takes much less than `as_numpy_grid`."""
+    """Return the offset of one element in a shared layout, in elements; much faster than `as_numpy_grid`."""
     swizzle = layout.optional_swizzle
     offset = int(dataclasses.replace(layout, optional_swizzle=None)(*place))
     return offset if swizzle is None else offset ^ offset >> swizzle.shift & (2**swizzle.bits - 1) << swizzle.base

@@ -1,4 +1,4 @@
-"""Where tilus 0.2.0 simplifies arithmetic by rules that do not hold in C, and the guards that keep them where they do.
+"""Guards for rules of tilus 0.2.0 that simplify arithmetic and do not always hold in C.
 
 Its simplifiers take `//` and `%` for Python's (towards minus infinity), although the code that they simplify is C
 (towards zero): (n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1. They take sums for exact, which floats
@@ -179,7 +179,7 @@ def _with_cast_arguments(self: Any, call: Any) -> Any:
 
 
 def _of_known_sign(known: Any, operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """What is known of a quotient or a remainder: nothing, where an operand may be negative."""
+    """Return the bounds of a quotient or a remainder; none where an operand may be negative."""
 
     def apply(self: Any, other: Any) -> Any:
         return operation(self, other) if _starts_at_zero(self) and _starts_at_zero(other) else known()

@@ -205,7 +205,7 @@ def _limits_stay() -> Iterator[None]:
 
 
 DEPTH = 10_000
-"""How many calls may be within each other. H8 takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of a
+"""The limit for calls within each other. H8 takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of a
 thread's stack had room for 20,000, half of them through C, in Python 3.11."""
 
 
@@ -256,7 +256,7 @@ def target(name: str) -> Iterator[Any]:
 
 
 class RewriteObserver(Protocol):
-    """What `observe_rewrites` tells: a node became another node, or its visit failed."""
+    """The receiver of `observe_rewrites`: a node became another node, or its visit failed."""
 
     def rewritten(self, old: Any, new: Any) -> None: ...
 
@@ -432,7 +432,7 @@ def one_wgmma() -> Iterator[None]:
 
 
 def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tuple[int | None, ...]]:
-    """Of all combinations the wanted one, where A lies in shared memory; none of those where it does not."""
+    """Return only the wanted combination for an A in shared memory; none for an A in registers."""
     if len(choices) != len(wanted):
         return []
     return [tuple(value if value in choice else choice[0] for value, choice in zip(wanted, choices))]
@@ -607,6 +607,30 @@ def exact_casts() -> Iterator[None]:
                 setattr(emitter, name, method)
 
 
+@contextmanager
+def whole_constants() -> Iterator[None]:
+    """Refuse a float with a fraction as a constant of integers: tilus cuts it, with a warning that names no line.
+
+    Removable when `IntegerType.constant` raises.
+    """
+    from blackwell_matmul.frontend.messages.raised import Refusal
+
+    kind: Any = importlib.import_module("tilus.hidet.ir.dtypes.integer").IntegerType
+
+    def whole(self: Any, value: Any) -> Any:
+        found = getattr(value, "value", value)
+        if isinstance(found, float) and not found.is_integer():
+            raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
+        return constant(self, int(found) if isinstance(found, float) else value)
+
+    with lock:
+        constant, kind.constant = kind.constant, whole
+        try:
+            yield
+        finally:
+            kind.constant = constant
+
+
 def _extracted_low(extract: Any) -> Any:
     """Extract to the low bits, which is right, and shift: two elements of a word, in 16 bits each."""
 
@@ -637,7 +661,7 @@ def _cast_of_a_copy(method: Any) -> Any:
 
 
 def is_integer(kind: Any) -> bool:
-    """Whether a type of tilus is one of its integers, of whatever width and sign."""
+    """Return True for a type of integers of tilus, of any width and sign."""
     return bool(kind.is_data_type() and kind.is_integer())
 
 
@@ -717,7 +741,7 @@ def _toward_zero(a: float, b: float) -> float:
 
 
 def _remainder(a: Range, b: Range) -> Range:
-    """Of the dividend's sign, and closer to zero than the divisor."""
+    """Bound a remainder: it has the dividend's sign and is closer to zero than the divisor."""
     if -b[0] < a[0] and a[1] < b[0]:
         return a
     most = max(abs(b[0]), abs(b[1])) - 1

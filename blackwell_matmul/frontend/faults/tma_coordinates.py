@@ -1,4 +1,4 @@
-"""Where a box of TMA can begin. Anywhere else the copy is an illegal instruction, and no driver tells.
+"""The coordinates where a box of TMA can begin. Anywhere else the copy is an illegal instruction, and no driver tells.
 
 The innermost coordinate is a multiple of 16 bytes, also a negative one (so it was on an H200; Triton, Gluon tutorial
 04-tma: "The innermost coordinate must be 16-byte aligned"). Of a store, no coordinate is negative; a load may begin
@@ -14,13 +14,13 @@ INNERMOST_BYTES = 16
 
 
 def step_of(nbits: int) -> int:
-    """What the innermost coordinate is a multiple of, in elements of so many bits."""
+    """Return the step of the innermost coordinate, in elements of so many bits."""
     return INNERMOST_BYTES * 8 // math.gcd(INNERMOST_BYTES * 8, nbits)
 
 
 def misplaced(name: str, offsets: Sequence[int | None], nbits: int, store: bool) -> str:
-    """What is wrong with a box of the tensor `name` at these coordinates, None where they are not known; "" if nothing
-    is."""
+    """Return the fault of a box of the tensor `name` at these coordinates, or "". An offset is None where it is not
+    known."""
     verb, other = ("store to", "store_global") if store else ("load of", "load_global")
     places = ", ".join(".." if offset is None else str(offset) for offset in offsets)
     where, step, inner = f"TMA {verb} {name} at [{places}]", step_of(nbits), offsets[-1]

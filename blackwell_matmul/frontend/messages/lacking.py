@@ -1,4 +1,4 @@
-"""What is said of an instruction that a GPU does not have."""
+"""Sentences for instructions that a GPU does not have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from blackwell_matmul.hardware import gpus
 from blackwell_matmul.hardware.gpus import GPUS
 
 OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
-"""What the instructions of a feature of a GPU begin with."""
+"""The feature of a GPU that an instruction needs, by the first letters of the instruction's name."""
 
 
 def lacking(instruction: str, target: str) -> str:
-    """Who has what a GPU lacks, or that tilus has no code for it."""
+    """Return which GPUs have the feature that this one lacks, or that tilus has no code for the instruction."""
     feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), None)
     gpu = next((gpu for gpu in GPUS.values() if gpu.arch == target), None)
     if feature is None or (gpu is not None and feature in gpu.features) or _has(target, feature):
@@ -19,5 +19,5 @@ def lacking(instruction: str, target: str) -> str:
 
 
 def _has(target: str, feature: str) -> bool:
-    """Whether PTX has it for a target without a GPU in the table."""
+    """Return True if PTX has a feature for a target that has no GPU in the table."""
     return feature == "tcgen05" and target.startswith(gpus.WITH_TCGEN05)

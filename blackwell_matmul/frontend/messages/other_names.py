@@ -1,4 +1,4 @@
-"""What CUDA, Triton and torch call something, and what a script says in its place."""
+"""Names of CUDA, Triton and torch, and the statements of a script for them."""
 
 from __future__ import annotations
 
@@ -98,13 +98,14 @@ _OF_GROUPS: dict[str, dict[str, str]] = {
                      "rank": "self.cluster.blockRank"},
     "self.fence": {"async_proxy": "self.fence.proxy_async(space=...)", "view_async_shared": _ORDER},
 }  # fmt: skip
-"""What is meant of `self.tma` and the like; before what the name means by itself."""
+"""Meanings of names behind `self.tma` and the like; they come before the general meanings."""
 
 _PATTERNS = [(re.compile(name.replace("*", ".*")), text) for text, names in _SAID.items() for name in names.split()]
 
 
 def instead(name: str, owner: str = "self") -> str | None:
-    """What a script says for a name of CUDA's, Triton's or torch's; owner: of what it was asked."""
+    """Return the statement for a name of CUDA, Triton or torch, or None. owner: the object that was asked for the
+    name."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("_")).lower()
     found = _OF_GROUPS.get(owner, {}).get(plain)
     spellings = (plain, plain.replace("_", ""))

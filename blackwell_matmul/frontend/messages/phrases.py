@@ -1,4 +1,4 @@
-"""What tilus says, and what a user reads in its place: what is wrong, with the numbers, and what would work.
+"""Sentences of tilus, and the sentences that a user reads in their place: the fault, the numbers, the remedy.
 
 A text that is not in the table is cleaned of tilus's own names and kept short.
 """
@@ -15,11 +15,11 @@ LANES_ALONE = (
     "tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile{} has {}; take one of 128 rows, which four "
     "warps load"
 )
-"""Of which shape, or nothing, and how many it has."""
+"""The sentence for a wrong number of lanes. It takes " of" with a shape, or "", and the number."""
 
 _TEMPLATES: tuple[tuple[str, str], ...] = (
     (
-        r"Cannot auto local spatial layout with shape (\(.*?\)) and num_threads (\d+)",
+        r"Cannot auto local spatial layout with shape ([(\[].*?[])]) and num_threads (\d+)",
         r"a tile of shape \1 cannot be spread evenly over \2 threads; take extents whose product is a multiple of them "
         "(a load is zero beyond its view), or another number of warps",
     ),
@@ -63,17 +63,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "the .item() of a tensor of one element",
     ),
     (
-        r"Then and else expression must be hidet expression",
-        "`a if c else b` in a kernel is for scalars alone; use self.where on tiles, or an if statement",
-    ),
-    (
         r"Assignment between Var is only accepted for hidet_ir\.Expr",
         "a scalar variable is assigned something that is no scalar; give that another name",
-    ),
-    (
-        r"Different types of RegisterValue are not allowed to be assigned to each other",
-        "a register tensor is assigned one of another type or shape; convert it with .to(dtype), or give it another "
-        "name",
     ),
     (
         r"No thread group context found",
@@ -87,6 +78,15 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     (
         r"The length of blocks_per_cluster should not be greater than 3",
         "self.attrs.blocks or cluster_blocks has more than three extents",
+    ),
+    (
+        r"The layout of RegisterTensor is not defined yet",
+        "the layout of a register tensor is found when the whole kernel has been read; annotate_layout takes one that "
+        "__init__ makes, as spatial(128, 1).local(1, 32) of tilus.ir.layout.ops",
+    ),
+    (
+        r"integer (division or )?modulo by zero",
+        "an integer is divided by 0; a group has 1 thread or more, and each extent is 1 or more",
     ),
     (r"For loop iterable must be a one of .*", "a for loop goes over range(...) or self.range(...) alone"),
     (
@@ -107,8 +107,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"Python's \1(...) takes what is known before the kernel runs; int32(x) and float32(x) convert other values",
     ),
     (
-        r'Hidet builtin function "(\w+)" takes (\d+) arguments',
-        r"\1 takes \2 values in a kernel; take it of two, and of that and the next",
+        r'Hidet builtin function "(\w+)" takes 1 arguments',
+        r"\1 takes one value in a kernel",
     ),
     (r"Can not recognize Constant (.*)", r"a kernel cannot have \1; its constants are numbers, texts, truths and None"),
     (r"Tilus currently do not support multiple with items", "a with statement takes one context; nest two of them"),
@@ -122,7 +122,7 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "Python list is whole when it is made",
     ),
     (
-        r"The number of arguments does not match the lambda function definition",
+        r"The number of arguments does not match the lambda.*|Do not support keyword arguments in lambda.*",
         "a lambda takes each of its parameters, by their order and without defaults",
     ),
     (
@@ -202,11 +202,6 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
     ),
     (
-        r"TypeError: list indices must be integers or slices, not Var",
-        "a Python list is indexed by a variable of the kernel, which only tensors are; allocate barriers together, as "
-        "in full = self.mbarrier.alloc(counts=[1, 1]), and shared tensors with one more dimension",
-    ),
-    (
         r"The shared tensor layout is not supported by TMA: Shared tensor: (\w+)\[(.*?)\].*",
         r"TMA cannot copy a shared tensor of \1 and shape (\2) with the layout that it has here; for the tensor core "
         "its rows must have a multiple of 32 bytes (16 elements of 16 bits), and what leaves for global memory at most "
@@ -257,12 +252,15 @@ _SYNTAX = {
     "Await": ("await", _OUTSIDE),
     "Match": ("match", "if and elif do the same"),
     "Dict": ("a dict", _OUTSIDE),
-    "SetComp": ("a set", _OUTSIDE),
     "Set": ("a set", _OUTSIDE),
-    "GeneratorExp": ("a generator", _OUTSIDE),
     "Starred": ("a starred name", "write the values one by one"),
 }
-"""Of a node of Python's syntax, what it is called and what does the same."""
+"""The name of each node of Python's syntax that a kernel cannot have, and a substitute."""
+
+
+def one(noun: str) -> str:
+    """Return a noun behind its article: a float, an int."""
+    return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
 
 
 def told(text: str) -> str:
@@ -282,7 +280,7 @@ def told(text: str) -> str:
 
 
 def untranslated(node: object) -> str:
-    """What to say of a node of the script's syntax that tilus refuses without a word."""
+    """Return the sentence for a node of the script's syntax that tilus refuses without a word."""
     if not isinstance(node, ast.AST):
         return _no_syntax("")
     name = type(node).__name__

@@ -1,4 +1,4 @@
-"""What an exception tells of itself, before anybody knows where in a script it comes from."""
+"""Sentences of exceptions, without their place in a script."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from tilus.hidet.ir.expr import Expr
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
 from tilus.lang.instructions import InstructionInterface
 from tilus.lang.script import Script
@@ -54,8 +55,8 @@ def plain_reason(error: BaseException) -> str:
 
 
 def _attribute_reason(error: AttributeError) -> str:
-    """What has no such attribute, and which are near."""
-    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or f"a {type(error.obj).__name__}"
+    """Return which object has no such attribute, and the attributes with similar names."""
+    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or phrases.one(type(error.obj).__name__)
     meant = other_names.instead(str(error.name), owner)
     if meant is not None and not isinstance(error.obj, (int, float)):
         return f"{owner} has no {error.name}: {meant}"
@@ -76,11 +77,12 @@ _KINDS: dict[type, str] = {
     SharedTensor: "shared tensor",
     GlobalTensor: "global tensor",
     TMemoryTensor: "tensor in tensor memory",
+    Expr: "number of the kernel",
 }
 
 
 def kind(value: object) -> str:
-    """What a user calls it: a shared tensor, a float."""
+    """Return the user's word for the kind of a value: shared tensor, float."""
     return next((words for each, words in _KINDS.items() if isinstance(value, each)), type(value).__name__)
 
 
@@ -91,5 +93,5 @@ def _failed_assertion(error: BaseException) -> str:
     for each, words in _KINDS.items():
         if wanted and wanted[2] == each.__name__:
             (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
-            return f"a {kind(frame.f_locals.get(wanted[1]))} stands where a {words} must"
+            return f"{phrases.one(kind(frame.f_locals.get(wanted[1])))} stands where a {words} must"
     return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)

@@ -1,7 +1,7 @@
-"""From whatever tilus raises to one sentence: what it refuses, and where in the script.
+"""One sentence for each error of tilus: the fault, and its line in the script.
 
-tilus answers with dumps of whole programs, with one message for every internal error, or with an empty
-assertion. The reason is dug out here; the original stays the cause.
+tilus answers with dumps of whole programs, with one message for every internal error, or with an empty assertion. The
+reason is dug out here; the original stays the cause.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_REASON = 400
 def sentence(
     script_cls: type, target: str, error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None
 ) -> str:
-    """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
+    """Return the sentence for the user: <Script> does not compile for <target>: <reason> (file:line)."""
     try:
         reason, line = _explain(error, target, recorder, codegen)
     except Exception:  # what a script put into tilus's tensors can make any word about them fail
@@ -147,7 +147,7 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
 
 
 def _way_out(missing: Sequence[tuple[Instruction, Any]]) -> str:
-    """Of tiles that are computed from loaded ones alone, loading more does not help."""
+    """Return a remedy for tiles without a layout; an outer product needs another one than a load."""
     annotate = "give it one with self.annotate_layout"
     outer = next((inst for inst, _ in missing if _is_outer(inst)), None)
     if outer is None:

@@ -1,4 +1,4 @@
-"""What tilus raises while it reads a script, and what a user reads in its place: of this statement, with its names."""
+"""Sentences for errors that tilus raises while it reads a script: with the statement and its names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _cause_reason(error: TilusProgramError, last: BaseException) -> str:
 # --- assignments
 
 _DECLARED: dict[type, str] = {bool: "boolean", float: "float32"}
-"""As what a kernel declares a variable for a Python value; int32 for any other."""
+"""The type of a kernel's variable for a Python value; int32 for any other."""
 
 
 def _assignee_reason(error: TilusProgramError) -> str:
@@ -58,6 +58,8 @@ def _assignee_reason(error: TilusProgramError) -> str:
 
 
 def _unassignable(error: TilusProgramError, name: str, value: object) -> str:
+    if isinstance(value, (list, tuple, dict, set, str)):
+        return f"`{name}` is a Python {type(value).__name__}, which is assigned once; give the new value another name"
     declared = _DECLARED.get(type(value), "int32")
     call = innermost(error, "transpile_call", "sig")
     if call is not None and name in call["sig"].parameters:
@@ -73,7 +75,7 @@ _Block = ast.With | ast.For | ast.While | ast.If
 
 
 def _name_reason(error: TilusProgramError) -> str:
-    """Where the name was bound, if that is a block that has ended."""
+    """Return the sentence for an unknown name, with the ended block that bound it, if any."""
     method = innermost(error, "transpile_call", "func_def")
     name = getattr(error.obj, "id", None)
     if method is not None and name is not None:
@@ -104,9 +106,9 @@ def _binds(node: ast.Name, name: str) -> bool:
 
 
 def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
-    """What a method takes, where it was called with something else."""
+    """Return the sentence for a method called with wrong arguments, or None."""
     call = innermost(error, "visit_Call", "func", "args", "kwargs")
-    if call is None or error.obj is not call["expr"] or not isinstance(call["func"], MethodType):
+    if call is None or not _is_same_place(error.obj, call["expr"]) or not isinstance(call["func"], MethodType):
         return None
     if isinstance(last, TypeError) and "argument" in said(last):
         trouble = re.sub(r"^[\w.]+\(\)", "", said(last)).strip()
@@ -116,15 +118,20 @@ def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
     return None
 
 
+def _is_same_place(a: Any, b: Any) -> bool:
+    places = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return all(getattr(a, name, None) == getattr(b, name, None) for name in places)
+
+
 def _argument_reason(call: Mapping[str, Any]) -> str | None:
-    """Which argument is no tensor, and what it must be."""
+    """Return which argument is no tensor, and the type that it must have."""
     function = call["func"]
     bound = inspect.signature(function).bind(*call["args"], **call["kwargs"])
     for name, value in bound.arguments.items():
         wanted = str(getattr(function, "__annotations__", {}).get(name, ""))
         if "Tensor" in wanted and not isinstance(value, Tensor):
             numbers = "; operators take numbers, and self.where(x > 0.0, x, 0.0)" * isinstance(value, (int, float))
-            return f"{_spelled(function)} takes a tensor as {name}, and here is a {kind(value)}{numbers}"
+            return f"{_spelled(function)} takes a tensor as {name}, and here is {phrases.one(kind(value))}{numbers}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What tilus takes without a word and refuses, if at all, far from the statement: tiles that do not fit each other.
+"""Tiles that do not fit each other. tilus takes them without a word, or refuses them far from the statement.
 
 Asked of each instruction as the script is read, when its statement is known. A tile of a Hopper's tensor core fails as
 a layout, one in tensor memory as its allocation, and a reduced dimension that is gone at the next assignment.
@@ -74,7 +74,7 @@ class Statements:
         return f"{told}{self._broadcast(inst)}; {self._remedy(inst)}"
 
     def _broadcast(self, inst: Any) -> str:
-        """Which shapes have become that of what is assigned."""
+        """Return the shapes that were broadcast to the shape of the assigned value."""
         source = self._made.get(inst.inputs[1], (None,))[0] if isinstance(inst, AssignInst) else inst
         if not isinstance(source, ElementwiseBinaryBaseInst):
             return ""

@@ -7,17 +7,18 @@ imports tilus at its top: import it after `import_tilus`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tilus.hidet.ir.expr import Constant, as_expr
+from tilus.hidet.ir.expr import Constant, as_expr, if_then_else, less_than
 from tilus.hidet.ir.tools import infer_type
 from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
 from tilus.lang.constructs import loops
 
 from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.messages.raised import Refusal
 
 
 @contextmanager
@@ -32,22 +33,49 @@ def python_ranges() -> Iterator[None]:
             loops.range = before
 
 
-class _RangeLoop(loops.RangeLoop):
-    def generate_loop_statement(self, loop_vars: list[Any], body: Stmt) -> Stmt:
-        if _known(self.start, self.stop, self.step) and not list(self):
-            return SeqStmt(())
-        if not (_known(self.step) and int(self.step) < 0):
-            return super().generate_loop_statement(loop_vars, body)
-        return self._downwards(loop_vars[0], -int(self.step), body)
+class _RangeLoop(loops.RangeLoop, Sequence[int]):
+    @property
+    def values(self) -> range:
+        """The same range of Python; raise Refusal where its bounds are known only when the kernel runs."""
+        bounds = self.start, self.stop, self.step
+        if not _known(*bounds):
+            raise Refusal(
+                "a range whose bounds are known only when the kernel runs has no list of values; a for statement goes "
+                "over it"
+            )
+        return range(*map(int, bounds))
 
-    def _downwards(self, loop_var: Any, step: int, body: Stmt) -> Stmt:
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def generate_loop_statement(self, loop_vars: list[Any], body: Stmt) -> Stmt:
+        if _known(self.start, self.stop, self.step) and not self.values:
+            return SeqStmt(())
+        if _known(self.step) and int(self.step) > 0:
+            return super().generate_loop_statement(loop_vars, body)
+        return self._of_any_step(loop_vars[0], body)
+
+    def _of_any_step(self, loop_var: Any, body: Stmt) -> Stmt:
         builder = IRBuilder()
-        times = (self.start - self.stop + (step - 1)) // step
         factor = -1 if self.unroll == "all" else self.unroll
-        with builder.for_range(extent=times, iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
-            builder.append(DeclareStmt(loop_var, init=self.start - i * step))
+        with builder.for_range(extent=self._rounds(), iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
+            builder.append(DeclareStmt(loop_var, init=self.start + i * self.step))
             builder.append(body)
         return builder.flush_stmts()
+
+    def _rounds(self) -> Any:
+        """Count the rounds, rounded away from 0 as C rounds towards it; none where the step leads away."""
+        if _known(self.step):
+            step = -int(self.step)
+            return (self.start - self.stop + (step - 1)) // step
+        one = if_then_else(less_than(self.step, 0), 1, -1)
+        return (self.stop - self.start + self.step + one) // self.step
 
 
 def _known(*values: Any) -> bool:

@@ -12,6 +12,7 @@ import ast
 import copy
 import inspect
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
@@ -22,17 +23,27 @@ from tilus.hidet.ir.type import DataType
 from tilus.hidet.lang.script import eliminate_indent
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
+from tilus.lang.script import Attributes
 from tilus.lang.transpiler import builder
 from tilus.lang.transpiler.builder import Scope
 from tilus.lang.transpiler.transpiler import LambdaProxy
 
 from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.phrases import one
 from blackwell_matmul.frontend.messages.raised import Refusal, kind
-from blackwell_matmul.frontend.python.python_operators import PythonOperators, misfit, number, refused, type_of
+from blackwell_matmul.frontend.python.python_operators import (
+    PythonOperators,
+    check_integers,
+    misfit,
+    number,
+    refused,
+    type_of,
+)
 
 
 class Frame(NamedTuple):
-    """Of a method that is being read: its parameters, and the names that it binds, or changes, more than once."""
+    """The names of a method that is being read: its parameters, and the names that it binds, or changes, more than
+    once."""
 
     parameters: frozenset[str] = frozenset()
     bound_again: frozenset[str] = frozenset()
@@ -89,7 +100,7 @@ class LexicalLambda(LambdaProxy):
 
 
 class Visited(ast.expr):
-    """What an expression has been read as, in its place."""
+    """A value in the place of the expression that it was read from."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -103,6 +114,7 @@ class PythonNames(PythonOperators):
         super().__init__()
         self.frames: list[Frame] = []
         self.blocks: tuple[object, ...] = ()  # the loops and branches around
+        self.made_in_blocks: IdentityMap[tuple[object, ...]] = IdentityMap()  # of a list
         self._made_in: IdentityMap[dict[str, tuple[object, ...]]] = IdentityMap()  # the attributes of an object
         self._changing: IdentityMap[None] = IdentityMap()  # what a name stands for that is assigned again
         self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile; "" of one that a call alone names
@@ -128,7 +140,7 @@ class PythonNames(PythonOperators):
         return super().visit_Name(expr)
 
     def _is_bound(self, name: str) -> bool:
-        """Whether the name stands for None, which `lookup` says of names that are not bound, too."""
+        """Return True if a name is bound, also to None; `lookup` returns None for both."""
         scope: Scope | None = self.current_scope
         while scope is not None and name not in scope.name2host_var:
             scope = scope.parent
@@ -138,7 +150,7 @@ class PythonNames(PythonOperators):
         return LexicalLambda(expr, self)
 
     def owned(self, name: str, value: Any) -> Any:
-        """What a new name is bound to: the value, or a tile of its own."""
+        """Return the value for a new name: the same, or a copy of a tile."""
         frame = self.frames[-1] if self.frames else Frame()
         if isinstance(value, RegisterTensor):
             again = name in frame.bound_again
@@ -156,17 +168,22 @@ class PythonNames(PythonOperators):
         self.assign_register(output=copy, x=tile)
         return copy
 
-    def _settled(self, value: Any) -> Any:
-        """What is kept in a tuple, a list or an object: as it is now, though a name in it is assigned again."""
+    def settled(self, value: Any) -> Any:
+        """Return a value for a tuple, a list or an object as it is now; a later assignment to a name does not change
+        it."""
         if isinstance(value, Expr):
             changes = any(each in self._changing for each in collect(value, Var))
             return self._kept(value) if changes else value
         if isinstance(value, RegisterTensor):
             value = self._copy(value) if value in self._changing else value
             self._names.setdefault(value, "")
+        if isinstance(value, dict):
+            held = list(value.values())
+            settled = self.settled(held)
+            return value if settled is held else dict(zip(value, settled, strict=True))
         if not isinstance(value, (list, tuple)):
             return value
-        settled = [self._settled(each) for each in value]
+        settled = [self.settled(each) for each in value]
         same = all(a is b for a, b in zip(settled, value, strict=True))
         return value if same else type(value)(settled)
 
@@ -209,20 +226,21 @@ class PythonNames(PythonOperators):
         super().visit_AnnAssign(stmt)
 
     def visit_AugAssign(self, stmt: ast.AugAssign) -> None:
-        """In place on a tile; of any other target, `a += b` is `a = a + b`."""
-        target = stmt.target
-        if isinstance(target, ast.Subscript):
-            super().visit_AugAssign(stmt)
-            return
-        load: Any = copy.copy(target)
+        """Change a tile in place; for any other target, do `a = a + b`."""
+        target, load = stmt.target, copy.copy(stmt.target)
         load.ctx = ast.Load()
-        held, value = self.visit(load), self.visit(stmt.value)
         node = ast.copy_location(ast.BinOp(load, stmt.op, stmt.value), stmt)
+        if isinstance(target, ast.Subscript):
+            base, index = Visited(self.visit(target.value)), Visited(self.visit(target.slice))
+            target = ast.copy_location(ast.Subscript(base, index, ast.Load()), target)
+            vars(target)["written"] = stmt.target  # for the sentence of a refusal
+            load = target if isinstance(base.value, RegisterTensor) else load
+        held, value = self.visit(load), self.visit(stmt.value)
         if isinstance(held, RegisterTensor) and isinstance(target, ast.Name):
             self._in_place(node, held, value)
             return
         if isinstance(held, Var) and isinstance(value, Tensor):
-            raise refused(target, f"is a scalar variable, and a {kind(value)} does not go into it")
+            raise refused(target, f"is a scalar variable, and {one(kind(value))} does not go into it")
         self.process_assign(target, self.binary(node, stmt.op, held, value))
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
@@ -233,20 +251,21 @@ class PythonNames(PythonOperators):
         if rhs is None and name != "_":
             raise Refusal(f"`{name}` is assigned None, which is no value of a kernel; keep it in an attribute")
         bound = self.lookup(name)
+        _check_tile(name, bound, rhs)
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
-            rhs = self._fitting(name, bound.type, rhs)
+            rhs = self.fitting(name, bound.type, rhs)
         elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
             rhs = self._annotated(name, self.visit(type_annotation), rhs)
-        elif isinstance(rhs, (list, tuple)):
-            rhs = self._settled(rhs)
+        elif isinstance(rhs, (list, tuple, dict)):
+            rhs = self.settled(rhs)
         super().process_name_assign(name, rhs, type_annotation)
 
     def _annotated(self, name: str, annotation: Any, value: Any) -> Any:
         if annotation in (bool, int, float, str) and annotation(value) != value:
             raise Refusal(f"`{name}` is annotated with {annotation.__name__}, and {value} is none; leave that out")
-        return self._fitting(name, annotation, value)
+        return self.fitting(name, annotation, value)
 
-    def _fitting(self, name: str, into: Any, value: Any) -> Any:
+    def fitting(self, name: str, into: Any, value: Any) -> Any:
         """A number that a variable of this type can have."""
         if not isinstance(into, DataType):
             return value
@@ -259,12 +278,14 @@ class PythonNames(PythonOperators):
 
     def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
         owner = self.visit(lhs.value)
+        if isinstance(owner, Attributes):
+            check_integers(ast.unparse(lhs), rhs)
         if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
             self._check_assignable(lhs, owner, rhs)
             super().process_attribute_assign(lhs, rhs, type_annotation)
             return
         self._check_new_attribute(lhs, owner)
-        value = self._settled(rhs)
+        value = self.settled(rhs)
         if isinstance(owner, Class):
             self._make_attribute(owner, lhs, value, type_annotation)
         else:
@@ -292,8 +313,9 @@ class PythonNames(PythonOperators):
 
     def _check_assignable(self, lhs: ast.Attribute, owner: Any, value: Any) -> None:
         held = getattr(owner, lhs.attr)
+        _check_tile(ast.unparse(lhs), held, value)
         if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
-            self._fitting(ast.unparse(lhs), held.type, value)
+            self.fitting(ast.unparse(lhs), held.type, value)
         other = self._names.get(held)
         if isinstance(held, RegisterTensor) and (other or self._homes.get(held) != (id(owner), lhs.attr)):
             raise refused(
@@ -315,8 +337,8 @@ class PythonNames(PythonOperators):
         elif made_in.get(lhs.attr, ()) != self.blocks:
             raise refused(
                 lhs,
-                f"is assigned again in a loop or a branch, which a {kind(owner)} takes once, while the kernel is read; "
-                "assign a variable of the kernel there",
+                f"is assigned again in a loop or a branch, which {one(kind(owner))} takes once, while the kernel is "
+                "read; assign a variable of the kernel there",
             )
 
     def visit_Attribute(self, expr: ast.Attribute) -> Any:
@@ -327,11 +349,21 @@ class PythonNames(PythonOperators):
         return super().visit_Attribute(ast.copy_location(ast.Attribute(Visited(owner), expr.attr, expr.ctx), expr))
 
 
+def _check_tile(name: str, held: Any, value: Any) -> None:
+    """Raise Refusal where a tile under this name is assigned one of another type."""
+    if isinstance(held, RegisterTensor) and isinstance(value, RegisterTensor) and held.dtype != value.dtype:
+        raise Refusal(
+            f"`{name}` is a tile of {held.dtype.name} and is assigned one of {value.dtype.name}; convert it with "
+            f".to({held.dtype.name}), or give it another name"
+        )
+
+
 def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple, str)):
+    if isinstance(value, (Expr, Tensor)) or not isinstance(value, Iterable):
         raise refused(target, f"takes several values, and here is one {kind(value)}")
     if any(isinstance(each, ast.Starred) for each in target.elts):
         raise refused(target, "has a starred name; give each value a name, or take a slice of a tuple")
-    if len(value) != len(target.elts):
-        raise refused(target, f"takes {len(target.elts)} values, and here are {len(value)}")
-    return list(value)
+    values = list(value)
+    if len(values) != len(target.elts):
+        raise refused(target, f"takes {len(target.elts)} values, and here are {len(values)}")
+    return values

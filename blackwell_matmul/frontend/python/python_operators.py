@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilus.hidet import ir
@@ -22,10 +22,10 @@ from tilus.hidet.ir.type import BaseType, DataType
 from tilus.ir.inst import Instruction
 from tilus.ir.stmt import DeclareStmt, InstStmt, TensorItemValueStmt
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor
-from tilus.lang.constructs.loops import TilusLoopIterable
 from tilus.lang.transpiler import Transpiler
 
 from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.phrases import one, told
 from blackwell_matmul.frontend.messages.raised import Refusal, kind
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -54,7 +54,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[A
     ast.Gt: (operator.gt, lambda a, b: ir.less_than(b, a)),
     ast.GtE: (operator.ge, lambda a, b: ir.less_equal(b, a)),
 }
-"""Of Python's values, and of those that the kernel computes."""
+"""Each comparison for values of Python, and for values that the kernel computes."""
 
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
@@ -65,12 +65,12 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 def refused(node: ast.AST, words: str) -> Refusal:
-    """What to raise where this stands in a script."""
-    return Refusal(f"`{ast.unparse(node)}` {words}")
+    """Return the error for this place of a script."""
+    return Refusal(f"`{ast.unparse(getattr(node, 'written', node))}` {words}")
 
 
 def known(value: Any) -> bool | None:
-    """Whether a value is true, or None: the kernel computes it."""
+    """Return the truth of a value; None if the kernel computes the value."""
     if isinstance(value, Constant):
         return bool(value.value)
     if isinstance(value, Tensor):
@@ -98,7 +98,7 @@ def fits(value: int, integer: Any) -> bool:
 
 
 def is_integer(kind: Any) -> bool:
-    """Whether it is one of the integers, without the truths."""
+    """Return True for a type of integers; the type of truths is none."""
     return isinstance(kind, DataType) and kind.is_integer() and kind != boolean
 
 
@@ -107,12 +107,12 @@ def is_float(kind: Any) -> bool:
 
 
 def quotient(a: int, b: int) -> int:
-    """As C divides: towards zero."""
+    """Return a / b, rounded towards zero as in C."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
 def remainder(a: int, b: int) -> int:
-    """As C has it: of the dividend's sign."""
+    """Return the remainder of a / b with the sign of a, as in C."""
     return a - b * quotient(a, b)
 
 
@@ -182,7 +182,7 @@ class PythonOperators(Transpiler):
         return method(self._tile(node, a, tile), self._tile(node, b, tile))
 
     def _method(self, node: ast.AST, op: ast.operator, dtype: Any, other: Any) -> Callable[..., Any]:
-        """What computes it, unless Python would compute something else."""
+        """Return the method for an operator of tiles; raise Refusal where Python has another value."""
         methods = {
             ast.Add: self.add,
             ast.Sub: self.sub,
@@ -195,7 +195,7 @@ class PythonOperators(Transpiler):
         if type(op) not in methods:
             raise refused(node, f"has no instruction for tiles{_instead(op)}")
         if not isinstance(other, (RegisterTensor, Expr, bool, int, float)):
-            raise refused(node, f"has a tile and a {kind(other)}; operators take tiles and numbers")
+            raise refused(node, f"has a tile and {one(kind(other))}; operators take tiles and numbers")
         kinds = dtype, other.dtype if isinstance(other, RegisterTensor) else type_of(other)
         if kinds[0] == boolean and (kinds[1] == boolean or not isinstance(other, RegisterTensor)):
             raise refused(
@@ -204,6 +204,7 @@ class PythonOperators(Transpiler):
                 "with .to(int32), or use & and | of two such tiles",
             )
         _check_division(node, op, kinds, "x.to(float32)")
+        _check_divisor(node, op, other)
         return methods[type(op)]
 
     def _tile(self, node: ast.AST, value: Any, beside: Any) -> Any:
@@ -268,7 +269,7 @@ class PythonOperators(Transpiler):
         return self.visit(test)
 
     def visit_BoolOp(self, expr: ast.BoolOp) -> Any:
-        """Of the operands, what is known to end it ends it, and what is known not to does not count."""
+        """Evaluate `and` and `or`: stop at a known operand that decides, and drop known operands that do not."""
         joins, ends = _JOINS[type(expr.op)]
         operands: list[Any] = []
         for node in expr.values:
@@ -351,13 +352,13 @@ class PythonOperators(Transpiler):
             return found if isinstance(op, ast.In) else ir.logical_not(found)
         of_python, of_kernel = _COMPARISONS[type(op)]
         if not _computed(a) and not _computed(b):
-            if _holds_computed(a) or _holds_computed(b):
+            if holds_computed(a) or holds_computed(b):
                 raise refused(node, "compares sequences with values that are known only when the kernel runs; compare "
                               "element by element, as in a[0] == b[0] and a[1] == b[1]")  # fmt: skip
-            return as_expr(bool(_tried(node, of_python, a, b)))
+            return as_expr(bool(tried(node, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
-                raise refused(node, f"compares a number with a {kind(each)}; numbers are compared with numbers")
+                raise refused(node, f"compares a number with {one(kind(each))}; numbers are compared with numbers")
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._compare_tiles(of_kernel, a, b)
         return of_kernel(as_expr(number(a)), as_expr(number(b)))
@@ -369,12 +370,12 @@ class PythonOperators(Transpiler):
         return self.elementwise_binary(self._scalar_tile(number(a)), self._scalar_tile(number(b)), f_compute=compute)
 
     def _member(self, node: ast.AST, a: Any, items: Any) -> Any:
-        """Whether a number is one of those of a tuple or a list, or what Python says of its own values."""
+        """Return the truth of `a in items` for numbers in a list or a tuple, or Python's own answer for its values."""
         if not isinstance(items, (list, tuple)) or not any(map(_computed, (a, *items))):
-            if _computed(a) or _computed(items) or _holds_computed([a, items]) or isinstance(items, TilusLoopIterable):
+            if _computed(items) or holds_computed([a, items]):
                 raise refused(node, "needs a list of numbers behind in, as (1, 3) is one; a range is 0 <= i < n")
-            return as_expr(bool(_tried(node, lambda a, b: a in b, a, items)))
-        found = [self._compare(node, ast.Eq(), a, each) for each in items]
+            return as_expr(bool(tried(node, lambda a, b: a in b, a, items)))
+        found = [self._compare(node, ast.Eq(), a, each) for each in items] or [as_expr(False)]
         if any(isinstance(each, RegisterTensor) for each in found):
             raise refused(node, "asks for the one truth of a tile, which has many; compare with == and |")
         return ir.logical_or(*found) if len(found) > 1 else found[0]
@@ -384,16 +385,16 @@ _JOINS: dict[type[ast.boolop], tuple[Callable[..., Any], bool]] = {
     ast.And: (ir.logical_and, False),
     ast.Or: (ir.logical_or, True),
 }
-"""What joins truths, and which truth of an operand ends it."""
+"""The function that joins truths, and the truth of an operand that decides the result."""
 
 
 def _computed(value: Any) -> bool:
-    """Whether the kernel computes it, so that Python does not know its value."""
+    """Return True if the kernel computes a value, so that Python does not know it."""
     return isinstance(value, Tensor) or (isinstance(value, Expr) and not isinstance(value, Constant))
 
 
 def _is_pure(stmt: Any) -> bool:
-    """Whether nothing shows of a statement but the values that it makes."""
+    """Return True if a statement makes values in registers and does nothing else."""
     if isinstance(stmt, TensorItemValueStmt):
         return isinstance(stmt.tensor, RegisterTensor)
     if isinstance(stmt, InstStmt):
@@ -418,12 +419,14 @@ def _identical(node: ast.AST, a: Any, b: Any) -> bool:
     return a is b
 
 
-def _tried(node: ast.AST, compute: Callable[..., Any], *values: Any) -> Any:
-    """What Python computes of its own values, or its complaint."""
+def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any) -> Any:
+    """Return what Python computes of its own values; raise Refusal with its complaint."""
     try:
-        return compute(*(each.value if isinstance(each, Constant) else each for each in values))
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise refused(node, f"has no value in Python: {error}") from None
+        return compute(*(each.value if isinstance(each, Constant) else each for each in values), **named)
+    except Refusal:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise refused(node, f"has no value in Python: {told(str(error))}") from None
 
 
 def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
@@ -431,22 +434,25 @@ def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
-    return _tried(node, _OPERATORS[type(op)], a, b)
+    return tried(node, _OPERATORS[type(op)], a, b)
 
 
-def _holds_computed(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and any(_computed(each) or _holds_computed(each) for each in value)
+def holds_computed(value: Any) -> bool:
+    """Tell whether a container of Python has a value that the kernel computes."""
+    items = (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
+    return isinstance(items, (list, tuple, set)) and any(_computed(each) or holds_computed(each) for each in items)
 
 
 def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     for each in (a, b):
         if not isinstance(each, (Expr, bool, int, float)):
-            raise refused(node, f"has a number of the kernel and a {kind(each)}; operators take numbers and tiles")
+            raise refused(node, f"has a number of the kernel and {one(kind(each))}; operators take numbers and tiles")
     kinds = type_of(a), type_of(b)
     if isinstance(op, (ast.Pow, ast.MatMult)):
         raise refused(node, f"has no code for a variable{_instead(op)}")
     if all(isinstance(each, DataType) for each in kinds):
         _check_division(node, op, kinds, "float32(n)")
+        _check_divisor(node, op, b)
         truths = kinds == (boolean, boolean) and not isinstance(op, _BITWISE)
         a, b = map(counted if truths else number, (a, b))
         if kinds[0] == boolean and is_integer(kinds[1]):  # tilus 0.2.0 would shift and join in the type of a truth
@@ -465,7 +471,7 @@ def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
     if isinstance(expr.op, ast.USub):
         return -counted(value)
     if not is_integer(type_of(counted(value))):
-        raise refused(expr, f"inverts the bits of an integer, and here is a {type_of(value)}")
+        raise refused(expr, f"inverts the bits of an integer, and here is {_shown(value)}")
     return BitwiseNot(counted(value))
 
 
@@ -480,6 +486,12 @@ def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conve
         )
     if isinstance(op, _DIVISIONS) and floats:
         raise refused(node, f"has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
+
+
+def _check_divisor(node: ast.AST, op: ast.operator, divisor: Any) -> None:
+    divisor = divisor.value if isinstance(divisor, Constant) else divisor
+    if isinstance(op, _DIVISIONS) and isinstance(divisor, int) and divisor == 0:
+        raise refused(node, "has no value: it divides an integer by 0")
 
 
 def _signs(op: ast.operator) -> str:
@@ -505,11 +517,19 @@ def misfit(value: Any, into: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    return str(value) if not isinstance(value, Expr) else f"a {type_of(value).name}"
+    return one(type_of(value).name) if isinstance(value, Expr) else str(value)
+
+
+def check_integers(name: str, values: Any) -> None:
+    """Raise Refusal where one of the values under a name, or the only one, is a float."""
+    for each in values if isinstance(values, (list, tuple)) else (values,):
+        if isinstance(each, (Expr, float)) and is_float(type_of(each)):
+            found = each.value if isinstance(each, Constant) else each
+            raise Refusal(f"{name} takes integers, and here is {_shown(found)}; int32(x) converts it")
 
 
 def _rounds_up(node: ast.expr) -> bool:
-    """Whether it is the -a // b of -(-a // b)."""
+    """Return True for the -a // b of -(-a // b)."""
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)):
         return False
     return isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub)

@@ -8,8 +8,12 @@ loop beside the one of the same name. This module imports tilus at its top: impo
 from __future__ import annotations
 
 import ast
+import copy
+import inspect
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from typing import Any
 
 from tilus.hidet import ir
@@ -18,21 +22,28 @@ from tilus.hidet.ir.tools import collect
 from tilus.ir.instructions import AssignInst, SliceAssignInst
 from tilus.ir.stmt import AssignStmt, InstStmt, SeqStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
+from tilus.lang.constructs.loops import RangeLoop
 from tilus.lang.transpiler.builder import Scope
 
-from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.phrases import one
 from blackwell_matmul.frontend.messages.raised import Refusal, kind
-from blackwell_matmul.frontend.python.python_names import PythonNames, Visited, frame_of
-from blackwell_matmul.frontend.python.python_operators import known, refused
+from blackwell_matmul.frontend.python.python_calls import PythonCalls
+from blackwell_matmul.frontend.python.python_names import Visited, frame_of
+from blackwell_matmul.frontend.python.python_operators import (
+    holds_computed,
+    is_float,
+    known,
+    misfit,
+    refused,
+    tried,
+    type_of,
+)
 
 DEEPEST_CALL = 64
 """Methods that are inlined into each other: beyond, one that calls itself has no end."""
 
-_CHANGING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "add")
-"""The methods of Python's containers that change them."""
 
-
-class PythonTranspiler(PythonNames):
+class PythonTranspiler(PythonCalls):
     """tilus's transpiler, which reads a script as Python does or refuses it."""
 
     def __init__(self) -> None:
@@ -40,7 +51,6 @@ class PythonTranspiler(PythonNames):
         self._read: list[Any] = []  # by the statement so far
         self._held: list[list[Any]] = []  # for each call: what its statement has read before it
         self._calls: list[int] = []  # how much that is
-        self._lists: IdentityMap[tuple[object, ...]] = IdentityMap()  # the loops and branches that each is made in
 
     # --- loops and branches
 
@@ -53,13 +63,23 @@ class PythonTranspiler(PythonNames):
         self.blocks = before
 
     def visit_For(self, stmt: ast.For) -> None:
+        """Read the bounds once, before the loop; a loop variable that the body assigns is another one in each round."""
         self._check_targets(stmt.target)
+        loop, read = self.visit(stmt.iter), copy.copy(stmt)
+        if isinstance(loop, RangeLoop):
+            loop.start, loop.stop, loop.step = map(self.settled, (loop.start, loop.stop, loop.step))
+        read.iter = ast.copy_location(Visited(loop), stmt.iter)
+        if isinstance(stmt.target, ast.Name) and _assigns(stmt.body, stmt.target.id):
+            of_loop = f"{stmt.target.id}_of_loop"
+            read.target = ast.copy_location(ast.Name(of_loop, ast.Store()), stmt.target)
+            first = ast.Assign([stmt.target], ast.copy_location(ast.Name(of_loop, ast.Load()), stmt.target))
+            read.body = [ast.copy_location(first, stmt), *stmt.body]
         with self._inside():
-            super().visit_For(stmt)
+            super().visit_For(read)
         self._visit_else(stmt)
 
     def visit_While(self, stmt: ast.While) -> None:
-        """What the condition emits is emitted for each round."""
+        """Evaluate the condition in each round, with the statements that it emits."""
         with self.block():
             test = self.truth(stmt.test)
         before = self.pop_innermost_last()
@@ -157,50 +177,22 @@ class PythonTranspiler(PythonNames):
         return value
 
     def visit_List(self, expr: ast.List) -> list[Any]:
-        found = self._elements(expr.elts)
-        self._lists[found] = self.blocks
+        found = self.elements(expr.elts)
+        self.made_in_blocks[found] = self.blocks
         return found
 
     def visit_Tuple(self, expr: ast.Tuple) -> tuple[Any, ...]:
-        return tuple(self._elements(expr.elts))
-
-    def _elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
-        found: list[Any] = []
-        for node in nodes:
-            found += self.visit(node.value) if isinstance(node, ast.Starred) else [self.visit(node)]
-        return found
-
-    def _is_sum(self, expr: ast.Call) -> bool:
-        named = isinstance(expr.func, ast.Name) and expr.func.id == "sum" and len(expr.args) == 1 and not expr.keywords
-        return named and self.visit(expr.func) is sum
-
-    def _sum(self, expr: ast.Call) -> Any:
-        """Python's own would add by the operators of tilus's expressions, which are not Python's."""
-        total: Any = 0
-        for each in self.visit(expr.args[0]):
-            total = self.binary(expr, ast.Add(), total, each)
-        return total
+        return tuple(self.elements(expr.elts))
 
     def visit_Call(self, expr: ast.Call) -> Any:
-        self._check_container(expr.func)
         self._calls.append(len(self._read))
         try:
-            return self._sum(expr) if self._is_sum(expr) else super().visit_Call(expr)
+            return super().visit_Call(expr)
         finally:
             self._calls.pop()
 
-    def _check_container(self, function: ast.expr) -> None:
-        if not (self.blocks and isinstance(function, ast.Attribute) and function.attr in _CHANGING):
-            return
-        owner = self.visit(function.value)
-        if isinstance(owner, (list, dict, set)) and self.blocks != self._lists.get(owner, ()):
-            raise refused(
-                function,
-                f"in a loop or a branch changes a Python {kind(owner)} once, while the "
-                "kernel is read; have a tensor, or a list that is whole before",
-            )
-
     def transpile_call(self, method: Any, args: Any, kwargs: Any) -> Any:
+        self._check_arguments(method, args, kwargs)
         if len(self.frames) > DEEPEST_CALL:
             raise Refusal(f"`{method.__name__}` is inlined into itself, without an end; a loop repeats")
         self.frames.append(frame_of(method.__func__.__code__))
@@ -210,6 +202,13 @@ class PythonTranspiler(PythonNames):
         finally:
             self._held.pop()
             self.frames.pop()
+
+    def _check_arguments(self, method: Any, args: Any, kwargs: Any) -> None:
+        """Refuse a number that a parameter would cut: tilus converts to its type, and Python does not."""
+        with suppress(TypeError):  # tilus has the sentence for arguments that are missing
+            for name, value in inspect.signature(method).bind(*args, **kwargs).arguments.items():
+                if _is_number(value):
+                    self.fitting(name, method.__annotations__.get(name), value)
 
     def append(self, inst_or_stmt: Any) -> None:
         super().append(inst_or_stmt)
@@ -223,16 +222,18 @@ class PythonTranspiler(PythonNames):
     # --- comprehensions and indices
 
     def process_generator(self, elt: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
-        """With names of its own for each round: tilus 0.2.0 binds the first element's and then refuses the second."""
+        """Bind the names of a comprehension anew in each round: tilus 0.2.0 refuses the second."""
+        with self.scope():
+            return list(self._rounds(elt, generators))
+
+    def _rounds(self, elt: ast.expr, generators: Sequence[ast.comprehension]) -> Iterator[Any]:
         if not generators:
-            return [self.visit(elt)]
-        found: list[Any] = []
+            yield self.visit(elt)
+            return
         for item in self._items(generators[0]):
-            with self.scope():
-                self._bind_item(generators[0].target, item)
-                if all(self._is_wanted(each) for each in generators[0].ifs):
-                    found += self.process_generator(elt, generators[1:])
-        return found
+            self._bind_item(generators[0].target, item)
+            if all(self._is_wanted(each) for each in generators[0].ifs):
+                yield from self._rounds(elt, generators[1:])
 
     def _items(self, generator: ast.comprehension) -> Iterator[Any]:
         items = self.visit(generator.iter)
@@ -247,7 +248,10 @@ class PythonTranspiler(PythonNames):
 
     def _bind_item(self, target: ast.expr, item: Any) -> None:
         if isinstance(target, ast.Name):
-            Scope.bind(self.current_scope, target.id, item)
+            scope = self.current_scope
+            for names in (scope.name2var, scope.name2value, scope.name2host_var):
+                names.pop(target.id, None)
+            Scope.bind(scope, target.id, item)
             return
         if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != len(item):
             raise refused(target, f"does not take the {len(item)} values of an element")
@@ -256,20 +260,43 @@ class PythonTranspiler(PythonNames):
 
     def visit_Subscript(self, expr: ast.Subscript) -> Any:
         base = self.visit(expr.value)
-        if isinstance(base, Mapping):
-            return base[self.visit(expr.slice)]
-        return super().visit_Subscript(self._at(expr, base))
+        if isinstance(base, Tensor) or not isinstance(base, (Sequence, Mapping)):
+            return super().visit_Subscript(self._at(expr, base))
+        key = self.visit(expr.slice)
+        parts = [key.start, key.stop, key.step] if isinstance(key, slice) else [key]
+        if holds_computed(parts):
+            raise refused(
+                expr,
+                f"has no code: a Python {kind(base)} is indexed by a variable of the kernel, which only tensors are; "
+                "choose, as in a if n > 3 else b, or allocate barriers together, as in "
+                "full = self.mbarrier.alloc(counts=[1, 1]), and shared tensors with one more dimension",
+            )
+        return tried(expr, operator.getitem, base, key)
 
     def process_subscript_assign(self, lhs: ast.Subscript, rhs: Any, type_annotation: ast.expr | None = None) -> None:
-        super().process_subscript_assign(self._at(lhs, self.visit(lhs.value)), rhs, type_annotation)
+        base = self.visit(lhs.value)
+        read = self._at(lhs, base)
+        if isinstance(base, RegisterTensor) and _is_number(rhs):
+            rhs = self._filled(lhs, base, read, rhs)
+        super().process_subscript_assign(read, rhs, type_annotation)
+
+    def _filled(self, lhs: ast.Subscript, base: RegisterTensor, read: Any, number: Any) -> RegisterTensor:
+        """Return a tile of the shape of the place, with the number everywhere."""
+        why = misfit(number, base.dtype)
+        if why is not None:
+            raise Refusal(f"`{ast.unparse(lhs.value)}` {why}; convert it")
+        index = read.slice.value
+        shape = [extent for extent, part in zip_longest(base.shape, index) if part is None or isinstance(part, slice)]
+        return self.allocate_register(dtype=base.dtype, shape=shape, f_init=lambda _: base.dtype(number))
 
     def _at(self, expr: ast.Subscript, base: Any) -> ast.Subscript:
         """The same of what is visited, with an index for each that counts from the end."""
         found = self.visit(expr.slice)
         if isinstance(base, Tensor):
             parts = found if isinstance(found, (list, tuple)) else (found,)
-            extents = (*base.shape, *[None] * len(parts))  # tilus has the sentence for more parts than dimensions
-            found = tuple(_index(expr, *each) for each in zip(parts, extents))
+            if len(parts) > len(base.shape):
+                raise refused(expr, f"has too many indices for a tensor of shape {tuple(base.shape)}")
+            found = tuple(_index(expr, *each) for each in zip(parts, base.shape))
         return ast.copy_location(ast.Subscript(Visited(base), Visited(found), expr.ctx), expr)
 
 
@@ -283,13 +310,18 @@ def _index(expr: ast.Subscript, index: Any, extent: Any) -> Any:
                 "by its offsets and shape",
             )
         return slice(None)
-    if isinstance(index, bool) or not isinstance(index, (int, Expr)):
-        raise refused(expr, f"has a {kind(index)} for an index; an index is : or an integer")
-    if isinstance(index, Expr) or extent is None or not isinstance(extent, int):
-        return index if isinstance(index, Expr) or index >= 0 or extent is None else extent + index
+    if isinstance(index, bool) or not isinstance(index, (int, Expr)) or is_float(type_of(index)):
+        found = type_of(index).name if isinstance(index, Expr) else kind(index)
+        raise refused(expr, f"has {one(found)} for an index; an index is : or an integer")
+    if isinstance(index, Expr) or not isinstance(extent, int):
+        return index if isinstance(index, Expr) or index >= 0 else extent + index
     if not -extent <= index < extent:
         raise refused(expr, f"has the index {index} of a dimension of {extent}")
     return index % extent
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (Expr, bool, int, float))
 
 
 def _is_whole(part: slice, extent: Any) -> bool:
@@ -307,6 +339,11 @@ def _changed(stmt: Any) -> Any:
         return None
     inst = stmt.inst
     return inst.inputs[0] if isinstance(inst, (AssignInst, SliceAssignInst)) else inst.output
+
+
+def _assigns(body: Sequence[ast.stmt], name: str) -> bool:
+    nodes = (node for stmt in body for node in ast.walk(stmt))
+    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in nodes)
 
 
 def _breaks(body: Sequence[ast.stmt]) -> Iterator[ast.Break]:

@@ -22,7 +22,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import deep
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
-from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
+from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables, kept
 from blackwell_matmul.simulator.lowering.accumulators import ordinary_use
 from blackwell_matmul.simulator.lowering.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.lowering.deferrable import deferrable
@@ -161,15 +161,13 @@ class Lowering:
         return name
 
     def constant(self, value: Any) -> str:
-        name = f"_c{len(self.namespace)}"
-        self.namespace[name] = value
-        return name
+        return kept(value, self.namespace)
 
     def scalar(self, expression: Any, target: Element | None = None) -> str:
         """Return Python source of a scalar expression, or of its value in a variable of the type `target`."""
         if isinstance(expression, (bool, int, float, str)):
             return repr(expression)
-        writer = ScalarWriter(self.variable, self.constant, self._teller())
+        writer = ScalarWriter(self.variable, self.namespace, self._teller())
         try:
             return writer.write(expression) if target is None else writer.write_as(expression, target)
         except UnsupportedError as error:

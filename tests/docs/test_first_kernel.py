@@ -15,7 +15,7 @@ import refresh  # noqa: E402
 
 PAGE = (ROOT / "docs" / "first_kernel.md").read_text(encoding="utf-8")
 MISTAKES = {
-    "A sync is forgotten": "the missing sync: self.sync() between that and",
+    "A sync is forgotten": "the missing sync: self.sync() between edited_1.py:",
     "The proxy fence": "missing-proxy-fence",
     "The wait is forgotten": "the missing wait: mbarrier.wait on done",
     "The wrong phase": "the parity that it waits for is wrong",

@@ -24,7 +24,7 @@ page has what it changes."""
 BROKEN = {
     "v0.md": {
         "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line N by warp 2',
-        "dealloc-in-flight": "==> warp 3 has waited for it: the missing sync: self.sync() between that and line N",
+        "dealloc-in-flight": "==> warp 3 has waited for it: the missing sync: self.sync() between line N and line N",
     },
     "v1.md": {
         "too-few-bytes": "which ended without the bytes of cp.async.bulk.tensor (load): arrive_and_expect_tx announces",
@@ -47,7 +47,7 @@ BROKEN = {
     "v6.md": {
         "too-few-bytes": "which ended without the bytes of cp.async.bulk.tensor (load): arrive_and_expect_tx announces",
         "mbarrier-not-initialised": "==> missing sync: self.cluster.sync() before line N",
-        "dealloc-in-flight": "the missing sync: self.cluster.sync() between that and line N",
+        "dealloc-in-flight": "the missing sync: self.cluster.sync() between line N and line N",
     },
     "v7.md": {"read-before-complete": "==> missing wait: tcgen05.wait_load by the same warp"},
 }

@@ -1,4 +1,1 @@
-"""Happens-before: listeners that find races, missing fences, missing waits and deadlocks, each with the missing edge.
-
-May import: frontend, simulator, simulator.lowering, simulator.machine, simulator.semantics.
-"""
+"""Checks of the order: listeners that find races, missing fences and waits, each with its edge, and deadlocks."""

@@ -57,7 +57,7 @@ def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
 
 
 def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
-    """The first element with a bit that is not zero: where, and its value."""
+    """Return where the first element with a bit that is not zero is, and its value."""
     values = np.ascontiguousarray(storage.read(storage.data))
     set_bits = values.view(np.uint8).reshape(*values.shape, values.itemsize).any(axis=-1)
     index = tuple(np.argwhere(set_bits)[0].tolist())
@@ -65,7 +65,7 @@ def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
 
 
 def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray | None:
-    """For each CTA, the number of the first one of its cluster; None: each is a cluster by itself."""
+    """Return, for each CTA, the number of the first one of its cluster; None where each is a cluster by itself."""
     if cluster == (1, 1, 1):
         return None
     numbers = np.arange(math.prod(grid)).reshape(grid[::-1])
@@ -74,7 +74,7 @@ def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.nd
 
 
 def _foreign(part: np.ndarray, cta: int, leaders: np.ndarray | None) -> np.ndarray:
-    """The elements that a CTA owns (see `_owner_view`) which is not of this one's cluster."""
+    """Return the elements that a CTA owns (see `_owner_view`) which is not of this one's cluster."""
     foreign = (part != 0) & (part != cta + 1)
     return foreign if leaders is None else foreign & (leaders[part - 1] != leaders[cta])
 
@@ -83,7 +83,7 @@ MAX_CELLS = 2**20
 
 
 def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
-    """True for an output that only this view writes, each element of it once, and nobody reads: nothing to report."""
+    """Return True for an output that only this view writes, each element once, and nobody reads: nothing to report."""
     storage = memory.view(key)
     assert storage is not None
     alone = all(other is key or memory.segment_at(other.address) is not storage.segment for other in keys)
@@ -93,7 +93,8 @@ def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: l
 
 
 def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
-    """Whether the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of them."""
+    """Return whether the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of
+    them."""
     edges = [sorted({0, extent, *(edge for box in boxes for edge in box[dim])}) for dim, extent in enumerate(shape)]
     if any(cuts[-1] != extent for cuts, extent in zip(edges, shape, strict=True)):
         return False
@@ -112,7 +113,7 @@ def _stale_reads(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
-    """Reads of what another CTA of the same launch writes: nothing here orders CTAs."""
+    """Report reads of what another CTA of the same launch writes: nothing here orders CTAs."""
     findings: dict[str, Finding] = {}
     for read in memory.reads.values():
         storage = memory.view(read.key)
@@ -131,7 +132,7 @@ def _stale_reads(
 
 
 def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorage) -> np.ndarray:
-    """For each element of the view, 1 + the number of the CTA that wrote it; 0: nobody."""
+    """Return, for each element of the view, 1 + the number of the CTA that wrote it; 0: nobody."""
     bits = storage.item.nbits
     key = (storage.segment.address, bits)
     if key not in owners:
@@ -148,7 +149,7 @@ def _paint(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
-    """What two CTAs write, one finding for the view: of the first such pair, with how many there are."""
+    """Report what two CTAs write, one finding for the view: of the first such pair, with how many there are."""
     clashes: dict[tuple[int, int], tuple[int, Box]] = {}
     for write in writes:
         where: Any = tuple(slice(lo, hi) for lo, hi in write.box) if write.elements is None else write.elements
@@ -163,12 +164,12 @@ def _paint(
 
 
 def _around(one: Box, other: Box) -> Box:
-    """The rectangle that holds both."""
+    """Return the rectangle that holds both."""
     return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def position_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The block index of a CTA, x fastest."""
+    """Return the block index of a CTA, x fastest."""
     x, y = grid[0], grid[1]
     return number % x, number // x % y, number // (x * y)
 
@@ -191,7 +192,7 @@ def _spell(box: Sequence[tuple[int, int]]) -> str:
 
 
 def _unwritten(owner: np.ndarray, writes: list[Write], storage: GlobalStorage) -> list[Finding]:
-    """Elements of an output view that no CTA wrote, by tiles of the size that one CTA writes."""
+    """Report elements of an output view that no CTA wrote, by tiles of the size that one CTA writes."""
     missing = owner == 0
     count = int(missing.sum())
     if count == 0:
@@ -211,7 +212,7 @@ def _unwritten(owner: np.ndarray, writes: list[Write], storage: GlobalStorage) -
 
 
 def _tile_shape(writes: list[Write], rank: int) -> tuple[int, ...]:
-    """The rectangle around what one CTA writes; the largest of them."""
+    """Return the rectangle around what one CTA writes; the largest of them."""
     spans: dict[int, list[list[int]]] = {}
     for write in writes:
         span = spans.setdefault(write.cta, [[2**62, 0] for _ in range(rank)])

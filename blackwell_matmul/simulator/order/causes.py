@@ -14,10 +14,11 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Finding, Severity
 
 NOBODY = "uninitialised-read"
-FREED = "tensor-memory-not-allocated"
+FREE, FREED = "dealloc-in-flight", "tensor-memory-not-allocated"
 READ = "read-before-complete"
 OVERWRITTEN = "overwritten-in-flight"
 OVERRUN = "phase-overrun"
+RELAXED = "relaxed-wait"
 ENDLESS = ("deadlock", "livelock")
 EARLY = "mbarrier-over-arrival"
 LEFT_BEHIND = (
@@ -25,10 +26,12 @@ LEFT_BEHIND = (
     "written-by-two-ctas",
 )  # fmt: skip
 """Seen when a CTA, or the whole grid, has ended."""
+STEPS = ("wait", "commit", "phase", "arrive", "bytes")
+"""The edges by which warps keep in step on mbarriers and groups."""
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors first; causes before what follows from them; otherwise in the order in which they were found."""
+    """Return errors first; causes before what follows from them; otherwise in the order in which they were found."""
     found = sorted(findings, key=_rank)
     for follows in RULES:
         found = [_linked(each, found, follows) for each in found]
@@ -38,10 +41,10 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _rank(finding: Finding) -> int:
     if finding.follows is not None:
         return 5
+    if finding.code in ENDLESS:
+        return -1 if finding.missing == "arrive" else 3  # a count, or lines of the program, are there to see
     if finding.at_fault not in (None, finding.location):
         return 0
-    if finding.code in ENDLESS:
-        return 3
     if finding.code in (*LEFT_BEHIND, EARLY):
         return 4
     if finding.code == OVERRUN:
@@ -58,9 +61,11 @@ def _linked(finding: Finding, found: Sequence[Finding], follows: Rule) -> Findin
     if finding.follows is not None:
         return finding
     early = {each.location for each in found if each.code == NOBODY}
-    for cause in found:
+    before = [each is finding for each in found].index(True)
+    for cause in found[:before] if follows in (same_line, same_remedy) else found:
         told = cause.severity is Severity.ERROR or finding.severity is not Severity.ERROR
-        if cause is not finding and cause.missing and cause.follows is None and told and follows(finding, cause, early):
+        explains = cause.follows is None and (cause.missing or _is_wrong(cause))
+        if cause is not finding and explains and told and follows(finding, cause, early):
             return _following(finding, cause)
     return finding
 
@@ -76,10 +81,10 @@ def _following(finding: Finding, cause: Finding) -> Finding:
 
 
 def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """The same two accesses of one tensor, found in both orders: one of them had run ahead. Either the read, of what
-    nobody had written; or the next round's write, before which something did not wait for the read to end, as where
-    the read came a phase too early. A write that has no next round and that was not missed overwrites what another line
-    wrote: it may be what is wrong."""
+    """Match the same two accesses of one tensor, found in both orders: one of them had run ahead. Either the read, of
+    what nobody had written; or the next round's write, before which something did not wait for the read to end, as
+    where the read came a phase too early. A write that has no next round and that was not missed overwrites what
+    another line wrote: it may be what is wrong."""
     if not finding.missing or finding.tensor != cause.tensor or finding.location == finding.other:
         return False
     if (finding.location, finding.other) != (cause.other, cause.location):
@@ -96,36 +101,80 @@ def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """What is written again too early, where who reads it waits nowhere, and so tells too early that it has read."""
+    """Match what is written again too early, where its reader waits nowhere, and so tells too early that it has
+    read."""
     nowhere = cause.missing == "wait" and cause.at_fault == cause.location and cause.code == READ
     again = finding.code in (OVERWRITTEN, "wrong-phase") and finding.location == cause.other
     return nowhere and again and finding.tensor == cause.tensor
 
 
 def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """A read of what nobody had written, and the edge that the same read of the same tensor lacks."""
+    """Match a read of what nobody had written, and the edge that the same read of the same tensor lacks."""
     same = finding.location in (cause.location, cause.other) and finding.tensor == cause.tensor
     return finding.code == NOBODY and same
 
 
-def passed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """A wait that may miss a phase, and that has passed on a wrong one."""
-    return finding.code == OVERRUN and cause.missing == "phase" and cause.at_fault == finding.location
+def out_of_step(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """Match warps that miss a phase, wait for ever or arrive too early, and a fault that lets one go on too early."""
+    if cause.code != EARLY and (cause.missing not in STEPS or cause.code in (OVERRUN, *ENDLESS)):
+        return False
+    if finding.code == EARLY:
+        return not _is_wrong(finding)
+    return finding.code == OVERRUN or (finding.code in ENDLESS and finding.missing != "arrive")
+
+
+def _is_wrong(finding: Finding) -> bool:
+    """Return whether the count of a barrier is too small for a single arrival."""
+    return finding.code == EARLY and finding.at_fault is not None
+
+
+def _warps(finding: Finding) -> set[str]:
+    """Return `warp 3` for `the elected lane of warp 3`, of each agent."""
+    return {agent[agent.find("warp") :] for agent in finding.agents}
+
+
+def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """Match, told later, the same line at fault; or an access of the same tensor, which that line let go too early."""
+    wrong = cause.at_fault not in (None, cause.location) and bool(finding.missing) and finding.code != RELAXED
+    round_ = finding.location in (cause.other, cause.at_fault) or finding.other == cause.location
+    again = finding.in_loop and round_ and finding.tensor == cause.tensor
+    same = finding.location == cause.location or finding.other == cause.at_fault or again
+    return wrong and (finding.at_fault == cause.at_fault or same)
+
+
+def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """Match, told later, the same missing edge, by its advice, or the same sync between the same lines."""
+    between = _between(cause)
+    same = finding.advice == cause.advice or (between and _between(finding) == between)
+    return bool(cause.missing and finding.missing and same)
+
+
+def _between(finding: Finding) -> str:
+    return finding.advice.partition("self.sync() between ")[2].partition(",")[0]
 
 
 def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """An operation that is left in flight, and the wait that it lacks."""
-    lacks = cause.missing in ("wait", "commit", "phase", "bytes")
-    return finding.code == "in-flight-at-exit" and lacks and cause.other == finding.location
+    """Match an operation that is left in flight, or whose memory is freed, and the wait that it lacks."""
+    left = finding.location if finding.code == "in-flight-at-exit" else finding.other if finding.code == FREE else None
+    if left is None or cause.missing not in STEPS or cause.code == FREE:
+        return False
+    return cause.other == left or (finding.code != FREE and cause.at_fault not in (None, cause.location))
 
 
 def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Tensor memory that is used when it was freed, and what lets that use be late."""
+    """Match tensor memory that is used when it was freed, and what lets that use be late."""
     same = (finding.location, finding.other) == (cause.other, cause.location)
-    return finding.code == FREED and cause.code == "dealloc-in-flight" and same
+    return finding.code == FREED and cause.code == FREE and same
+
+
+def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """Match all that a run shows of a barrier that no line tells, or not often enough."""
+    early_ = finding.code == EARLY and not _is_wrong(finding)
+    return cause.code in ENDLESS and cause.missing == "arrive" and (early_ or bool(_warps(finding) & _warps(cause)))
 
 
 RULES: tuple[Rule, ...] = (
-    read_without_a_wait, other_way_round, read_too_early, passed_too_early, never_waited_for, freed_too_early,
+    at_once, read_without_a_wait, other_way_round, read_too_early, same_line, same_remedy, out_of_step,
+    never_waited_for, freed_too_early,
 )  # fmt: skip
-"""In turn: what follows from another finding is nobody's cause."""
+"""The rules, in turn: what follows from another finding is nobody's cause."""

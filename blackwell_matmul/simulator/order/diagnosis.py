@@ -6,6 +6,7 @@ the two. The first that does names the fault.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
@@ -17,9 +18,18 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp, number, spell, spell_warps
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.culprits import small
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, SemaphoreRelease, Telling, Weak
+from blackwell_matmul.simulator.order.knowledge import (
+    Carried,
+    LastWait,
+    Operation,
+    SemaphoreRelease,
+    Telling,
+    TooNew,
+    Weak,
+)
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.order.roles import siblings
 from blackwell_matmul.simulator.order.shadow import PastAccess
@@ -40,12 +50,14 @@ OVER: Final = "mbarrier-over-arrival"
 
 
 class Knows(Protocol):
-    """Who knows the order: `HappensBefore`."""
+    """The one who knows the order: `HappensBefore`."""
 
     lanes: dict[Warp, dict[Any, Lanes]]
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
     releases: dict[int, SemaphoreRelease]
+    rounds: Counter[tuple[Warp, Instruction]]
+    waited_at: dict[Warp, Instruction]
     warpgroups: Warpgroups
     threads: int
 
@@ -96,12 +108,12 @@ class Conflict:
 
     @property
     def operation(self) -> Operation | None:
-        """The earlier access, if an asynchronous operation made it."""
+        """Return the earlier access, if an asynchronous operation made it."""
         return self.other.who if isinstance(self.other.who, Operation) else None
 
     @property
     def culprit(self) -> Lanes:
-        """Who made the earlier access, or issued the operation that did."""
+        """Return who made the earlier access, or issued the operation that did."""
         who = self.other.who
         lanes: Lanes = who.lanes if isinstance(who, Operation) else who[1]
         return lanes
@@ -121,7 +133,7 @@ class Conflict:
         return self.other_instruction.name
 
     def known_to(self, lanes: Lanes) -> bool:
-        """With a barrier of threads between these lanes and the access, would it be ordered?"""
+        """Return whether a barrier of threads between these lanes and the access would order the access."""
         return bool(getattr(lanes, self.effect.path) & self.other.event)
 
     def barriers(self) -> Iterator[Carried]:
@@ -129,18 +141,20 @@ class Conflict:
 
     @property
     def telling(self) -> Telling | None:
-        """By which mbarrier the warp is most likely meant to know the end of the operation."""
+        """Return the telling by whose mbarrier the warp is most likely meant to know the end of the operation."""
         tellings = [] if self.operation is None else self.operation.tellings
         return min(tellings, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
 
-    def waits(self) -> list[tuple[Carried, LastWait]]:
-        """The last wait of the warp on each mbarrier, the newest first."""
-        mine = [(each, each.waits[self.warp.index]) for each in self.barriers() if self.warp.index in each.waits]
+    def waits(self, of: Warp | None = None) -> list[tuple[Carried, LastWait]]:
+        """Return the last wait of the warp, or of another one, on each mbarrier, the newest first."""
+        warp = of or self.warp
+        carried = map(self.order.of, barriers_of(warp.cta))
+        mine = [(each, each.waits[warp.index]) for each in carried if warp.index in each.waits]
         return sorted(mine, key=lambda each: each[1].turn, reverse=True)
 
     @property
     def here(self) -> str:
-        """The line of the access; in the next round, where it comes after the other one by a loop alone."""
+        """Return the line of the access; in the next round, where it comes after the other one by a loop alone."""
         location = self.instruction.location
         return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
 
@@ -163,7 +177,7 @@ def proxy_fence(c: Conflict) -> Missing | None:
 
 
 def lanes_of_one_warp(c: Conflict) -> Missing | None:
-    """Other lanes of the same warp know; only a barrier of threads tells these."""
+    """Find lanes of the same warp that know of the access; a barrier of threads would tell the others."""
     for lanes in c.order.lanes[c.warp].values():
         if lanes is not c.lanes and c.known_to(lanes):
             knows = lanes.name or "the other lanes"
@@ -173,7 +187,7 @@ def lanes_of_one_warp(c: Conflict) -> Missing | None:
 
 
 def relaxed_wait(c: Conflict) -> Missing | None:
-    """A wait that was too weak passed on a barrier that carries the knowledge; else it would have taken it along."""
+    """Find a wait that was too weak, on a barrier that carries the knowledge; else it would have taken that along."""
     for carried in c.barriers():
         weak = carried.relaxed.get(c.warp.index)
         if weak is not None and weak.left & c.other.event:
@@ -182,7 +196,7 @@ def relaxed_wait(c: Conflict) -> Missing | None:
 
 
 def relaxed_arrival(c: Conflict) -> Missing | None:
-    """The knowledge came to a barrier that this warp waited on, with an arrival that is too weak to publish it."""
+    """Find an arrival that is too weak to publish the knowledge, on a barrier that this warp waited on."""
     for carried in c.barriers():
         if getattr(carried.loose, c.effect.path) & c.other.event and c.warp.index in carried.waits:
             if carried.loosened is not None and _weak_wait(c, carried) is None:
@@ -191,7 +205,7 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 
 
 def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
-    """The last wait of the warp, if it was too weak: relaxed, or for its own CTA alone."""
+    """Return the last wait of the warp, if it was too weak: relaxed, or for its own CTA alone."""
     wait, weak = carried.waits[c.warp.index], carried.relaxed.get(c.warp.index)
     if weak is None or weak.location != wait.location:
         return None
@@ -199,8 +213,8 @@ def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
 
 
 def relaxed_both(c: Conflict) -> Missing | None:
-    """The arrival does not publish the knowledge, and the wait would not take it along. After a read, a proxy fence may
-    be missing besides (see `proxy_fence`)."""
+    """Find an arrival that does not publish the knowledge and a wait that would not take it along. After a read, a
+    proxy fence may be missing besides (see `proxy_fence`)."""
     for carried in c.barriers():
         if carried.loosened is None or c.warp.index not in carried.waits or not carried.loose.generic & c.other.event:
             continue
@@ -233,33 +247,37 @@ def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
 
 
 def count_too_small(c: Conflict) -> Missing | None:
-    """Phases ended without the arrival of the warp that made the access, which arrives on that mbarrier as others do:
-    none of them more often than there were phases, so that nobody has run ahead."""
+    """Find phases that ended without the warp that made the access, which arrives on that mbarrier as others do: none
+    of them more often than there were phases, or one that ran ahead by a wait for a phase of before."""
     for carried, wait in c.waits():
         arrivals, who, arriving = carried.arrivals, c.culprit.warp, c.lines.roles.arriving(carried.barrier)
         before = arrivals[who] - bool(carried.known & c.other.event)
-        nobody_ahead = max(arrivals.values(), default=0) <= wait.phase + 1
-        if before <= wait.phase and nobody_ahead and len(arriving) > 1 and who in arriving and _arrives(c, carried):
+        if before > wait.phase or len(arriving) < 2 or who not in arriving or not _arrives(c, carried):
+            continue
+        ahead = max(arrivals, key=lambda each: arrivals[each], default=who)
+        if arrivals[ahead] <= wait.phase + 1:
             return _small(carried.barrier, wait.phase, who, arriving)
+        for passed, its in c.waits(ahead):
+            if its.again:
+                return _passed_before(passed.barrier, its)
     return None
 
 
 def _arrives(c: Conflict, carried: Carried) -> bool:
-    """Does the warp that made the access arrive there? Of another CTA a line of the program does not say so."""
+    """Return whether the warp that made the access arrives there. Of another CTA a line of the program does not say
+    so."""
     who, tellings = c.culprit.warp, [] if c.operation is None else c.operation.tellings
     commits = any(each.tracked and each.barrier is carried.barrier for each in tellings)
     return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
 
 
 def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
-    everybody = spell(sorted(arriving, key=number))
-    count = f"the count of {barrier.expected} at {barrier.location} is too small where {everybody} arrive"
-    advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {count}"
+    advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {small(barrier, arriving)}"
     return Missing("arrive", advice, at_fault=barrier.location)
 
 
 def wrong_phase(c: Conflict) -> Missing | None:
-    """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
+    """Find a wait on the right barrier, after the operation had started, that passed on an older phase."""
     op, told = c.operation, c.telling
     if op is None or told is None or told.barrier.cta is not c.warp.cta:
         return None
@@ -274,7 +292,8 @@ def wrong_phase(c: Conflict) -> Missing | None:
         why = of_itself if announces else "arrive_and_expect_tx announces too few"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return Missing("bytes", advice, BYTES, at_fault=wait.location)
-    return _stale(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
+    ahead = _without_readers(c, told.barrier) if wait.phase >= 0 and not wait.again else None
+    return ahead or _stale(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
 
 def _stale(wait: LastWait, what: str) -> Missing:
@@ -282,8 +301,8 @@ def _stale(wait: LastWait, what: str) -> Missing:
 
 
 def stale_wait(c: Conflict) -> Missing | None:
-    """The last wait of the warp is on a barrier that the issuer of the operation tells, or who waits for the operation,
-    and it passed on a phase that was over before the operation began."""
+    """Find a last wait on a barrier that the issuer of the operation tells, or who waits for the operation, and that
+    passed on a phase which was over before the operation began."""
     op, told, waits = c.operation, c.telling, c.waits()
     if op is None or not waits or (told is None and c.write):
         return None
@@ -298,8 +317,8 @@ def stale_wait(c: Conflict) -> Missing | None:
 
 
 def commit_tracks_none(c: Conflict) -> Missing | None:
-    """The warp waited for a commit that tracks no mma: it is another thread's, or comes before what it is meant to
-    track. Who commits knows of the access, or is to tell of it."""
+    """Find a commit that the warp waited for and that tracks no mma: it is another thread's, or comes before what it is
+    meant to track. Who commits knows of the access, or is to tell of it."""
     for _, wait in c.waits():
         commit = wait.commit
         if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.tellings):
@@ -317,8 +336,8 @@ def commit_tracks_none(c: Conflict) -> Missing | None:
 
 
 def _after(c: Conflict, commit: Telling) -> Operation | None:
-    """The operation, or what the thread of a commit issued next of what a commit tracks and who issued it knows of the
-    access. Each CTA of a cluster has its own such thread."""
+    """Return the operation, or what the thread of a commit issued next of what a commit tracks and who issued it knows
+    of the access. Each CTA of a cluster has its own such thread."""
     op = c.operation
     if op is not None and op.op.pipe is not None:
         return op if op.lanes.warp.index == commit.lanes.warp.index else None
@@ -328,13 +347,114 @@ def _after(c: Conflict, commit: Telling) -> Operation | None:
 
 
 def _unannounced(op: Operation, told: Telling) -> bool:
-    """Too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in this one."""
+    """Return whether too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in
+    this one."""
     barrier = op.op.barrier
     return barrier is not None and told.during == barrier.phase and barrier.pending == barrier.expected
 
 
+def arrival_tracks_none(c: Conflict) -> Missing | None:
+    """Find a plain arrival after an mma, which the warp waited for: a commit was meant."""
+    op, told = c.operation, c.telling
+    if op is None or op.op.pipe != op.op.warp.tensor_core:
+        return None
+    if told is not None and c.lines.roles.rank(told.barrier, c.warp) < 2:
+        return None
+    for barrier, line in _arrivals(c):
+        if op.turn < c.order.warpgroups.arrivals[c.culprit.warp][barrier].turn:
+            what = f"the arrival on {barrier} at {line} does not track {op.op.name} at {op.op.location}"
+            if told is not None and c.culprit.warp in c.lines.roles.waiting(told.barrier):
+                return Missing("wait", f"{what}: the missing wait: {told.barrier.remedy} before that", at_fault=line)
+            advice = f"{what}: the missing commit: tcgen05.commit(mbarrier={barrier.name}) in its place"
+            return Missing("commit", advice, at_fault=line)
+    return None
+
+
+def arrival_comes_before(c: Conflict) -> Missing | None:
+    """Find an arrival that the warp waited for, and that its own warp makes before the access, by the text."""
+    for barrier, _ in _arrivals(c):
+        line = _arrives_before(c, barrier, {c.culprit.warp}, c.other_instruction)
+        if line is not None:
+            return _before_it(c.culprit.warp, barrier, line, c.other_instruction)
+    return None
+
+
+def _arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Instruction) -> Location | None:
+    """Return the line at which the warps arrive on the barrier, if that is before an access in the same round, with no
+    wait between the two, and none arrives after the access. A copy that brings bytes comes after the arrival."""
+    lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
+    arrivals = [each.location for each in roles.telling(barrier, "arrive") if {*each.who_tells(barrier)} & warps]
+    waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
+    brings = "complete_tx" in access.description.signalling(When.COMPLETION)
+    if brings or any(lines.leads_to(made, each) for each in arrivals):
+        return None
+    for line in arrivals:
+        if lines.leads_to(line, made) and not any(lines.leads_to(line, w) and lines.leads_to(w, made) for w in waits):
+            return line
+    return None
+
+
+def _before_it(warp: Warp, barrier: Mbarrier, line: Location, access: Instruction) -> Missing:
+    what = f"{spell([warp])} arrives on {barrier} at {line} before {access.name} at {access.location}"
+    return Missing("arrive", f"{what}: the arrival has to come after what it announces", at_fault=line)
+
+
+def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+    """Return the last arrival of the warp that made the access, on each mbarrier that this warp waited for, where that
+    wait passed on a phase of its own; none that announces bytes."""
+    arrivals = c.order.warpgroups.arrivals.get(c.culprit.warp, {})
+    for carried, wait in c.waits():
+        arrival = arrivals.get(carried.barrier)
+        if arrival is not None and wait.phase >= 0 and not wait.again and not arrival.announces:
+            yield carried.barrier, arrival.location
+
+
+def came_too_early(c: Conflict) -> Missing | None:
+    """Find what let the other warp go on too early, where its last wait was for this one: the parity of that wait, the
+    count of the barrier, or an arrival of this warp before its access."""
+    here = {c.warp.cta.warps[index] for index in c.instruction.group.warps}
+    waits = [each for each in c.waits(c.culprit.warp) if c.operation is None or each[1].turn <= c.operation.turn]
+    for carried, wait in waits[:1]:
+        barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
+        if arriving & here and wait.again:
+            return _passed_before(barrier, wait)
+        if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
+            return _small(barrier, wait.phase, c.warp, arriving)
+        line = _arrives_before(c, barrier, here, c.instruction) if wait.phase >= 0 else None
+        if line is not None:
+            return _before_it(c.warp, barrier, line, c.instruction)
+    return None
+
+
+def ran_ahead(c: Conflict) -> Missing | None:
+    """Find a warp that writes again without a wait for the readers, or a wait of this one that passed on an older phase
+    of the barrier that carries what the other wrote."""
+    for carried, wait in c.waits()[:1] if c.operation is None or not c.operation.tellings else ():
+        if not carried.known & c.other.event:
+            continue
+        if wait.phase < 0 or wait.again:
+            return _passed_before(carried.barrier, wait)
+        if c.other.write and not c.write and c.lines.in_loop(c.other_location):
+            return _without_readers(c, carried.barrier)
+    return None
+
+
+def _without_readers(c: Conflict, told: Mbarrier) -> Missing | None:
+    ahead, roles = c.culprit.warp, c.lines.roles
+    back = roles.told_by_readers(told, ahead)
+    if not back or ahead in roles.waiting(back[0]):
+        return None
+    advice = f"{c.culprit} has written again before that: the missing wait: {back[0].remedy} before {c.other_location}"
+    return Missing("wait", advice, at_fault=c.other_location)
+
+
+def _passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
+    again = ", which it had waited for before" if wait.again else ""
+    return _stale(wait, f"the wait on {barrier.name} at {wait.location} passed on {_phase(wait.phase)}{again}")
+
+
 def told_too_early(c: Conflict) -> Missing | None:
-    """Who issued the operation told this warp to go on before it had waited for it."""
+    """Find the arrival by which who issued the operation told this warp to go on before it had waited itself."""
     op = c.operation
     if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
         return None
@@ -343,7 +463,8 @@ def told_too_early(c: Conflict) -> Missing | None:
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
-    """The whole warp made the access, and one lane of it arrived: that publishes what this lane did, and no more."""
+    """Find one lane that arrived where the whole warp made the access: that publishes what this lane did, and no
+    more."""
     if c.operation is not None or c.culprit.name or _another_lane_knows(c):
         return None
     for carried in c.barriers():
@@ -359,25 +480,26 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 
 def _another_lane_knows(c: Conflict) -> bool:
-    """A sync inside of the warp that made the access came after it."""
+    """Return whether a sync inside of the warp that made the access came after it."""
     lanes = c.order.lanes[c.culprit.warp].values()
     return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
 
 
 def another_warp_knows(c: Conflict) -> Missing | None:
-    """Another warp waited for it, or made it: a barrier between the two warps is missing."""
+    """Find another warp that waited for the access, or made it: a barrier between the two warps is missing."""
     together = (warp for warp in c.order.lanes if warp.cta.cluster is c.warp.cta.cluster)
     for warp in together:
         for lanes in c.order.lanes[warp].values():
             made_it = c.operation is None and lanes.warp is c.culprit.warp
             if warp is not c.warp and c.known_to(lanes) and not made_it:
-                done = "has waited for it" if c.operation is not None else "may rely on it"
-                return Missing("sync", f"{lanes} {done}: {_meeting(c, lanes, f'between that and {c.here}')}")
+                done, op = "has waited for it" if c.operation is not None else "may rely on it", c.operation
+                that = op.wait if op is not None and op.wait is not None else "that"
+                return Missing("sync", f"{lanes} {done}: {_meeting(c, lanes, f'between {that} and {c.here}')}")
     return None
 
 
 def barrier_carries_it(c: Conflict) -> Missing | None:
-    """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
+    """Find a barrier on which whoever made the access arrived afterwards; nobody here waited on that."""
     told = c.operation.tells if c.operation is not None else None
     carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
     rank = c.lines.roles.rank
@@ -386,7 +508,8 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
 
 
 def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
-    """at_fault: the line of the access, where no line of its warp waits for the barrier."""
+    """Return the missing wait for a barrier. at_fault: the line of the access, where no line of its warp waits for
+    that."""
     waiting, waits = c.lines.roles.waiting(barrier), c.waits()
     nowhere, advice = c.warp not in waiting, f"the missing wait: {barrier.remedy} before {c.here}"
     if waiting and nowhere and not c.write and _meet(c, c.culprit):
@@ -397,18 +520,27 @@ def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
 
 
 def readers_tell(c: Conflict) -> Missing | None:
-    """Memory is written again while a copy into it is under way. Others wait for its end; they tell when it may be."""
+    """Find memory that is written again while a copy into it is under way. Others wait for its end, and tell when."""
     told = c.telling
     if told is None or told.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
         return None
     if c.lines.roles.rank(told.barrier, c.warp) < 2:
         return None
     barriers = c.lines.roles.told_by_readers(told.barrier, c.warp)
-    return _wait(c, barriers[0]) if barriers else None
+    return (_readers_went_on(c, told) or _wait(c, barriers[0])) if barriers else None
+
+
+def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
+    """Find a reader whose wait on the barrier passed on a phase before that of the copy."""
+    for warp in sorted(c.lines.roles.waiting(told.barrier), key=number):
+        wait = c.order.of(told.barrier).waits.get(warp.index)
+        if wait is not None and wait.phase < told.during:
+            return _passed_before(told.barrier, wait)
+    return None
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
-    """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it, whose warp
+    """Find an arrival, by who made the access, that tells its own CTA and not the one that relies on it, whose warp
     waits on its own such mbarrier."""
     for barrier, where in _told(c):
         waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
@@ -420,8 +552,8 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
 
 
 def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
-    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warpgroup arrived on:
-    others arrive for reasons of their own."""
+    """Return the mbarriers of the cluster that the end of an operation is told to, or that a lane of its warpgroup
+    arrived on: others arrive for reasons of their own."""
     if c.operation is not None and c.operation.tells is not None and not c.other.write:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
@@ -431,14 +563,36 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
 
 
 def _speaks_for(c: Conflict, warp: Warp) -> bool:
-    """The warp that made the access; of memory on the chip, which they use up together, any of its warpgroup."""
+    """Return whether it is the warp that made the access; of memory on the chip, used up together, any of its
+    warpgroup."""
     who = c.culprit
     together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
     return together or warp is who.warp
 
 
+def each_waits_for_its_own(c: Conflict) -> Missing | None:
+    """Find a copy that both warps execute, each its part. This warp has not come to that copy yet, or has waited for
+    its own part, as the other one does."""
+    op, rounds = c.operation, c.order.rounds
+    if op is None or op.tells is not None or op.lanes.warp is c.warp or c.early or not rounds[c.warp, op.instruction]:
+        return None
+    if rounds[c.warp, op.instruction] <= op.round:
+        where = f"between {c.lines.between(c.instruction.location, c.other_location)}"
+        return Missing("sync", f"{c.culprit} has gone on to that: {_meeting(c, c.culprit, where)}")
+    flying = any(each.lanes.warp is c.warp and _same_copy(each, op) for each in c.order.operations.values())
+    wait = c.order.waited_at.get(c.warp)
+    if flying or wait is None or op.lanes.warp.index not in wait.group.warps:
+        return None
+    where = f"between {wait.location} and {c.here}"
+    return Missing("sync", f"{c.lanes} has waited for what it copied itself: {_meeting(c, c.culprit, where)}")
+
+
+def _same_copy(one: Operation, other: Operation) -> bool:
+    return one.instruction is other.instruction and one.round == other.round
+
+
 def waited_for_later(c: Conflict) -> Missing | None:
-    """A read too early of what only the threads that issued the operation can wait for, and they did."""
+    """Find a read too early of what only the threads that issued the operation can wait for, and they did."""
     op = c.operation
     if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
         return None
@@ -446,12 +600,12 @@ def waited_for_later(c: Conflict) -> Missing | None:
 
 
 def completion(c: Conflict) -> Missing | None:
-    """Nobody waited for the operation, or a wait for its group covers only groups before it."""
+    """Return the wait for the operation, which nobody made, or whose group number covers only groups before it."""
     op = c.operation
     if op is None:
         return None
     if op.passed is not None:
-        return Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
+        return _no_group(c, op) or Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
     told = c.telling
     if told is not None and told.barrier.cta is not c.warp.cta:
         here = f"CTA {c.warp.cta.position} before {c.here}"
@@ -464,8 +618,26 @@ def completion(c: Conflict) -> Missing | None:
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
+def _no_group(c: Conflict, op: Operation) -> Missing | None:
+    """Find a commit that is missing: the wait counts right with one more group. What was copied after this copy is in
+    no group, or in the same one though a loop parts the two."""
+    passed = op.passed
+    if not isinstance(passed, TooNew) or passed.newest < passed.n:
+        return None
+    mine = [each for each in c.order.operations.values() if each.lanes is op.lanes and each.op.name == op.op.name]
+    open_ = [each.op.location for each in mine if passed.since < each.turn <= passed.turn]
+    if open_:
+        between = f"between {c.lines.between(open_[-1], passed.location)}"
+    elif c.lines.round_of(passed.last) != c.lines.round_of(op.op.location):
+        between = f"between {op.op.location} and {passed.last}"
+    else:
+        return None
+    return Missing("commit", passed.lacks_commit(between), at_fault=open_[-1] if open_ else op.op.location)
+
+
 def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
-    """The mbarrier that is told, or, of an mma, one that the same warp tells further down and that is rather meant."""
+    """Return the mbarrier that is told, or, of an mma, one that the same warp tells further down and that is rather
+    meant."""
     tracked = c.operation is not None and any(each.tracked for each in c.operation.tellings)
     roles, who = c.lines.roles, c.culprit.warp
     later = [each for each in barriers_of(c.warp.cta) if tracked and who in roles.arriving(each)]
@@ -473,8 +645,8 @@ def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
 
 
 def released_alone(c: Conflict) -> Missing | None:
-    """The warp knows that a semaphore was released in the CTA of the access, by a thread that does not know of it; of
-    an operation somebody there does."""
+    """Find a release of a semaphore in the CTA of the access, by a thread that does not know of the access; of an
+    operation somebody there does."""
     cta = c.culprit.cta
     over = any(c.known_to(lanes) for warp in cta.warps for lanes in c.order.lanes.get(warp, {}).values())
     if c.operation is not None and not over:
@@ -518,7 +690,8 @@ def _meeting(c: Conflict, lanes: Lanes, where: str) -> str:
 
 
 def _meet(c: Conflict, lanes: Lanes) -> bool:
-    """Is there a place that both come to? Warps that each go round a loop of their own meet nowhere in it."""
+    """Return whether there is a place that both come to. Warps that each go round a loop of their own meet nowhere in
+    it."""
     apart = c.lines.apart(c.other_location, c.instruction.location)
     return not apart or lanes.warp.index in c.instruction.group.warps
 
@@ -529,8 +702,9 @@ def _sync(one: Cta, other: Cta) -> str:
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
-    wrong_phase, stale_wait, told_too_early, one_lane_arrived, readers_tell, barrier_carries_it,
-    another_cta_was_told, released_alone, another_warp_knows, waited_for_later, completion,
+    came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
+    one_lane_arrived, ran_ahead, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
+    another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
 )  # fmt: skip
 
 
@@ -558,7 +732,7 @@ class Diagnosis:
         region: Region,
         other: PastAccess,
     ) -> Severity:
-        """Report the conflict; how severe it is."""
+        """Report the conflict, and return how severe it is."""
         conflict = Conflict(
             self.order, self.lines, warp, instruction, lanes, effect, region, other, early=other.event == 0
         )
@@ -569,7 +743,8 @@ class Diagnosis:
         return self.known[key].severity
 
     def too_early(self, read: EarlyRead) -> None:
-        """A read of what nobody had written: its writer came later, or a wait passed before anything had happened."""
+        """Report a read of what nobody had written: its writer came later, or a wait passed before anything had
+        happened."""
         if read.writer is not None:
             other = PastAccess(read.region.box, 0, True, read.writer, read.region)
             self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
@@ -588,14 +763,14 @@ class Diagnosis:
             )  # fmt: skip
 
     def too_narrow(self, drains: Drains) -> None:
-        """Arrivals and waits that leave out the other CTA of a pair, where no conflict has named them."""
+        """Report arrivals and waits that leave out the other CTA of a pair, where no conflict has named them."""
         named = {finding.at_fault for finding in self.known.values() if finding.code == RELAXED}
         for cta, finding in drains.found.values():
             if finding.at_fault not in named:
                 cta.grid.findings.add(finding)
 
     def not_started(self, warp: Warp, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
-        """The lanes reach into a CTA that may not have started yet."""
+        """Report lanes that reach into a CTA which may not have started yet."""
         advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
             f"{instruction.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
@@ -604,8 +779,8 @@ class Diagnosis:
         self._tell(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
 
     def peer_not_started(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
-        """A pair does something together, and one of them may not have been launched (PTX ISA, tcgen05.alloc: the
-        issuing warp must make sure that it is). The CTAs of a cluster start together, as a rule."""
+        """Report a pair that does something together, and one of which may not have been launched (PTX ISA,
+        tcgen05.alloc: the issuing warp must make sure that it is). The CTAs of a cluster start together, as a rule."""
         advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
@@ -616,7 +791,7 @@ class Diagnosis:
         )  # fmt: skip
 
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
-        """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
+        """Report a CTA that may exit before these lanes of another one, or what they started, have reached into it."""
         advice = f"the missing sync: self.cluster.sync() after {instruction.location}, by all CTAs, before they exit"
         signals = instruction.description.signals and lanes.cta is not cta
         over = "has signalled it" if signals else "is over, which uses its memory"
@@ -624,7 +799,7 @@ class Diagnosis:
         self._tell(EXIT, message, cta, instruction, str(lanes), advice)
 
     def arrives_early(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
-        """An arrival for a phase, and nothing says that the one before is over."""
+        """Report an arrival for a phase where nothing says that the one before is over."""
         here = f"CTA {lanes.cta.position} before {instruction.location}"
         advice = f"the missing wait: whoever waits there has to tell {here}"
         message = (
@@ -650,20 +825,23 @@ class Diagnosis:
         )
 
     def overrun(self, carried: Carried, phase: int, warp: int, wait: LastWait) -> None:
-        """A phase ends, and nothing says that `warp` has seen the end of the one before."""
+        """Report a phase that ends where nothing says that `warp` has seen the end of the one before."""
         barrier, last = carried.barrier, carried.last
         later = " of the next round" if self.lines.by_loop(wait.location, last) else ""
         between = f"between the wait at {wait.location} and the arrival at {last}{later}"
         sync = "" if self.lines.apart(wait.location, last) else "self.sync() or "
-        advice = f"the missing sync: {between}, {sync}another barrier"
+        advice, edge, at_fault = f"the missing sync: {between}, {sync}another barrier", "sync", None
+        if wait.again:
+            stale = _passed_before(barrier, wait)
+            advice, edge, at_fault = stale.advice, stale.edge, stale.at_fault
         message = (
             f"phase {phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
             f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"
         )
         barrier.cta.grid.findings.add(
             Finding(
-                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, last, missing="sync",
-                agents=(f"warp {warp}",), advice=advice,
+                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, last, missing=edge,
+                at_fault=at_fault, agents=(f"warp {warp}",), advice=advice,
             )
         )  # fmt: skip
 
@@ -682,7 +860,7 @@ class Diagnosis:
 
     @staticmethod
     def left_at_exit(operation: Operation) -> None:
-        """Nobody has waited for it, and its CTA exits."""
+        """Report an operation that nobody has waited for when its CTA exits."""
         op = operation.op
         if op.source_free:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
@@ -741,7 +919,7 @@ def _sentence(c: Conflict, missing: Missing) -> str:
 
 
 def _whose(c: Conflict) -> str:
-    """The CTA that the memory is of, where it is another one of the cluster."""
+    """Return the CTA that the memory is of, where it is another one of the cluster."""
     peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
     storage = c.region.storage
     mine = (cta for cta in peers if storage in cta.storages)

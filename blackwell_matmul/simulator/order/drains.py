@@ -1,4 +1,4 @@
-"""What threads do to the tensor memory of a pair, and tell the other CTA of, whose mma uses that memory next.
+"""Accesses by threads to the tensor memory of a pair, which they tell the other CTA of: its mma uses that memory next.
 
 PTX ISA, "tcgen05 Memory Consistency Model": an arrival and a wait order it, relaxed ones too, if both have the scope of
 the cluster. That is looked at where they arrive and wait: a CTA may know by another way as well, as of a tile by the
@@ -49,11 +49,11 @@ class Drains:
             self.untold[lanes, Drain(instruction, effect.access is Access.WRITE)] = event
 
     def told(self, events: int) -> None:
-        """The other CTA hears of these."""
+        """Forget these events: the other CTA hears of them."""
         self.untold = {drain: event for drain, event in self.untold.items() if not event & events}
 
     def arrives(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction, events: int) -> None:
-        """Lanes that know of these events arrive at another CTA."""
+        """Note that lanes which know of these events arrive at another CTA."""
         known = [drain for (_, drain), event in self.untold.items() if event & events]
         if not known or barrier.cta not in self.issuers or barrier.cta.rank // 2 != lanes.cta.rank // 2:
             return
@@ -66,7 +66,7 @@ class Drains:
             self._find(what, "release", lanes, instruction, worst)
 
     def passes(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
-        """Lanes have waited on a barrier."""
+        """Note that lanes have waited on a barrier."""
         heard = self.heard.get(barrier)
         if heard is not None and heard.told is not None and instruction.scope != "cluster":
             what = f"the wait on {barrier} by {lanes} has scope cta and hears nothing of"

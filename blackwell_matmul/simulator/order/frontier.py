@@ -1,4 +1,4 @@
-"""What an agent knows to have happened: sets of events, kept as the bits of an int.
+"""The events that an agent knows to have happened: sets of them, kept as the bits of an int.
 
 An event is everything that one agent did between two points at which others could learn of it; an asynchronous
 operation is an event of its own. An access is ordered after another when the event of the other is in the frontier
@@ -44,8 +44,8 @@ class Frontier:
         self.steps &= other.steps
 
     def learn(self, events: int) -> None:
-        """Events that are over for everybody: the completion of an asynchronous operation crosses proxies by itself
-        (PTX ISA, "Async proxy": completion is followed by an implicit generic-async proxy fence)."""
+        """Learn of events that are over for everybody: the completion of an asynchronous operation crosses proxies by
+        itself (PTX ISA, "Async proxy": completion is followed by an implicit generic-async proxy fence)."""
         self.generic |= events
         self.shared |= events
         self.global_ |= events
@@ -107,7 +107,7 @@ class Events:
         return bit
 
     def sweep(self, kept: int) -> None:
-        """Only the bits in `kept` are referred to."""
+        """Give out again all bits but those in `kept`, which something refers to."""
         self.free = [bit for bit in _bits(self.next - 1) if not bit & kept]
         self.live = kept.bit_count()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,9 @@ class HappensBefore(Listener):
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
         self.threads = 0  # events of what threads access: another CTA knows of it only if somebody makes sure of it
         self.turn = 0  # counts issues, waits and arrivals
+        self.rounds: Counter[tuple[Warp, Instruction]] = Counter()  # how often each has issued each
+        self.committed_at: dict[Warp, int] = {}  # the turn of its last commit of a group
+        self.waited_at: dict[Warp, Instruction] = {}  # its last wait for operations of its own
         self.warpgroups = Warpgroups()
         self.registers = RegisterUse(self.warpgroups)
         self.drains = Drains()
@@ -86,7 +90,7 @@ class HappensBefore(Listener):
         return (lanes for warp in cta.warps for lanes in self.lanes[warp].values())
 
     def acting(self, warp: Warp, instruction: Instruction) -> Lanes:
-        """The lanes that execute the instruction."""
+        """Return the lanes that execute the instruction."""
         lanes = self.actors.get((warp, instruction))
         if lanes is None:
             lanes = self.actors[warp, instruction] = self._acting(warp, instruction)
@@ -100,7 +104,8 @@ class HappensBefore(Listener):
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
-        """A part of a warp that has not acted before knows what each lane was told, and not what other lanes did."""
+        """Return a part of a warp that has not acted before: it knows what each lane was told, and not what other lanes
+        did."""
         part = Lanes(warp, name)
         part.join(self.lanes[warp][ALL])
         part.keep(self.lanes[warp][ELECTED])
@@ -108,7 +113,7 @@ class HappensBefore(Listener):
         return part
 
     def _each(self, warp: Warp, lanes: Lanes) -> Iterable[Lanes]:
-        """These lanes, and those among them that also act apart."""
+        """Return these lanes, and those among them that also act apart."""
         return self.lanes[warp].values() if lanes.name == ALL else (lanes,)
 
     # accesses
@@ -130,7 +135,7 @@ class HappensBefore(Listener):
             self._initialised(region.storage).mark(region)
 
     def _assume(self, warp: Warp, acting: Lanes, path: str, other: PastAccess) -> None:
-        """An order that holds on today's hardware, though nothing guarantees it."""
+        """Take for granted an order that holds on today's hardware, though nothing guarantees it."""
         for lanes in self._each(warp, acting):
             if isinstance(other.who, Operation) and not other.who.instruction.description.generic:
                 lanes.learn(other.event)
@@ -138,7 +143,7 @@ class HappensBefore(Listener):
                 setattr(lanes, path, getattr(lanes, path) | other.event)
 
     def _own(self, lanes: Lanes) -> int:
-        """The event of their accesses."""
+        """Return the event of their accesses."""
         if not lanes.own:
             event = lanes.own = self._new_event()
             lanes.generic |= event
@@ -151,7 +156,7 @@ class HappensBefore(Listener):
             self.threads |= event
 
     def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """The events that the access was ordered after, and the accesses that it races with."""
+        """Return the events that the access was ordered after, and the accesses that it races with."""
         storage = region.storage
         shadow = self.shadows.get(storage)
         if shadow is None:
@@ -164,7 +169,7 @@ class HappensBefore(Listener):
         return seen, racing
 
     def freed(self, region: Region) -> None:
-        """What was done to the memory cannot race with what its next owner does."""
+        """Forget what was done to the memory: it cannot race with what the next owner does."""
         shadow = self.shadows.get(region.storage)
         if shadow is not None:
             shadow.drop(lambda access: covers(region.box, access.box))
@@ -187,7 +192,7 @@ class HappensBefore(Listener):
             self._read_too_early(warp, instruction, effect, region)
 
     def _read_too_early(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
-        """Nothing had written it: whoever does so later was meant to come first."""
+        """Note a read of what nothing had written: whoever does so later was meant to come first."""
         if (instruction, region.storage) not in self.early:
             carried = [self.of(barrier) for barrier in barriers_of(warp.cta)]
             waits = [(each.barrier.name, each.waits[warp.index]) for each in carried if warp.index in each.waits]
@@ -202,7 +207,7 @@ class HappensBefore(Listener):
                 self.early[key] = read._replace(writer=operation)
 
     def finished(self) -> None:
-        """Now it is known what would have told of each operation."""
+        """Report the early reads: now it is known what would have told of each operation."""
         for read in self.early.values():
             self.diagnosis.too_early(read)
         self.early.clear()
@@ -211,11 +216,14 @@ class HappensBefore(Listener):
     # asynchronous operations
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """An operation happens after what its issuer knows now, and before nothing until it is waited for."""
+        """Start an operation, which happens after what its issuer knows now, and before nothing until it is waited
+        for."""
         lanes = self.acting(warp, instruction)
         self.turn += 1
         covers = tuple([self.operations[each] for each in op.covers]) if op.covers else ()
         operation = self.operations[op] = Operation(op, instruction, lanes, self.turn, covers)
+        operation.round = self.rounds[warp, instruction]
+        self.rounds[warp, instruction] += 1
         if op.registers:
             self.registers.issued(operation, warp, instruction)
             self.warpgroups.issued(operation, warp)
@@ -236,7 +244,7 @@ class HappensBefore(Listener):
             self._tells_another_cta(operation, op.barrier, warp, instruction)
 
     def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """The operation must be ordered after what the other warp knows, too."""
+        """Order the operation after what the other warp knows, too."""
         lanes, operation = self.acting(warp, instruction), self.operations[op]
         operation.steps |= lanes.steps
         self.registers.issued(operation, warp, instruction)
@@ -300,11 +308,12 @@ class HappensBefore(Listener):
 
     def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
         self.warpgroups.committed(warp, family)
+        self.committed_at[warp] = self.turn
 
     def left_in_flight(
         self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
     ) -> None:
-        for op, passed in left_by(instruction, groups, n, reads):
+        for op, passed in left_by(instruction, groups, n, reads, self.committed_at.get(warp, 0), self.turn):
             self.operations[op].passed = passed
 
     def passed_over(self, warp: Warp, instruction: Instruction, ops: Sequence[AsyncOperation]) -> None:
@@ -318,7 +327,8 @@ class HappensBefore(Listener):
         if operation is None:  # settled with another one
             return
         self.turn += 1
-        operation.waited = operation.waited or self.turn
+        operation.waited, operation.wait = operation.waited or self.turn, instruction.location
+        self.waited_at[warp] = instruction
         if op.registers:
             self.registers.waited(operation, warp)
         ended = operation.source | operation.event
@@ -349,7 +359,8 @@ class HappensBefore(Listener):
         self.reaches(warp, instruction, barrier.cta, operation.event)
 
     def _uses_memory(self, operation: Operation, lanes: Lanes, instruction: Instruction) -> None:
-        """A CTA whose memory it uses must know that it is over when it exits, and may be told by way of another one."""
+        """Note a CTA whose memory it uses: that must know that it is over when it exits, and may be told by another
+        CTA."""
         op = operation.op
         afar = op.barrier is not None and op.barrier.cta is not op.cta
         for cta in (op.cta, op.peer) if op.peer is not None else (op.cta,) if afar else ():
@@ -366,14 +377,14 @@ class HappensBefore(Listener):
         self.reaching[key] = self.reaching.get(key, 0) | event
 
     def reaches(self, warp: Warp, instruction: Instruction, cta: Cta, event: int) -> None:
-        """The lanes do something in another CTA, which is known to be over by this event."""
+        """Note that the lanes do something in another CTA, which is known to be over by this event."""
         lanes = self.acting(warp, instruction)
         if not lanes.generic & self.beginnings[cta]:
             self.diagnosis.not_started(warp, instruction, lanes, cta)
         self._must_know(instruction, lanes, cta, event)
 
     def exits(self, cta: Cta) -> None:
-        """What reaches into the CTA must be over, and some warp of it must know (CUDA Programming Guide, "Distributed
+        """Report what reaches into the CTA and is not known to be over there (CUDA Programming Guide, "Distributed
         Shared Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
         flying = [each for each in self.operations.values() if each.op.cta is cta]
@@ -405,12 +416,12 @@ class HappensBefore(Listener):
         del self.warpgroups, self.registers, self.drains, self.diagnosis
 
     def _forget_reached(self) -> None:
-        """What a CTA knows of will be over when it exits."""
+        """Forget what a CTA knows of: that will be over when it exits."""
         known = {cta: self.known_steps(cta) for _, _, cta in self.reaching}
         self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
 
     def known_steps(self, cta: Cta) -> int:
-        """Of waits and of other CTAs, as far as some warp of the CTA knows of them."""
+        """Return the waits, and the steps of other CTAs, that some warp of the CTA knows of."""
         return union(self._lanes_of(cta)).steps
 
     # synchronisation
@@ -430,7 +441,7 @@ class HappensBefore(Listener):
         lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
         self.turn += 1
         carried.arrivals[warp] += 1
-        self.warpgroups.arrived(barrier, warp, instruction, self.turn)
+        self.warpgroups.arrived(barrier, warp, instruction.location, self.turn, count_bytes > 0)
         if afar:
             self._arrives_in_time(carried, lanes, instruction)
             event = self._new_event()
@@ -454,8 +465,8 @@ class HappensBefore(Listener):
             carried.alone[warp.cta, warp] = instruction.location
 
     def _arrives_in_time(self, carried: Carried, lanes: Lanes, instruction: Instruction) -> None:
-        """An arrival on a barrier of another CTA must know that the phase before is over, bytes and all: else it may
-        be one too many for that."""
+        """Report an arrival on a barrier of another CTA that does not know that the phase before is over, bytes and
+        all: it may be one too many for that."""
         ended, brought = carried.ended
         if ended & ~lanes.steps and brought & ~lanes.generic:
             self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
@@ -498,13 +509,15 @@ class HappensBefore(Listener):
             left = (past.generic | past_afar.generic) & ~acting.generic | past_afar.tensor & ~acting.tensor
             carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
         self.turn += 1
+        before, phase = carried.waits.get(warp.index), barrier.phase - 1
+        again = before is not None and before.phase >= phase
         carried.waits[warp.index] = LastWait(
-            instruction.location, barrier.phase - 1, self.turn, event, carried.turn, carried.commit
+            instruction.location, phase, self.turn, event, carried.turn, carried.commit, again
         )
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
-        """Whoever waited for the phase before must be known to have done so: else the parity that it waits for may come
-        back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
+        """Report a warp that waited for the phase before and is not known to have done so: the parity that it waits for
+        may come back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
         carried = self.of(barrier)
         for index, wait in carried.waits.items():
             if wait.phase == phase - 1 and not carried.coming.steps & wait.event:
@@ -512,7 +525,7 @@ class HappensBefore(Listener):
         carried.end_phase(self._new_event() if carried.brought else 0, self.turn)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Each learns what any of them knows."""
+        """Tell each what any of them knows."""
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
         if self.drains.untold and any(warp.cta is not last.cta for warp in warps):
@@ -523,7 +536,7 @@ class HappensBefore(Listener):
             lanes.own = 0
 
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
-        """What is ordered for the generic proxy is from now on ordered for the async proxy too."""
+        """Order for the async proxy, from now on, what is ordered for the generic one."""
         if space == "registers":
             self.registers.fenced(warp)
         if space not in ("shared", "global", ""):
@@ -536,7 +549,8 @@ class HappensBefore(Listener):
             lanes.own = 0  # what follows is not covered
 
     def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
-        """Who waits for one must know of a store to it: what an uncleaned workspace holds may be what is waited for."""
+        """Report who waits for a semaphore and knows no store to it: what an uncleaned workspace holds may be what is
+        waited for."""
         region = warp.cta.grid.memory.uncleaned(address)
         if region is None:
             return
@@ -558,7 +572,7 @@ class HappensBefore(Listener):
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, address: int) -> None:
-        """By the lanes that spin on it."""
+        """Tell the lanes that spin on a semaphore what its releases published."""
         if address in self.semaphores:
             for lanes in self.lanes[warp].values():
                 lanes.join(self.semaphores[address])

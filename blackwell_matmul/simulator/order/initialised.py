@@ -1,4 +1,4 @@
-"""Which elements of on-chip memory, and of workspaces, something has written."""
+"""The elements of on-chip memory, and of workspaces, that something has written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 
 
 class Initialised:
-    """Of one storage. written: True once every element was written, else a mask of the elements that were. complete:
-    rectangles that were written as a whole, so that nobody looks at the mask again."""
+    """The elements of one storage. written: True once every element was written, else a mask of the elements that were.
+    complete: rectangles that were written as a whole, so that nobody looks at the mask again."""
 
     __slots__ = ("complete", "shape", "written")
 
@@ -41,7 +41,7 @@ class Initialised:
         self.complete.clear()
 
     def lacks(self, region: Region) -> bool:
-        """True when some element of the region was never written."""
+        """Return True when some element of the region was never written."""
         if self.written is True or region.box in self.complete:
             return False
         mask = self.written

@@ -1,4 +1,4 @@
-"""What the checks of the order know of operations and mbarriers: state of `HappensBefore`, and of nobody else."""
+"""The knowledge of operations and mbarriers that the checks of the order keep: state of `HappensBefore` alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from blackwell_matmul.simulator.order.frontier import Frontier, Lanes, union
 
 
 class Telling:
-    """That an mbarrier will be told of the end of operations: by a copy itself, or by a commit, which was issued at
-    `turn` by these lanes and tracks so many operations. during: the phase of the barrier then; phase: the one that was
-    told."""
+    """A promise that an mbarrier will be told of the end of operations: by a copy itself, or by a commit, which was
+    issued at `turn` by these lanes and tracks so many operations. during: the phase of the barrier then; phase: the one
+    that was told."""
 
     __slots__ = ("barrier", "during", "lanes", "location", "phase", "tracked", "turn")
 
@@ -33,16 +33,17 @@ class Telling:
 class Operation:
     """An asynchronous operation's place in the order of things.
 
-    lanes: who issued it, at `turn`; waited: the turn at which its own warp had waited for it. event: its end. source:
-    the end of its reads, where that is told apart (bulk stores). after: what it was ordered after where it reads and
-    writes; whoever learns of its end learns of that too. steps: what its issuer knew of waits and other CTAs. covers:
-    what is complete when it is (a commit's mma and cp). tellings: how its end will be known; several commits may track
-    one mma. passed: the last wait that passed and left it in flight, or commit that left it out.
+    lanes: who issued it, at `turn`; waited: the turn at which its own warp had waited for it, at the line `wait`.
+    event: its end. source: the end of its reads, where that is told apart (bulk stores). after: what it was ordered
+    after where it reads and writes; whoever learns of its end learns of that too. steps: what its issuer knew of waits
+    and other CTAs. covers: what is complete when it is (a commit's mma and cp). tellings: how its end will be known;
+    several commits may track one mma. passed: the last wait that passed and left it in flight, or commit that left it
+    out. round: how often its warp had executed its instruction before.
     """
 
     __slots__ = (
-        "after", "covers", "event", "instruction", "lanes", "op", "passed", "source", "steps", "tellings", "turn",
-        "waited",
+        "after", "covers", "event", "instruction", "lanes", "op", "passed", "round", "source", "steps", "tellings",
+        "turn", "wait", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -53,24 +54,28 @@ class Operation:
         self.steps = lanes.steps
         self.tellings = [] if op.barrier is None else [Telling(op, lanes, turn, len(covers))]
         self.waited: int | None = None
+        self.wait: Location | None = None
         self.passed: TooNew | NotTheirs | None = None
+        self.round = 0
         for each in covers:
             each.tellings += self.tellings
 
     @property
     def tells(self) -> Mbarrier | None:
-        """The first mbarrier that is told."""
+        """Return the first mbarrier that is told."""
         return self.tellings[0].barrier if self.tellings else None
 
     @property
     def remedy(self) -> str:
-        """The wait that ends it."""
+        """Return the wait that ends it."""
         return self.op.remedy if self.tells is None else self.tells.remedy
 
 
 class TooNew(NamedTuple):
     """A wait for groups that has passed and left one in flight: the wait's name, line and n, how many groups there
-    were, and which one this is, counted from the newest. reads: it waits for reads alone, and for those of this one."""
+    were, and which one this is, counted from the newest. reads: it waits for reads alone, and for those of this one.
+    last: the line of the last operation in the group; since, turn: the turns of the last commit before, and of the
+    wait."""
 
     wait: str
     location: Location | None
@@ -78,10 +83,19 @@ class TooNew(NamedTuple):
     groups: int
     newest: int
     reads: bool = False
+    last: Location | None = None
+    since: int = 0
+    turn: int = 0
 
     @property
     def edge(self) -> str:
         return "wait"
+
+    def lacks_commit(self, between: str) -> str:
+        """Return the advice where one more group would have made n the right number."""
+        commit = self.wait.replace("wait", "commit")
+        wait = f"{self.wait}({self.n}) at {self.location}"
+        return f"{wait} counts a group too few: the missing commit: {commit} {between}"
 
     @property
     def advice(self) -> str:
@@ -118,16 +132,17 @@ def _ordinal(number: int) -> str:
 
 
 def left_by(
-    instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
+    instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool, since: int, turn: int
 ) -> Iterator[tuple[AsyncOperation, TooNew]]:
-    """The operations that a wait is about to leave in flight, with the newest n of these groups; reads: of the others
-    it waits for their reads alone."""
+    """Return the operations that a wait is about to leave in flight, with the newest n of these groups; reads: of the
+    others it waits for their reads alone."""
     name, location = instruction.spoken, instruction.location
     flying = groups
     if "group.read" in instruction.description.awaited:
         flying = [group for group in groups if not group or not all(op.source_free for op in group)]
     for newest, group in enumerate(itertools.islice(reversed(flying), n), 1):
-        yield from ((op, TooNew(name, location, n, len(flying), newest)) for op in group)
+        for op in group:
+            yield op, TooNew(name, location, n, len(flying), newest, False, group[-1].location, since, turn)
     for group in itertools.islice(reversed(flying), n, None) if reads else ():
         yield from ((op, TooNew(name, location, n, 0, 0, reads=True)) for op in group)
 
@@ -151,7 +166,7 @@ class SemaphoreRelease(NamedTuple):
 @dataclass(frozen=True)
 class LastWait:
     """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has. ended: the turn
-    at which that phase had ended; commit: the one that told it."""
+    at which that phase had ended; commit: the one that told it. again: the warp had waited for that phase before."""
 
     location: Location | None
     phase: int
@@ -159,10 +174,11 @@ class LastWait:
     event: int
     ended: int = 0
     commit: Telling | None = None
+    again: bool = False
 
 
 class Carried:
-    """What an mbarrier carries from who arrives to who waits.
+    """The knowledge that an mbarrier carries from who arrives to who waits.
 
     coming, past: what this phase's arrivals and the phases before made known; coming_afar, past_afar: those of other
     CTAs, to who acquires from the cluster. waits: each warp's last wait on it; relaxed: its last one that was too weak.
@@ -199,7 +215,7 @@ class Carried:
 
     @property
     def known(self) -> int:
-        """Events that it makes known, or will."""
+        """Return the events that it makes known, or will."""
         return union(self.frontiers[:4]).generic | self.past_afar.tensor | self.coming_afar.tensor
 
     def tell(self, operation: Operation) -> None:
@@ -221,7 +237,7 @@ class Carried:
             self.coming.learn(each.event | each.source | each.after)
 
     def end_phase(self, event: int, turn: int) -> None:
-        """event: what its end is known by."""
+        """End a phase. event: what its end is known by."""
         self.turn = turn
         self.coming.steps |= event
         self.ended, self.brought = (event, self.brought), 0

@@ -22,7 +22,7 @@ FENCE: Final = "missing-wgmma-fence"
 
 
 class Use(NamedTuple):
-    """Of an accumulator: by an mma of this shape, or, without one, by an ordinary instruction. what: in words."""
+    """A use of an accumulator: by an mma of this shape, or, without one, by an ordinary instruction. what: in words."""
 
     registers: np.ndarray  # held, so that its id stays its own
     location: Location | None
@@ -33,8 +33,8 @@ class Use(NamedTuple):
 
 @dataclass(eq=False)
 class Registers:
-    """Those of a warp, by id. loading: the operation that fills them. latest: the last mma on them that is in flight.
-    since: their last use since the last fence. fenced: it has executed a wgmma.fence."""
+    """The registers of a warp, by id. loading: the operation that fills them. latest: the last mma on them that is in
+    flight. since: their last use since the last fence. fenced: it has executed a wgmma.fence."""
 
     loading: dict[int, AsyncOperation] = field(default_factory=dict)
     latest: dict[int, tuple[Use, Operation]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who touched which part of a storage last: the accesses that a later one could still race with.
+"""The last accesses to each part of a storage: those that a later one could still race with.
 
 Rectangles in the storage's own coordinates; elements are compared only where rectangles meet whose accesses do not
 fill them. An access that is ordered after an earlier one of the same part takes its place, so that the list stays as
@@ -63,7 +63,7 @@ class Shadow:
         return seen, racing
 
     def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[PastAccess]]:
-        """The same for an access to another storage that shares bytes with this one; it is recorded there."""
+        """Return the same for an access to another storage that shares bytes with this one; it is recorded there."""
         met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
         seen = 0
         for access in met:
@@ -71,7 +71,7 @@ class Shadow:
         return seen, [access for access in met if not access.event & known]
 
     def _near(self, box: Box) -> list[int]:
-        """The places of the accesses whose boxes meet this one, in order."""
+        """Return the places of the accesses whose boxes meet this one, in order."""
         count = len(self.accesses)
         if count < MANY:
             return [i for i, access in enumerate(self.accesses) if access.box == box or touch(access.box, box)]
@@ -84,7 +84,8 @@ class Shadow:
         return hits
 
     def _replace(self, old: list[int], new: PastAccess) -> None:
-        """The new access takes the place of the first of the old ones; the last accesses take those of the others."""
+        """Put the new access in the place of the first of the old ones, and the last accesses in those of the
+        others."""
         if not old:
             self._put(len(self.accesses), new)
             return
@@ -108,12 +109,13 @@ class Shadow:
 
 
 def _same(access: PastAccess, who: Any) -> bool:
-    """Reads of one box take each other's place when they fill it, or touch the same elements of it."""
+    """Return whether reads of one box take each other's place: they fill it, or touch the same elements of it."""
     return bool(access.region.dense) or access.who == who
 
 
 def _copies(access: PastAccess, region: Region, who: Any) -> bool:
-    """Warps of a CTA that hold copies of the same elements all store them, in one instruction: the same values."""
+    """Return whether warps of a CTA that hold copies of the same elements store them in one instruction: the same
+    values."""
     if not type(who) is tuple is type(access.who) or access.box != region.box:
         return False
     (instruction, lanes), (other, others) = who, access.who

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.order.knowledge import Carried, Operation
@@ -15,12 +14,13 @@ from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma
 
 
 class Arrival(NamedTuple):
-    """On an mbarrier, at `turn`, by a warp that had issued and committed so many."""
+    """An arrival on an mbarrier, at `turn`, by a warp that had issued and committed so many. announces: bytes, too."""
 
     issued: int
     committed: int
     location: Location | None
     turn: int
+    announces: bool
 
 
 class Warpgroups:
@@ -47,14 +47,14 @@ class Warpgroups:
                 self.group[operation] = self.commits[warp]
             self.commits[warp] += 1
 
-    def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, turn: int) -> None:
+    def arrived(self, barrier: Mbarrier, warp: Warp, location: Location | None, turn: int, announces: bool) -> None:
         mine = self.arrivals.setdefault(warp, {})
-        mine[barrier] = Arrival(self.issues[warp], self.commits[warp], instruction.location, turn)
+        mine[barrier] = Arrival(self.issues[warp], self.commits[warp], location, turn, announces)
 
     # what is missing
 
     def remedy(self, operation: Operation, committed: int, where: str) -> str:
-        """committed: how many groups had been by then."""
+        """Return the wait for an operation. committed: how many groups had been by then."""
         group = self.group.get(operation)
         if group is None or committed <= group:
             return f"{UNCOMMITTED} before {where}"
@@ -63,7 +63,7 @@ class Warpgroups:
     def advice(
         self, operation: Operation, warp: Warp, location: Location | None, carried: Mapping[Mbarrier, Carried]
     ) -> str:
-        """The wait that is missing before the arrival that let `warp` go on, or before it does at `location`."""
+        """Return the wait that is missing before the arrival that let `warp` go on, or before it does at `location`."""
         arrival = self.let_go_early(operation, warp, carried)
         if not isinstance(operation.op, Mma):
             before = "" if arrival is None else f" before the arrival at {arrival.location}"
@@ -73,8 +73,8 @@ class Warpgroups:
         return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
 
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
-        """The arrival by a warp that had issued this operation and not waited for it, on the barrier that `warp` waited
-        for last. Of what an mbarrier is told, the warp itself need not wait."""
+        """Return the arrival by a warp that had issued this operation and not waited for it, on the barrier that `warp`
+        waited for last. The warp itself need not wait for what an mbarrier is told."""
         if operation.tellings:
             return None
         op = operation.op
@@ -88,7 +88,7 @@ class Warpgroups:
         return max(found, key=lambda each: each[0])[1] if found else None
 
     def _too_early(self, operation: Operation, arrival: Arrival) -> bool:
-        """After the operation was issued, and before its own warp had waited for it."""
+        """Return whether an arrival came after the operation was issued, and before its own warp had waited for it."""
         if isinstance(operation.op, Mma):
             return arrival.issued > self.number[operation]
         waited = operation.waited

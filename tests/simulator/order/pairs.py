@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ Inputs = Callable[[], tuple[tuple[Any, ...], np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Pair:
-    """`fault` gives a finding of this code and this missing edge, at the line marked `at`, against that marked `other`.
+    """`fault` gives a finding of this code and this missing edge, at the line marked `at`, against that marked `other`;
+    or one that follows from another one, which lacks the same edge.
 
     every: the finding shows in each order; else in the adversarial one, and another error takes its place elsewhere.
     """
@@ -52,13 +53,14 @@ class Pair:
             run = run_in(order, self.script(fault=self.fault, **self.flags), *args, target=self.target)
             assert self.severity is not Severity.ERROR or not run.ok, order
             if self.every or order == ORDERS[0]:
-                assert any(self.fits(found) for found in run.findings), (order, *told(run))
+                assert any(self.fits(found, run.findings) for found in run.findings), (order, *told(run))
 
-    def fits(self, found: Finding) -> bool:
-        about = (found.code, found.severity, found.missing, *lines(found))
-        return about == (self.code, self.severity, self.missing, self._line(self.at), self._line(self.other)) and (
-            self.says in found.message
-        )
+    def fits(self, found: Finding, told: Sequence[Finding]) -> bool:
+        about = (found.code, found.severity, *lines(found))
+        if about != (self.code, self.severity, self._line(self.at), self._line(self.other)):
+            return False
+        causes = [each.missing for each in told if found.follows is not None and each.location == found.follows]
+        return self.missing in causes or (found.missing == self.missing and self.says in found.message)
 
     def _line(self, mark: str) -> int | None:
         return line_of(self.script, f"# {mark}") if mark else None

@@ -55,33 +55,38 @@ class Planted:
 
 
 EXIT, NOBODY, WRITTEN, RACE = "in-flight-at-exit", "uninitialised-read", "overwritten-in-flight", "data-race"
+STUCK, OVERRUN, EARLY_ARRIVAL, FREE = "deadlock", "phase-overrun", "mbarrier-over-arrival", "dealloc-in-flight"
+READ_EARLY = "read-before-complete"
 PARITY, HOPPER = "the parity that it waits for is wrong", "sm_90a"
 
 PLANTED = [
-    Planted(Ring, "the reader starts with 1", "# wait", PARITY, (NOBODY,)),
-    Planted(Ring, "the reader never flips", "# wait", PARITY),
-    Planted(Ring, "the reader flips each time", "# wait", PARITY),
+    Planted(Ring, "the reader starts with 1", "# wait", PARITY, (NOBODY, STUCK)),
+    Planted(Ring, "the reader never flips", "# wait", PARITY, (OVERRUN, STUCK)),
+    Planted(Ring, "the reader flips each time", "# wait", PARITY, (OVERRUN, STUCK)),
     Planted(Ring, "the reader does not wait", "# load", "part of which nothing has written"),
-    Planted(Ring, "the loader does not wait", "# copy", "the missing wait: mbarrier.wait on"),
+    Planted(Ring, "the loader does not wait", "# copy", "the missing wait: mbarrier.wait on", (STUCK, EARLY_ARRIVAL)),
     Planted(Ring, "one lane arrives", "self.mbarrier.arrive(empty[slot])", "the missing sync: self.sync() inside"),
-    Planted(Ring, "each lane arrives twice", "# arrive", "gets 64 arrival(s) where phase 0 lacked 32"),
+    Planted(Ring, "each lane arrives twice", "# arrive", "gets 64 arrival(s) where phase 0 lacked 32", (STUCK,)),
     Planted(Ring, "empty counts 31", "# empty", "initialised with a count of 31"),
-    Planted(Ring, "full counts two", "# room", "still lacks 1 of 2 arrival(s)"),
+    Planted(Ring, "full counts two", "# full", "the count of 2 at"),
     Planted(Ring, "too many bytes", "# wait", "still lacks 16 bytes"),
     Planted(Ring, "the reader does not arrive", "# room", "still lacks 32 of 32 arrival(s)"),
-    Planted(Ring, "relaxed arrive", "# arrive", 'with sem="release" it would order the two'),
+    Planted(Ring, "relaxed arrive", "# arrive", 'with sem="release" it would order the two', ("relaxed-wait",)),
     Planted(TwoBarriers, "the other barrier", "# wait", "still lacks 4096 bytes"),
     Planted(InStep, "no sync", "# arrive", "of the next round, self.sync() or another barrier"),
-    Planted(TwoSteps, "no wait for the operands", "# mma", "mbarrier.wait on loaded before", (WRITTEN, EXIT)),
-    Planted(TwoSteps, "commit before the last mma", "# mma", "and has to come after it", (EXIT,)),
-    Planted(TwoSteps, "commit by another warp", "# load", "tracks none of them", (WRITTEN, EXIT)),
-    Planted(TwoSteps, "no wait for the accumulator", "# load", "mbarrier.wait on done", (NOBODY, WRITTEN, EXIT)),
+    Planted(
+        TwoSteps, "no wait for the operands", "# mma", "mbarrier.wait on loaded before",
+        (READ_EARLY, WRITTEN, EXIT, EARLY_ARRIVAL),
+    ),
+    Planted(TwoSteps, "commit before the last mma", "# mma", "and has to come after it", (FREE, EXIT)),
+    Planted(TwoSteps, "commit by another warp", "# load", "tracks none of them", (WRITTEN, FREE, EXIT)),
+    Planted(TwoSteps, "no wait for the accumulator", "# load", "mbarrier.wait on done", (NOBODY, WRITTEN, FREE, EXIT)),
     Planted(TwoSteps, "only one warp waits", "# load", "the missing wait: mbarrier.wait", (NOBODY, WRITTEN)),
-    Planted(TwoSteps, "no wait_load", "# use", "the missing wait: tcgen05.wait_load", (EXIT,)),
-    Planted(SharedRing, "tells its own CTA only", "self.mbarrier.arrive(empty[slot], count=2)", "the missing arrive:"),
+    Planted(TwoSteps, "no wait_load", "# use", "the missing wait: tcgen05.wait_load", (FREE, EXIT)),
+    Planted(SharedRing, "tells its own CTA only", "arrive(empty[slot], count=2)", "the missing arrive:", (WRITTEN,)),
     Planted(SharedRing, "tells a third CTA", "# release", "names CTA rank 2"),
-    Planted(SharedRing, "bytes of one half", "# wait", "announces too few", (EXIT,)),
-    Planted(SharedOperand, "each tells its own CTA", "self.tcgen05.commit(mbarrier=free)", "the missing arrive:"),
+    Planted(SharedRing, "bytes of one half", "# wait", "announces too few", (WRITTEN, EXIT)),
+    Planted(SharedOperand, "each tells its own CTA", "commit(mbarrier=free)", "the missing arrive:", (WRITTEN,)),
     Planted(Handshake, "a wait of the CTA", "# wait", 'with scope="cluster" it would order the two'),
     Planted(SharedRace, "no sync", "# store", "the missing sync: self.sync() between", flags={"kind": "raw"}),
     Planted(LeaderWaits, "no sync", "# store", "of the next round"),
@@ -118,9 +123,13 @@ def test_the_first_finding_names_the_line_of_the_fault(planted: Planted) -> None
 
 def gives_no_advice_of_its_own(finding: Finding, told: tuple[Finding, ...]) -> None:
     above = told[: told.index(finding)]
-    assert any(each.location == finding.follows and each.follows is None and each.missing for each in above)
+    assert any(each.location == finding.follows and each.follows is None and _explains(each) for each in above)
     assert finding.missing == "" and finding.message.endswith(f"; {finding.advice}")
     assert finding.advice.startswith("follows from the finding above (")
+
+
+def _explains(finding: Finding) -> bool:
+    return bool(finding.missing or finding.at_fault)
 
 
 # the rules, on findings made up
@@ -131,8 +140,9 @@ def at(line: int) -> Location:
 
 
 def found(code: Any, line: int, other: int | None = None, **facts: Any) -> Finding:
-    return Finding(code, facts.pop("severity", ERROR), "it is so; do that", None, at(line), other and at(other),
-                   **{"tensor": "s", "advice": "do that", **facts})  # fmt: skip
+    advice = f"do that before {line}"
+    return Finding(code, facts.pop("severity", ERROR), f"it is so; {advice}", None, at(line), other and at(other),
+                   **{"tensor": "s", "advice": advice, **facts})  # fmt: skip
 
 
 EARLY = found(NOBODY, 20, advice="")
@@ -177,8 +187,8 @@ def test_a_line_that_is_wrong_comes_before_what_is_missing_and_that_before_what_
     stuck, exit_ = found("deadlock", 5, advice=""), found(EXIT, 10, advice="")
     overrun, early = found("phase-overrun", 29, 9, missing="sync"), found("mbarrier-over-arrival", 4, advice="")
     assert told(exit_, early, stuck, overrun, READ, phase) == [
-        ("wrong-phase", None), ("read-before-complete", None), ("deadlock", None), ("mbarrier-over-arrival", None),
-        ("phase-overrun", 30), (EXIT, 30),
+        ("wrong-phase", None), ("read-before-complete", None), ("phase-overrun", 30), ("deadlock", 30), (EXIT, 30),
+        ("mbarrier-over-arrival", 30),
     ]  # fmt: skip
     assert told(stuck, found("out-of-bounds", 3, advice=""))[0] == ("out-of-bounds", None)
 

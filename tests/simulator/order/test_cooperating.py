@@ -45,9 +45,9 @@ def resident(fault: str, code: str, missing: str, at: str, other: str = "", **mo
 PAIRS = [
     relayed("does not wait for the takers", RACE, "wait", "post", "take to load", says="wait on taken"),
     relayed("the storing warps do not take", RACE, "wait", "post", "take to store"),
-    relayed("posts too early", RACE, "sync", "take to load", "post"),
-    relayed("one lane posts for all", RACE, "sync", "take to store", "post", says="publishes what it did itself"),
-    relayed("frees a row before it is read", RACE, "wait", "load", "read", every=False),
+    relayed("posts too early", RACE, "arrive", "take to load", "post", says="before store_shared at"),
+    relayed("one lane posts for all", RACE, "sync", "take to load", "post", says="publishes what it did itself"),
+    relayed("frees a row before it is read", RACE, "arrive", "load", "read", every=False),
     relayed("the second CTA is not heard", OVERWRITTEN, "sync", "ask", "ask", says=UNHEARD, every=False),
     relayed(
         "announces too early", "mbarrier-over-arrival", "wait", "announce", says="maybe before the bytes for phase"
@@ -58,13 +58,13 @@ PAIRS = [
     relayed("no fence for the next row", FENCE, "fence", "load", "read", severity=WEAKER),
     resident("one CTA drains", OVERWRITTEN, "sync", "mma", "drain", says="t_acc[0:128, 0:32] of CTA (1, 0, 0)"),
     resident("nobody waits for the epilogue", OVERWRITTEN, "wait", "mma", "drain", says="wait on drained"),
-    resident("drains before it has loaded", OVERWRITTEN, "sync", "mma", "drain"),
+    resident("drains before it has loaded", OVERWRITTEN, "arrive", "mma", "drain"),
     resident("drains while it loads", OVERWRITTEN, "wait", "mma", "drain", says="before the arrival at"),
     resident("A of the even CTA alone", EARLY, "sync", "mma", "load own a", says="warp 6 of CTA (1, 0, 0) has"),
     resident("no wait for A", EARLY, "wait", "mma", "load a", says="mbarrier.wait on whole"),
     resident("a relay that does not wait", EARLY, "wait", "mma", "load own a", flags={"relay": True}),
     resident("commits before the last mma", EARLY, "commit", "drain", "mma", says="has to come after it"),
-    resident("waits for the first sum again", "phase-overrun", "sync", "clear", "drained"),
+    resident("waits for the first sum again", "wrong-phase", "phase", "mma", "drain", says="the wait on done"),
     resident("frees when its own CTA is done", "dealloc-in-flight", "sync", "free", "drain", says="cluster.sync()"),
 ]
 

@@ -95,13 +95,13 @@ PAIRS = [
     Pair(SecondReader, "no second wait", WRITTEN, "wait", "copy", "second"),
     Pair(TwoLoadsOneBarrier, "bytes of one load", "too-few-bytes", "bytes", "load", "second"),
     Pair(TwoLoadsOneBarrier, "bytes of three loads", DEADLOCK, "", "wait", "full", says="still lacks 4096 bytes"),
-    Pair(NoWork, "no wait without work", DEADLOCK, "", "room", "both"),
+    Pair(NoWork, "no wait without work", DEADLOCK, "wait", "room", "both"),
     Pair(OneArrivalForTwo, "counts one warp", RACE, "arrive", "copy", "load"),
     Pair(PackedColumns, "columns overlap", WRITTEN, "sync", "mma", "load", every=False),
     Pair(LateWait, "the wait after the mma", READ, "wait", "mma", "copy"),
     Pair(LateWait, "a loop instead of the wait", READ, "wait", "mma", "copy"),
     *(Pair(UnrelatedLoads, "no wait", READ, "wait", "load", "mma", flags={"loads": n}) for n in (1, 4, 5)),
-    Pair(Ring, "the loader starts with 0", DEADLOCK, "", "room", "empty"),  # mirage: the same first phase for both
+    Pair(Ring, "the loader starts with 0", DEADLOCK, "phase", "room", "empty"),  # mirage: the same first phase for both
 ]
 
 

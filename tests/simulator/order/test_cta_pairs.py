@@ -56,11 +56,11 @@ PAIRS = [
         PairProduct,
         "bytes of one CTA",
         "overwritten-in-flight",
-        "wait",
+        "",
         "load a",
         "load a",
         every=False,
-        says="full[0] of CTA (0, 0, 0) is told of it, and whoever waits there has to tell CTA (1, 0, 0) before",
+        says="follows from the finding above (too-few-bytes",
     ),
     Pair(
         PairProduct,

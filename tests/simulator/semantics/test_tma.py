@@ -184,7 +184,8 @@ def test_a_phase_that_never_ends(flags: dict[str, Any], lacks: str) -> None:
     run = faulty(script, x, y)
     found = finding(run, "deadlock")
     assert lines(found) == (line_of(TmaLoad, "mbarrier.wait"), line_of(TmaLoad, "mbarrier.alloc"))
-    assert found.message.startswith("warp 0 waits at ") and "for parity 0 of full, which is in phase 0" in found.message
+    assert found.message.startswith("the count of 2 at " if "count" in flags else "warp 0 waits at ")
+    assert "for parity 0 of full, which is in phase 0" in found.message
     assert lacks in found.message
 
 

@@ -1,0 +1,205 @@
+"""The line that makes a deadlock: of warps that wait for each other most are innocent.
+
+Each candidate is a function of its own, the clearest evidence first: a barrier that no line tells, a count that cannot
+be reached, a wait that the others ran past, a wait for a wrong phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.engine import Agent, Blocked
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Warp, number, spell
+from blackwell_matmul.simulator.order.announcements import Announcements
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.signallers import Signaller
+
+
+class Stuck(NamedTuple):
+    """A warp that waits for a barrier for ever. seen: the last phase that it waited for before, -1 if none."""
+
+    warp: Warp
+    wait: Blocked
+    barrier: Mbarrier
+    seen: int
+
+
+class Culprit(NamedTuple):
+    """A line that is wrong. stuck: who shows it. missing, at_fault: as in `Finding`."""
+
+    stuck: Stuck
+    text: str
+    missing: str
+    at_fault: Location | None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The warps that wait for barriers, the lines of the program, and what the barriers were told."""
+
+    stuck: list[Stuck]
+    lines: Lines
+    known: Announcements
+
+    def all_arrive(self, barrier: Mbarrier) -> str:
+        """Return the lines that arrive on a barrier, and who executes them."""
+        telling = self.lines.roles.telling(barrier, "arrive")
+        return ", ".join(f"{each.name} at {each.location} by {spell(each.who_tells(barrier))}" for each in telling)
+
+
+def scene_of(stuck: Sequence[Agent], lines: Lines, known: Announcements) -> Scene:
+    waits = [(each.warp, each.wait, each.wait.barrier) for each in stuck if each.wait is not None]
+    found = [(*each, known.seen.get((each[2], each[0]), -1)) for each in waits if each[2] is not None]
+    return Scene([Stuck(warp, wait, barrier, seen) for warp, wait, barrier, seen in found if barrier], lines, known)
+
+
+# the candidates
+
+
+def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a count that no phase reaches: all who arrive on the barrier have, as often as lines say so."""
+    barrier, roles = stuck.barrier, scene.lines.roles
+    arrived, lines = scene.known.arrivals[barrier], roles.telling(barrier, "arrive")
+    expected = {warp: sum(warp in line.who_tells(barrier) for line in lines) for warp in roles.arriving(barrier)}
+    if not expected or not barrier.pending or any(arrived[warp] < times for warp, times in expected.items()):
+        return None
+    short = next((each for each in lines if each.leaves_out(barrier)), None)
+    other = "" if short is None else f", or {short.misses(barrier)}"
+    came = f"{barrier} gets {barrier.expected - barrier.pending}, from {scene.all_arrive(barrier)}"
+    text = f"the count of {barrier.expected} at {barrier.location} is too large: each phase of {came}{other}"
+    return Culprit(stuck, text, "arrive", barrier.location)
+
+
+def count_too_small(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a barrier that is phases ahead of the warp that waits, while each warp arrived less often than phases
+    ended."""
+    barrier, arrivals = stuck.barrier, scene.known.all_arrivals[stuck.barrier]
+    if not _overtaken(scene, stuck) or len(arrivals) < 2 or max(arrivals.values()) >= barrier.phase:
+        return None
+    return Culprit(stuck, small(barrier, set(arrivals)), "arrive", barrier.location)
+
+
+def small(barrier: Mbarrier, arriving: set[Warp]) -> str:
+    everybody = spell(sorted(arriving, key=number))
+    return f"the count of {barrier.expected} at {barrier.location} is too small where {everybody} arrive"
+
+
+def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a barrier on which no line arrives, and a line that may be meant for it: where another line arrives
+    already."""
+    barrier, roles = stuck.barrier, scene.lines.roles
+    if not barrier.pending or roles.arriving(barrier) or any(each.leaves_out(barrier) for each in roles.lines):
+        return None
+    waiting = f"for which {spell([stuck.warp])} waits at {stuck.wait.location}"
+    text = f"the missing arrival: no line of the kernel arrives on {barrier}, {waiting}"
+    wrong = min(_doubled(scene, stuck), key=lambda each: each[0], default=None)
+    if wrong is None:
+        return Culprit(stuck, text, "arrive", None)
+    _, line, instead = wrong
+    text += f"; {line.name} at {line.location} tells {instead}, as another line does, and may be meant for {barrier}"
+    return Culprit(stuck, text, "arrive", line.location)
+
+
+def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Signaller, Mbarrier]]:
+    """Return the lines that arrive on a barrier which another line tells too; first those of warps that wait for that
+    barrier themselves, and those as deep in loops as the wait."""
+    roles, depth = scene.lines.roles, scene.lines.depth
+    for barrier in stuck.barrier.cta.barriers.values():
+        telling = roles.telling(barrier, "arrive")
+        for line in telling if len({each.location for each in telling}) > 1 else ():
+            if "expect_tx" not in line.kinds:
+                itself = bool(set(line.who_tells(barrier)) & roles.waiting(barrier))
+                yield (not itself, depth(line.location) != depth(stuck.wait.location)), line, barrier
+
+
+def run_past(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a phase that was over, and the next one, before the warp came to wait for it: who arrives did not wait."""
+    barrier, roles = stuck.barrier, scene.lines.roles
+    if not _overtaken(scene, stuck):
+        return None
+    for ahead in sorted(roles.arriving(barrier) - {stuck.warp}, key=number):
+        back = roles.told_by_readers(barrier, ahead)
+        again = next((each for each in back if (each, ahead) in scene.known.again), None)
+        if again is not None:
+            return _passed_again(stuck, again, ahead, scene.known.again[again, ahead])
+        if back and ahead not in roles.waiting(back[0]):
+            return _never_waits(scene, stuck, back[0], ahead)
+    return None
+
+
+def _overtaken(scene: Scene, stuck: Stuck) -> bool:
+    return stuck.barrier.phase > stuck.seen + 2 or (stuck.barrier, stuck.warp) in scene.known.late
+
+
+def _passed_again(stuck: Stuck, barrier: Mbarrier, ahead: Warp, line: Location | None) -> Culprit:
+    passed = f"the wait on {barrier} at {line} by {spell([ahead])} passed on a phase that it had waited for before"
+    text = f"{passed}, and {stuck.barrier} went on without {spell([stuck.warp])}: the parity that it waits for is wrong"
+    return Culprit(stuck, text, "phase", line)
+
+
+def _never_waits(scene: Scene, stuck: Stuck, back: Mbarrier, ahead: Warp) -> Culprit:
+    roles, lines = scene.lines.roles, scene.lines
+    arrival = next(each for each in roles.telling(stuck.barrier, "arrive") if ahead in each.who_tells(stuck.barrier))
+    line = roles.first_write(ahead, lines.round_of(arrival.location)) or arrival.location
+    again = f"{spell([ahead])} writes again at {line} and arrives on {stuck.barrier} at {arrival.location}"
+    text = f"{again} before {spell([stuck.warp])} has read: the missing wait: {back.remedy} before {line}"
+    return Culprit(stuck, text, "wait", line)
+
+
+def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a wait for the present phase where the phase before was its turn: at this line, or where it waits
+    besides."""
+    barrier, here = stuck.barrier, stuck.wait.location
+    if barrier.phase != stuck.seen + 2:
+        return None
+    why = f"and it has not waited for phase {barrier.phase - 1}, which is over"
+    waits = [each for each in scene.lines.roles.telling(barrier, "mbarrier") if stuck.warp in each.who_tells(barrier)]
+    besides = next((each.location for each in waits if each.location != here), None)
+    if besides is None:
+        return _wrong_parity(stuck, why)
+    return Culprit(stuck, f"{_waits(stuck, why)}: the missing wait: that at {besides}, or one like it", "wait", besides)
+
+
+def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a warp that waits before it writes for the first time, and that is waited for by who would tell it to go
+    on."""
+    roles = scene.lines.roles
+    for other in scene.stuck if _untouched(stuck) else ():
+        each = other.warp in roles.arriving(stuck.barrier) and stuck.warp in roles.arriving(other.barrier)
+        if each and _untouched(other) and roles.writes_for(stuck.warp, other.warp):
+            first = f"and {spell([other.warp])} ends that after phase 0 of {other.barrier}, which {spell([stuck.warp])}"
+            return _wrong_parity(stuck, f"{first} has still to fill", " (mbarrier.producer_initial_phase is the first)")
+    return None
+
+
+def _untouched(stuck: Stuck) -> bool:
+    """Return whether nobody has told the barrier anything yet, and the warp has not waited for it."""
+    barrier = stuck.barrier
+    return (barrier.phase, stuck.seen) == (0, -1) and barrier.pending == barrier.expected and not barrier.tx_bytes
+
+
+def _wrong_parity(stuck: Stuck, why: str, hint: str = "") -> Culprit:
+    text = f"{_waits(stuck, why)}: the parity that it waits for is wrong{hint}"
+    return Culprit(stuck, text, "phase", stuck.wait.location)
+
+
+def _waits(stuck: Stuck, why: str) -> str:
+    waits = f"the wait on {stuck.barrier} at {stuck.wait.location} by {spell([stuck.warp])} is for phase"
+    return f"{waits} {stuck.barrier.phase}, {why}"
+
+
+CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
+    nobody_arrives, count_too_large, count_too_small, run_past, skips_a_phase, starts_too_late,
+)  # fmt: skip
+
+
+def culprit_of(scene: Scene) -> Culprit | None:
+    """Return the first candidate that some warp shows; None where bytes are lacking, or no line is the culprit."""
+    if any(each.barrier.tx_bytes for each in scene.stuck):
+        return None
+    found = (candidate(scene, stuck) for candidate in CANDIDATES for stuck in scene.stuck)
+    return next((each for each in found if each is not None), None)

@@ -1,0 +1,141 @@
+"""Kernels that hand tiles from warps that load to warps that read, correct as they come; see test_handoffs.py."""
+
+import tilus
+from tilus import float16, float32, int32, uint32, void_p
+
+ROWS, COLUMNS = 32, 64
+
+
+class DoubleBuffer(tilus.Script):
+    """The sum of the tiles of x. Every warp copies its part of a tile by cp.async while the tile before is added."""
+
+    def __call__(self, tiles: int32, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[ROWS, COLUMNS])
+        s = self.shared_tensor(dtype=float16, shape=[2, ROWS, COLUMNS])
+        total = self.register_tensor(dtype=float16, shape=[ROWS, COLUMNS], init=0.0)
+        self.copy_async(src=g_x, dst=s[0], offsets=[0, 0])  # first copy
+        self.copy_async_commit_group()  # first group
+        for i in range(tiles):
+            if i + 1 < tiles:
+                self.copy_async(src=g_x, dst=s[(i + 1) % 2], offsets=[(i + 1) * ROWS, 0])  # next copy
+            self.copy_async_commit_group()  # next group
+            self.copy_async_wait_group(1)  # wait
+            self.sync()  # all have waited
+            total += self.load_shared(s[i % 2])  # read
+            self.sync()  # all have read
+        self.copy_async_wait_group(0)
+        self.store_global(g_y, total, offsets=[0, 0])
+
+
+class TmaToThreads(tilus.Script):
+    """y = x + 1. Warp 2 loads tiles by TMA into a ring of two stages, warps 0 and 1 read them."""
+
+    def __call__(self, tiles: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 3
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        s = self.shared_tensor(dtype=float16, shape=[2, ROWS, COLUMNS])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        empty = self.mbarrier.alloc(counts=[64, 64])  # empty
+        self.sync()
+        with self.single_warp(2):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase
+            for i in range(tiles):
+                self.mbarrier.wait(empty[stage], phase=phase)  # room
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=s[0].nbytes)
+                self.tma.global_to_shared(src=g_x, dst=s[stage], offsets=[i * ROWS, 0], mbarrier=full[stage])  # fill
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the loader flips
+        with self.thread_group(0, 64):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                r = self.load_shared(s[stage])  # read
+                self.fence.proxy_async(space="shared")
+                self.mbarrier.arrive(empty[stage])  # release
+                self.store_global(g_y, r + 1, offsets=[j * ROWS, 0])
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the reader flips
+
+
+class ThreadsToThreads(tilus.Script):
+    """y = 2 x + 1. Warp 0 stores tiles into a ring of two stages, warp 1 reads them."""
+
+    def __call__(self, tiles: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        s = self.shared_tensor(dtype=float16, shape=[2, ROWS, COLUMNS])
+        full = self.mbarrier.alloc(counts=[32, 32])  # full
+        empty = self.mbarrier.alloc(counts=[32, 32])  # empty
+        self.sync()
+        with self.single_warp(0):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase
+            for i in range(tiles):
+                self.mbarrier.wait(empty[stage], phase=phase)  # room
+                self.store_shared(s[stage], self.load_global(g_x, offsets=[i * ROWS, 0], shape=[ROWS, COLUMNS]) * 2)
+                self.mbarrier.arrive(full[stage])  # filled
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the writer flips
+        with self.single_warp(1):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                r = self.load_shared(s[stage])  # read
+                self.mbarrier.arrive(empty[stage])  # release
+                self.store_global(g_y, r + 1, offsets=[j * ROWS, 0])
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the reader flips
+
+
+class ThreadsToTensorCore(tilus.Script):
+    """D = (2 A) (2 A).T. Warps 4 to 7 store k-tiles of A into a ring of two stages, warp 0 multiplies them."""
+
+    def __call__(self, tiles: int, a_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[128, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[128, 128])
+        s = self.shared_tensor(dtype=float16, shape=[2, 128, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
+        full = self.mbarrier.alloc(counts=[128, 128])  # full
+        empty = self.mbarrier.alloc(counts=[1, 1])
+        done = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.warp_group(4, 4):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase
+            for i in range(tiles):
+                self.mbarrier.wait(empty[stage], phase=phase)  # room
+                self.store_shared(s[stage], self.load_global(g_a, offsets=[0, i * 32], shape=[128, 32]) * 2)
+                self.fence.proxy_async(space="shared")
+                self.mbarrier.arrive(full[stage])  # filled
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the writer flips
+        with self.single_warp(0):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                self.tcgen05.mma(s[stage], s[stage].transpose(), t_d, enable_input_d=j != 0)
+                self.tcgen05.commit(mbarrier=empty[stage])  # release
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the reader flips
+            self.tcgen05.commit(mbarrier=done)  # last
+        with self.warp_group(0, 4):
+            self.mbarrier.wait(done, phase=0)  # sum
+            r = self.tcgen05.load(t_d)
+            self.tcgen05.wait_load()
+            self.store_global(g_d, r, offsets=[0, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_d)

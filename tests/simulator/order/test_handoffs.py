@@ -1,0 +1,234 @@
+"""One line of a handoff changed: in every order the first finding names that line, or the edge that it takes away."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import handoff_scripts
+import numpy as np
+import pytest
+from handoff_scripts import DoubleBuffer, ThreadsToTensorCore, ThreadsToThreads, TmaToThreads
+from kernel_edits import DROP, Edit, edited
+from orders import ORDERS, run_in
+
+from blackwell_matmul.simulator import Finding
+from blackwell_matmul_studies import mutation
+
+SOURCE = inspect.getsource(handoff_scripts)
+
+
+def tiles_of(count: int) -> np.ndarray:
+    return (np.arange(count * 32 * 64) % 61).reshape(count * 32, 64).astype(np.float16)
+
+
+def added() -> Any:
+    x = tiles_of(6)
+    return (6, x, np.zeros((32, 64), np.float16)), x.reshape(6, 32, 64).sum(0, dtype=np.float16)
+
+
+def each(change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    x = tiles_of(7)
+    return (7, x, np.zeros_like(x)), change(x)
+
+
+def multiplied() -> Any:
+    a = (np.arange(128 * 192) % 5).reshape(128, 192).astype(np.float16)
+    wide = 2 * a.astype(np.float32)
+    return (6, a, np.zeros((128, 128), np.float32)), wide @ wide.T
+
+
+INPUTS: dict[type, Callable[[], Any]] = {
+    DoubleBuffer: added,
+    TmaToThreads: lambda: each(lambda x: x + 1),
+    ThreadsToThreads: lambda: each(lambda x: 2 * x + 1),
+    ThreadsToTensorCore: multiplied,
+}
+
+
+class Changed(NamedTuple):
+    """Lines changed, by their comments, and what the first finding says, with `{mark}` for the line of that mark."""
+
+    script: type
+    edits: tuple[Edit, ...]
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.script.__name__}: {' and '.join(f'{old} -> {new}' for old, new, _ in self.edits)}"
+
+    @property
+    def text(self) -> str:
+        return edited(SOURCE, [_within(self.script, edit) for edit in self.edits])
+
+    def sentence(self) -> str:
+        """Return what it says, with the numbers of the lines."""
+        lines = self.text.splitlines()
+        start = next(n for n, line in enumerate(lines) if line.startswith(f"class {self.script.__name__}"))
+
+        def number(mark: re.Match[str]) -> str:
+            return str(next(n for n, line in enumerate(lines, 1) if n > start and f"# {mark[1]}" in line))
+
+        return re.sub(r"\{(.+?)\}", number, self.says)
+
+
+def _within(script: type, edit: Edit) -> Edit:
+    """The same edit, its line counted from the first of the file and not of the class."""
+    old, new, nth = edit
+    before = SOURCE[: SOURCE.index(f"class {script.__name__}")].splitlines()
+    return old, new, nth + sum(old in line and not line.lstrip().startswith("#") for line in before)
+
+
+def early(arrival: str, access: str, mark: str) -> tuple[Edit, Edit]:
+    """The arrival moved in front of an access of the same round."""
+    return (access, f"{arrival}  # early\n                {access}", 0), (f"{arrival}  {mark}", DROP, 0)
+
+
+FLIP = "phase ^= stage == 0"
+ROOM, RELEASE = "self.mbarrier.wait(empty[stage], phase=phase)", "self.mbarrier.arrive(empty[stage])"
+READ, FILL = "r = self.load_shared(s[stage])", "self.store_shared(s[stage]"
+COMMIT = "self.tcgen05.commit(mbarrier=empty[stage])"
+
+
+def arrive(barrier: str, indent: str) -> str:
+    return f"with self.single_thread():\n{indent}    self.mbarrier.arrive({barrier})"
+
+
+PARITY = "the parity that it waits for is wrong"
+CHANGED = [
+    Changed(
+        DoubleBuffer,
+        (("self.sync()  # all have read", DROP, 0),),
+        "sync: self.sync() between {read} and {next copy} of the next round",
+    ),
+    Changed(
+        DoubleBuffer, (("self.sync()  # all have waited", DROP, 0),), "sync: self.sync() between {wait} and {read}"
+    ),
+    Changed(
+        DoubleBuffer,
+        (("self.copy_async_commit_group()  # next group", DROP, 0),),
+        "commit: copy_async_commit_group between {next copy} and {wait}",
+    ),
+    Changed(
+        DoubleBuffer,
+        (("self.copy_async_commit_group()  # first group", DROP, 0),),
+        "commit: copy_async_commit_group between {first copy} and {next copy}",
+    ),
+    Changed(DoubleBuffer, (("wait_group(1)", "wait_group(2)", 0),), "wait_group(1) does not"),
+    Changed(TmaToThreads, early(RELEASE, READ, "# release"), "at {early} before load_shared at {read}"),
+    Changed(ThreadsToThreads, early(RELEASE, READ, "# release"), "at {early} before load_shared at {read}"),
+    Changed(
+        ThreadsToThreads,
+        early("self.mbarrier.arrive(full[stage])", FILL, "# filled"),
+        "at {early} before store_shared at",
+    ),
+    Changed(
+        ThreadsToTensorCore,
+        (("self.tcgen05.commit(mbarrier=done)", arrive("done", " " * 12), 0),),
+        "commit: tcgen05.commit(mbarrier=done) in its place",
+    ),
+    Changed(
+        ThreadsToTensorCore, ((COMMIT, arrive("empty[stage]", " " * 16), 0),), "commit: tcgen05.commit(mbarrier=empty["
+    ),
+    Changed(ThreadsToThreads, ((ROOM, DROP, 0),), "the missing wait: mbarrier.wait on empty[0] before"),
+    Changed(ThreadsToTensorCore, ((ROOM, DROP, 0),), "the missing wait: mbarrier.wait on empty["),
+    Changed(TmaToThreads, ((ROOM, DROP, 0),), "the missing wait: mbarrier.wait on empty["),
+    Changed(
+        ThreadsToThreads,
+        ((f"{FLIP}  # the writer flips", DROP, 0),),
+        "{room} by warp 0 passed on a phase that it had waited for",
+    ),
+    Changed(
+        ThreadsToThreads,
+        ((f"{FLIP}  # the reader flips", DROP, 0),),
+        "{wait} by warp 1 passed on a phase that it had waited for",
+    ),
+    Changed(
+        ThreadsToThreads,
+        (("counts=[32, 32])  # empty", "counts=[64, 64])  # empty", 0),),
+        "the count of 64 at {empty} is too large",
+    ),
+    Changed(
+        ThreadsToThreads,
+        (("counts=[32, 32])  # full", "counts=[33, 33])  # full", 0),),
+        "the count of 33 at {full} is too large",
+    ),
+    Changed(TmaToThreads, (("counts=[64, 64]", "counts=[32, 32]", 0),), "the count of 32 at {empty} is too small"),
+    Changed(
+        ThreadsToTensorCore, (("counts=[128, 128]", "counts=[32, 32]", 0),), "the count of 32 at {full} is too small"
+    ),
+    Changed(
+        ThreadsToThreads,
+        ((f"{FLIP}  # the reader flips", "phase ^= 1", 0),),
+        "{wait} by warp 1 is for phase 1, and it has not waited for phase 0",
+    ),
+    Changed(ThreadsToTensorCore, ((f"{FLIP}  # the writer flips", "phase ^= 1", 0),), PARITY),
+    Changed(
+        ThreadsToThreads,
+        (("producer_initial_phase", "consumer_initial_phase", 0),),
+        "the wait on empty[0] at {room} by warp 0",
+    ),
+    Changed(
+        TmaToThreads,
+        (("producer_initial_phase", "consumer_initial_phase", 0),),
+        "the wait on empty[0] at {room} by warp 2",
+    ),
+    Changed(
+        ThreadsToTensorCore,
+        (("producer_initial_phase", "consumer_initial_phase", 0),),
+        "the wait on empty[0] at {room} by warp 4",
+    ),
+    Changed(
+        ThreadsToTensorCore,
+        (("commit(mbarrier=done)", "commit(mbarrier=empty[0])", 0),),
+        "tcgen05.commit at {last} tells empty[0], as another line does",
+    ),
+    Changed(
+        ThreadsToThreads,
+        ((RELEASE, "self.mbarrier.arrive(full[stage])", 0),),
+        "mbarrier.arrive at {release} tells full[0], as another line does",
+    ),
+    Changed(ThreadsToThreads, ((RELEASE, DROP, 0),), "no line of the kernel arrives on empty[0]"),
+    Changed(
+        ThreadsToTensorCore,
+        (("wait(done, phase=0)", "wait(done, phase=1)", 0),),
+        "the wait on done at {sum} passed on the phase before the first",
+    ),
+]
+
+
+@functools.cache
+def script_of(changed: Changed) -> Any:
+    return mutation.load(changed.text, changed.script.__name__, Path(tempfile.mkdtemp()))()
+
+
+@functools.cache
+def findings(changed: Changed, order: tuple[str, int]) -> tuple[Finding, ...]:
+    args, _ = INPUTS[changed.script]()
+    return run_in(order, script_of(changed), *args).findings
+
+
+@pytest.mark.parametrize("script", INPUTS, ids=lambda script: script.__name__)
+def test_the_kernel_is_silent_and_right(script: Any) -> None:
+    for order in ORDERS:
+        args, expected = INPUTS[script]()
+        assert run_in(order, script(), *args).findings == (), order
+        np.testing.assert_array_equal(args[-1], expected)
+
+
+@pytest.mark.parametrize("changed", CHANGED, ids=str)
+def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
+    for order in ORDERS:
+        message = re.sub(r"\S+\.py:", "", findings(changed, order)[0].message)
+        assert changed.sentence() in message, (order, changed.sentence())
+
+
+@pytest.mark.parametrize("changed", CHANGED, ids=str)
+def test_all_others_follow_from_that(changed: Changed) -> None:
+    first, *others = findings(changed, ORDERS[0])
+    assert first.follows is None
+    assert all(found.follows is not None for found in others), [str(found) for found in others]

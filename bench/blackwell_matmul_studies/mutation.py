@@ -43,7 +43,7 @@ from blackwell_matmul.simulator.machine.cta import Cta
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.order.frontier import Frontier
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, run_simulation
 
 HOPPER = {
@@ -479,7 +479,7 @@ def cases(name: str) -> list[Case]:
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 
-def execute(cls: Any, case: Case, order: Callable[[Lines], HappensBefore] | None = None) -> tuple[Run, bool]:
+def execute(cls: Any, case: Case, order: Callable[[ProgramLines], HappensBefore] | None = None) -> tuple[Run, bool]:
     """The run, and whether C is right."""
     m, n, k = case.size
     generator = torch.Generator().manual_seed(0)
@@ -488,7 +488,7 @@ def execute(cls: Any, case: Case, order: Callable[[Lines], HappensBefore] | None
     bound, lowered = prepare(cls, (m, n, k, a, b, c), dict(case.schedule), case.target)
     simulation = new_simulation(bound, lowered, "adversarial", 0)
     if order is not None:
-        lines = Lines(lowered.program)
+        lines = ProgramLines(lowered.program)
         simulation.checks = lambda: (order(lines),)
     run = run_simulation(bound, simulation, 1, None, time.perf_counter())
     return run, check_matmul(a, b, c).ok
@@ -516,7 +516,7 @@ class RecordedStep:
 class StepRecorder(HappensBefore):
     """Writes down every step. Its name is what is done by whom, and not where the source says so."""
 
-    def __init__(self, lines: Lines, log: dict[Name, RecordedStep]) -> None:
+    def __init__(self, lines: ProgramLines, log: dict[Name, RecordedStep]) -> None:
         super().__init__(lines)
         self.sweep_at = sys.maxsize  # events keep their meaning to the end
         self.log = log

@@ -1,7 +1,9 @@
-"""The way from a tilus script to a `Program`, for a named target and without a GPU.
+"""From a tilus script to a `Program`, for a named target and without a GPU.
 
-`bind` checks the arguments and finds the schedule, `build` runs tilus once and keeps what the simulator and the
-compiler need. Importing this package imports no tilus.
+`bind` checks the arguments and finds the schedule. `build` runs tilus once and keeps what the simulator and the
+compiler need. `fingerprint` names all that a program follows from. Importing this package imports no tilus.
+
+May import: base, hardware, problem.
 """
 
 from __future__ import annotations

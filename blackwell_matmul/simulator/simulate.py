@@ -27,7 +27,7 @@ from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.order.across_ctas import left_behind, merge
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CLUSTER_CTAS
 from blackwell_matmul.simulator.simulation import Simulation
@@ -117,7 +117,7 @@ def new_simulation(
     memory, arguments = _arguments(bound, lowered, reached)
     dimensions = _dimensions(lowered, arguments)
     grid = Grid(memory, arguments, dimensions, lowered.cluster, lowered.num_warps, follow_unwritten=checks)
-    lines = Lines(lowered.program)
+    lines = ProgramLines(lowered.program)
 
     def follow() -> tuple[Listener, ...]:
         return (HappensBefore(lines),) if checks else ()

@@ -1,1 +1,4 @@
-"""Checks of the order: listeners that find races, missing fences and waits, each with its edge, and deadlocks."""
+"""Happens-before: listeners that find races, missing fences, missing waits and deadlocks, each with the missing edge.
+
+May import: frontend, simulator, simulator.lowering, simulator.machine, simulator.semantics.
+"""

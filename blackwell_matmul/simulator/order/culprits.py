@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.engine import Agent, Blocked
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Warp, number, spell
 from blackwell_matmul.simulator.order.announcements import Announcements
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.order.signallers import Signaller
 
 
@@ -42,7 +42,7 @@ class Scene:
     """The warps that wait for barriers, the lines of the program, and what the barriers were told."""
 
     stuck: list[Stuck]
-    lines: Lines
+    lines: ProgramLines
     known: Announcements
 
     def all_arrive(self, barrier: Mbarrier) -> str:
@@ -51,7 +51,7 @@ class Scene:
         return ", ".join(f"{each.name} at {each.location} by {spell(each.who_tells(barrier))}" for each in telling)
 
 
-def scene_of(stuck: Sequence[Agent], lines: Lines, known: Announcements) -> Scene:
+def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) -> Scene:
     waits = [(each.warp, each.wait, each.wait.barrier) for each in stuck if each.wait is not None]
     found = [(*each, known.seen.get((each[2], each[0]), -1)) for each in waits if each[2] is not None]
     return Scene([Stuck(warp, wait, barrier, seen) for warp, wait, barrier, seen in found if barrier], lines, known)

@@ -16,7 +16,7 @@ from blackwell_matmul.simulator.machine.cta import Cluster, Warp, number, spell
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.announcements import Announcements
 from blackwell_matmul.simulator.order.culprits import culprit_of, scene_of
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.order.signallers import Signaller
 
 WHAT = {"arrive": "arrivals on", "complete_tx": "bytes for", "expect_tx": "announcements of bytes on"}
@@ -31,7 +31,7 @@ def deadlock(
 ) -> Finding:
     """Return the finding that these warps of the cluster wait for ever. in_flight: its operations that have not
     completed. announced: has heard the run."""
-    stuck, lines = sorted(stuck, key=_likely_cause), Lines(program)
+    stuck, lines = sorted(stuck, key=_likely_cause), ProgramLines(program)
     culprit = culprit_of(scene_of(stuck, lines, announced))
     first, cta = stuck[0].wait, stuck[0].warp.cta
     assert first is not None

@@ -30,8 +30,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     TooNew,
     Weak,
 )
-from blackwell_matmul.simulator.order.lines import Lines
-from blackwell_matmul.simulator.order.roles import siblings
+from blackwell_matmul.simulator.order.lines import ProgramLines, siblings
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
@@ -93,7 +92,7 @@ class Conflict:
     """An access (of `lanes`, by `instruction`) and an earlier one (`other`) that nothing orders before it."""
 
     order: Knows
-    lines: Lines
+    lines: ProgramLines
     warp: Warp
     instruction: Instruction
     lanes: Lanes
@@ -719,7 +718,7 @@ def missing_edge(conflict: Conflict) -> Missing:
 class Diagnosis:
     """Turns conflicts into findings, once for each pair of lines."""
 
-    def __init__(self, order: Knows, lines: Lines) -> None:
+    def __init__(self, order: Knows, lines: ProgramLines) -> None:
         self.order, self.lines = order, lines
         self.known: dict[Any, Finding] = {}
 

@@ -36,7 +36,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     Weak,
     left_by,
 )
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
@@ -52,7 +52,7 @@ EVERY = -1
 class HappensBefore(Listener):
     """The order of one run of some CTAs."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: ProgramLines) -> None:
         self.events = Events()
         self.sweep_at = SWEEP_AT
         self.shadows: dict[Storage, Shadow] = {}

@@ -1,14 +1,86 @@
-"""The lines of a kernel in the order of its text, which is not the order in which the simulator came to them."""
+"""The lines of a kernel in the order of its text, and the roles of warps and mbarriers that they show."""
 
 from __future__ import annotations
 
 import functools
 
 from blackwell_matmul.frontend.program import Location, Program
-from blackwell_matmul.simulator.order.roles import Roles
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.order.signallers import Signaller, Touch, lines_of
 
 
-class Lines:
+class Roles:
+    """The lines of a program that are about mbarriers, semaphores and memory on the chip; read when somebody asks."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @functools.cached_property
+    def _found(self) -> tuple[list[Signaller], list[Touch]]:
+        return lines_of(self.program)
+
+    @property
+    def lines(self) -> list[Signaller]:
+        """Return the lines that tell barriers something or wait for one, in the order of the program."""
+        return self._found[0]
+
+    def waiting(self, barrier: Mbarrier) -> set[Warp]:
+        """Return the warps that have a line which waits for the barrier."""
+        return {warp for line in self.telling(barrier, "mbarrier") for warp in line.who_tells(barrier)}
+
+    def arriving(self, barrier: Mbarrier) -> set[Warp]:
+        """Return the warps that have a line which arrives on the barrier, or commits to it."""
+        return {warp for line in self.telling(barrier, "arrive") for warp in line.who_tells(barrier)}
+
+    def telling(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
+        """Return the lines with a signal or a wait of this kind for the barrier, in the order of the program."""
+        return [line for line in self.lines if kind in line.kinds and line.who_tells(barrier)]
+
+    def semaphores(self, kind: str) -> list[Signaller]:
+        """Return the lines that release or acquire a semaphore, in the order of the text."""
+        lines = (line for line in self.lines if kind in line.kinds and line.location is not None)
+        return sorted(lines, key=lambda line: line.location.line if line.location is not None else 0)
+
+    def rank(self, barrier: Mbarrier, warp: Warp) -> int:
+        """Return how unlikely a wait of the warp for the barrier is: 0 where no warp waits for the barrier, 1 where
+        this one does, 2 where others alone do."""
+        waiting = self.waiting(barrier)
+        return 0 if not waiting else 1 if warp in waiting else 2
+
+    def told_by_readers(self, barrier: Mbarrier, warp: Warp) -> list[Mbarrier]:
+        """Return the mbarriers that those tell who wait for this one, and that the warp may have to wait for; those at
+        the same place of a ring first."""
+        readers = self.waiting(barrier) - {warp}
+        told = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
+        meant = [each for each in told if self.rank(each, warp) < 2]
+        return sorted(meant, key=lambda each: (_place(each) != _place(barrier), -self.rank(each, warp)))
+
+    def writes_for(self, warp: Warp, reader: Warp) -> bool:
+        """Return whether the one warp writes a tensor on the chip that the other one reads, and does not write."""
+        written, touched = self._touched(warp, write=True), self._touched(reader)
+        return bool(written & touched - self._touched(reader, write=True))
+
+    def _touched(self, warp: Warp, write: bool = False) -> set[int]:
+        touches = [each for each in self._found[1] if warp.index in each.warps]
+        return {each.tensor for each in touches if each.write or not write}
+
+    def first_write(self, warp: Warp, lines: set[Location | None]) -> Location | None:
+        """Return the first of these lines at which the warp writes a tensor on the chip."""
+        found = (each.location for each in self._found[1] if each.write and warp.index in each.warps)
+        return next((line for line in found if line in lines), None)
+
+
+def siblings(one: Mbarrier, other: Mbarrier) -> bool:
+    """Return whether the two are of one ring, or the same."""
+    return one.name.partition("[")[0] == other.name.partition("[")[0]
+
+
+def _place(barrier: Mbarrier) -> str:
+    return barrier.name.partition("[")[2]
+
+
+class ProgramLines:
     """The lines of a program, by the loops that they are in."""
 
     def __init__(self, program: Program) -> None:

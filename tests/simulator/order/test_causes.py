@@ -23,7 +23,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator import Finding, Severity
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.knowledge import TooNew
-from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.lines import ProgramLines
 
 INPUTS: dict[Any, Any] = {
     **test_barrier_pairs.INPUTS, **test_cluster_pairs.INPUTS, **test_thread_pairs.INPUTS, **test_wgmma_pairs.INPUTS,
@@ -237,7 +237,7 @@ def test_a_wait_that_covers_too_little(n: int, groups: int, newest: int, text: s
 
 
 def test_lines_are_told_in_the_order_of_the_program() -> None:
-    lines = Lines.__new__(Lines)
+    lines = ProgramLines.__new__(ProgramLines)
     lines.loops = [{at(20), at(25)}, {at(40)}]
     assert lines.between(at(34), at(24)) == lines.between(at(24), at(34)) == "kernel.py:24 and kernel.py:34"
     assert lines.between(at(25), at(20)) == "kernel.py:25 and kernel.py:20 of the next round"

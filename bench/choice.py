@@ -37,11 +37,11 @@ from blackwell_matmul.jobs.running_trials import Job, died, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import choose, preference, projection
-from blackwell_matmul.schedules.tile_config import TileConfig
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, preference, projection
+from blackwell_matmul.scheduling.tile_config import TileConfig
 
 RESULTS = Path(__file__).parent / "results"
 PREDICTED = RESULTS / "choice_predicted.json"
@@ -211,7 +211,7 @@ def of_model(known: dict[str, Any], source: str) -> Callable[[str, str], float |
 
 def older(revision: str) -> Callable[[TileConfig], float]:
     """The cost model of a commit."""
-    path = f"{revision}:blackwell_matmul/schedules/cost_model.py"
+    path = f"{revision}:blackwell_matmul/scheduling/cost_model.py"
     text = subprocess.run(["git", "show", path], capture_output=True, text=True, check=True).stdout
     module = types.ModuleType("older_cost_model")
     exec(compile(text, path, "exec"), vars(module))

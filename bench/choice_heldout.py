@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.jobs.scripts import script
-from blackwell_matmul.schedules import cost_model
+from blackwell_matmul.scheduling import cost_model
 from choice import Row, measured
 
 FILES = ("h200_chosen",)

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.jobs.scripts import script
-from blackwell_matmul.schedules import cost_model
-from blackwell_matmul.schedules.tile_config import SPACE_ROW_ELEMENTS
+from blackwell_matmul.scheduling import cost_model
+from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS
 from choice import RESULTS, Row, problem_of
 
 SOURCES = (

@@ -32,8 +32,8 @@ from blackwell_matmul.jobs.running_trials import Job, died, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, script
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 TARGETS = ("sm_100a", "sm_103a", "sm_90a", "sm_120a")

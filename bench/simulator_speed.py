@@ -181,7 +181,7 @@ def in_child(*args: Any) -> Row:
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int] | None]]:
     from blackwell_matmul.kernels import rung as load
-    from blackwell_matmul.schedules.space import projection
+    from blackwell_matmul.scheduling.space import projection
 
     for size in options.sizes:
         for name in options.rungs:

@@ -44,9 +44,9 @@ from blackwell_matmul.jobs.running_trials import Job, died, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, script
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import choose, preference, projection
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.tuner.candidates import TILE_KNOBS
 
 GPU = GPUS["H200"]

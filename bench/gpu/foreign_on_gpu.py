@@ -259,8 +259,8 @@ def _rung(case: str, data: str) -> list[Row]:
     from blackwell_matmul.kernels import rung
     from blackwell_matmul.problem.problem import Problem
     from blackwell_matmul.runtime import load
-    from blackwell_matmul.schedules.rules import why_not
-    from blackwell_matmul.schedules.space import projection
+    from blackwell_matmul.scheduling.rules import why_not
+    from blackwell_matmul.scheduling.space import projection
 
     name, rows = case.split("/")[1], []
     script = rung(name)

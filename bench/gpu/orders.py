@@ -28,7 +28,7 @@ from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import time_us
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.schedules.space import SPACE, SQUARE_GROUP, choose
+from blackwell_matmul.scheduling.space import SPACE, SQUARE_GROUP, choose
 
 CALLS, TURNS, TURN_US, MOST = 10, 11, 25e3, 40
 HELD_OUT, ROWS = 68, (640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)

@@ -76,7 +76,7 @@ def is_file_as_imported(file: str) -> bool:
 @functools.cache
 def kernels_digest() -> str:
     """Return the digest of the rungs' files, their shared parts and the choice of schedules."""
-    return _of_rooms("kernels", "schedules")
+    return _of_rooms("kernels", "scheduling")
 
 
 @functools.cache

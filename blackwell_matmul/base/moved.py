@@ -15,7 +15,7 @@ from types import ModuleType
 
 PACKAGE = "blackwell_matmul"
 
-RENAMED = {"scheduling": "schedules", "trials": "jobs", "doctor": "cli.doctor"}
+RENAMED = {"trials": "jobs", "doctor": "cli.doctor"}
 """Old name of a folder to its new one; `PACKAGE` stands before both."""
 
 SPLIT = {

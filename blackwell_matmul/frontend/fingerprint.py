@@ -49,7 +49,7 @@ TRUSTED = frozenset((
 ))  # fmt: skip
 """Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
 
-_OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|schedules\.(tcgen05_strips|\w+_fragments)$)")
+_OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
 """Modules of this package without kernels. The key of a program has their files."""
 
 _IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")

@@ -2,7 +2,7 @@
 
 Names are imported on first use, so that e.g. rejecting an option loads neither torch nor tilus.
 
-May import: base, compiler, emulator, frontend, hardware, kernels, ops, problem, runtime, schedules, script,
+May import: base, compiler, emulator, frontend, hardware, kernels, ops, problem, runtime, scheduling, script,
 simulator, simulator.semantics, simulator.timing, simulator.trace.
 """
 

@@ -15,10 +15,10 @@ from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness.calls.calling import FormOf, Target, one_of, problem_of
 from blackwell_matmul.harness.calls.user_kernel import Pins, find, pins_of
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
 
 CHOICE_RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
@@ -32,7 +32,7 @@ class ScheduleRow:
     """One schedule with its resources, and the reasons why it cannot run (none: it can).
 
     ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: of its accumulator.
-    predicted_cycles: from `schedules.cost_model`; not measured.
+    predicted_cycles: from `scheduling.cost_model`; not measured.
     """
 
     schedule: Schedule

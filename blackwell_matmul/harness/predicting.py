@@ -18,8 +18,8 @@ from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.run import run_call
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.neighbours import knobs_beside, neighbours
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.neighbours import knobs_beside, neighbours
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction

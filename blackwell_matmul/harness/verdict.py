@@ -33,7 +33,7 @@ from blackwell_matmul.base.validation import has_memory, shown
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import torch_product
 from blackwell_matmul.problem.problem import Problem, positive
-from blackwell_matmul.schedules.tile_config import MMA_K_BYTES
+from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 
 ALLOWED_RATIO = 2.0
 ANY_ORDER_ERROR = 1.5

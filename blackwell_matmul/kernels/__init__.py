@@ -1,6 +1,6 @@
 """The kernels: `rung("v1")` is a class and `RUNGS` says where each one lives. Each is imported when it is asked for.
 
-May import: base, frontend, hardware, problem, schedules, script.
+May import: base, frontend, hardware, problem, scheduling, script.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
 from blackwell_matmul.problem.problem import Schedule
-from blackwell_matmul.schedules.ladders import LADDERS
+from blackwell_matmul.scheduling.ladders import LADDERS
 
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.matmul import MatmulScript

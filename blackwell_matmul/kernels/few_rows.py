@@ -4,8 +4,8 @@ import tilus
 from tilus import SharedTensor
 from tilus.ir.layout.ops import auto_local_spatial
 
-from blackwell_matmul.schedules.mma import Wgmma
-from blackwell_matmul.schedules.tile_config import WARPGROUP
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
 class FewRows(tilus.Class):

@@ -20,8 +20,8 @@ from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines, strides
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH
-from blackwell_matmul.schedules import rules
-from blackwell_matmul.schedules.mma import MMA_SPECS
+from blackwell_matmul.scheduling import rules
+from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 
 class GroupedScript(MatmulScript):

@@ -24,8 +24,8 @@ from blackwell_matmul.problem.problem import (
     plain_features,
     positive,
 )
-from blackwell_matmul.schedules import rules, space
-from blackwell_matmul.schedules.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
+from blackwell_matmul.scheduling import rules, space
+from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
 from blackwell_matmul.script import Script
 
 ALIGNMENT_BYTES = 16

@@ -6,7 +6,7 @@ import tilus
 from tilus import GlobalTensor, int32
 from tilus.ir.layout.ops import replicated
 
-from blackwell_matmul.schedules.tile_config import WARPGROUP
+from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
 class PerColumn(tilus.Class):

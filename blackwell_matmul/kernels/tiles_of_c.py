@@ -4,8 +4,8 @@ import tilus
 from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32
 from tilus.utils import cdiv
 
-from blackwell_matmul.schedules.tile_config import LAST_ROWS
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, transposed_layout
+from blackwell_matmul.scheduling.tile_config import LAST_ROWS
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, transposed_layout
 
 
 class TilesOfC(tilus.Class):

@@ -6,5 +6,5 @@
 `following.py` detects torch.func and forward mode, `counting.py` counts FLOPs. `grouped.py` has grouped products,
 forward and backward. `overlap.py` has products overlapped with communication by `exchanges.py`.
 
-May import: base, frontend, hardware, kernels, problem, runtime, schedules.
+May import: base, frontend, hardware, kernels, problem, runtime, scheduling.
 """

@@ -208,14 +208,14 @@ FAR_LESS = 0.9
 
 
 def _cycles(name: str, problem: Problem, gpu: Gpu) -> int:
-    from blackwell_matmul.schedules import cost_model, space
-    from blackwell_matmul.schedules.mma import tile_config
+    from blackwell_matmul.scheduling import cost_model, space
+    from blackwell_matmul.scheduling.mma import tile_config
 
     return cost_model.predicted_cycles(tile_config(space.choose(rung(name), problem, gpu), problem, gpu))
 
 
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
-    from blackwell_matmul.schedules import rules, space
+    from blackwell_matmul.scheduling import rules, space
 
     return any(rules.can_run(schedule, problem, gpu) for schedule in space.projection(rung(name)))
 

@@ -3,7 +3,7 @@
 `candidates` lists and orders schedules. `ranking` predicts the first of them. `tuning` measures the best through the
 harness and stores the winner, which `store` returns.
 
-May import: base, frontend, hardware, harness, jobs, kernels, problem, runtime, schedules.
+May import: base, frontend, hardware, harness, jobs, kernels, problem, runtime, scheduling.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Candidate schedules in the order of trial.
 
-A rung's schedules are ordered by predicted cycles (`schedules.cost_model`). Each further schedule of a tile gets a
+A rung's schedules are ordered by predicted cycles (`scheduling.cost_model`). Each further schedule of a tile gets a
 penalty, as schedules of a tile often differ by effects that the prediction omits; a short budget should see several
 tiles.
 
@@ -23,10 +23,10 @@ from blackwell_matmul.harness.calls.inputs import unfilled
 from blackwell_matmul.harness.calls.kernel_call import require_form
 from blackwell_matmul.harness.calls.user_kernel import UserKernel, importable
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
 
 RANKING_RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64

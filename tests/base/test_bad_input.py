@@ -29,8 +29,8 @@ from blackwell_matmul import (
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import can_run
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import can_run
+from blackwell_matmul.scheduling.space import projection
 from tests import sentences
 
 RUNGS = [BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2]

@@ -40,7 +40,7 @@ from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
 from blackwell_matmul.harness.outputs import compare
-from blackwell_matmul.schedules import rules, space
+from blackwell_matmul.scheduling import rules, space
 from tests.sentences import one_sentence
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:tilus")  # of constants that their types cannot hold

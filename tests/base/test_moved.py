@@ -14,7 +14,6 @@ OLD = {
     "form": "problem.form",
     "testing": "harness.testing",
     "trials.row_file": "jobs.row_file",
-    "scheduling.space": "schedules.space",
     "frontend.tilus_compat": "frontend.faults.tilus_compat",
     "harness.user_kernel": "harness.calls.user_kernel",
     "simulator.timing.loads": "simulator.timing.model.loads",

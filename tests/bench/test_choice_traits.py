@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 import choice_traits
-from blackwell_matmul.schedules.cost_model import CUT_ROWS_TRAITS
+from blackwell_matmul.scheduling.cost_model import CUT_ROWS_TRAITS
 
 PLAIN, SPLIT, PAIRS = (
     (cluster, split, "boxes 1", "warpgroups 2")

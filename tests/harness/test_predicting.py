@@ -8,7 +8,7 @@ from tilus import bfloat16, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul import predict
-from blackwell_matmul.schedules.neighbours import knobs_beside
+from blackwell_matmul.scheduling.neighbours import knobs_beside
 
 PUBLISHED = Path(__file__).parents[2] / "bench" / "public_ladder_kernels.py"
 SIZE = (256, 256, 512)

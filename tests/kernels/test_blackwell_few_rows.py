@@ -11,8 +11,8 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.blackwell.few_rows import BlackwellFewRows
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.rules import why_not
 
 B200 = GPUS["B200"]
 SHAPES = [(1, 200, 264, 2), (16, 128, 1024, 8), (20, 136, 640, 4), (33, 256, 128, 1)]

@@ -11,8 +11,8 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import choose
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose
 
 N, K = 88, 200
 SCHEDULE = {"block_k": 64, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 16, "cluster_m": 1, "cluster_n": 1}

@@ -19,8 +19,8 @@ from blackwell_matmul.kernels.matmul import share_memory
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.problem.form import ACTIVATIONS, Form
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 
 RUNGS = [(BlackwellMatmulV7, GPUS["B200"]), (HopperMatmulV8, GPUS["H200"])]
 DTYPES = [torch.float16, torch.bfloat16]

@@ -14,8 +14,8 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 SIZES = (1, 8, 17, 40, 127, 129, 136, 200, 264)

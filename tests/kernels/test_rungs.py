@@ -16,7 +16,7 @@ from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.schedules.space import SPACE, projection
+from blackwell_matmul.scheduling.space import SPACE, projection
 
 
 def code(name: str) -> list[str]:
@@ -69,7 +69,7 @@ def test_an_unknown_rung_names_those_that_exist() -> None:
 
 
 def test_the_registry_imports_nothing_heavy() -> None:
-    code = "import sys, blackwell_matmul.schedules.space; assert not {'torch', 'tilus'} & set(sys.modules)"
+    code = "import sys, blackwell_matmul.scheduling.space; assert not {'torch', 'tilus'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from blackwell_matmul import check, compile, emulate
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.schedules.wgmma_fragments import buffer_layout
+from blackwell_matmul.scheduling.wgmma_fragments import buffer_layout
 
 
 @pytest.mark.parametrize(("name", "block_n"), [("h7", 48), ("h7", 80), ("h8", 112), ("h7", 144), ("h8", 176)])

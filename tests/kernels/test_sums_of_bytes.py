@@ -13,9 +13,9 @@ pytest.importorskip("tilus")
 from blackwell_matmul import Form, HopperMatmulV8, InputError, scaled_mm, simulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.schedules.mma import Wgmma
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import choose
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose
 from blackwell_matmul.simulator.semantics import wgmma
 
 M, N, K = 64, 64, 4096

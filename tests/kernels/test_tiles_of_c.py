@@ -14,7 +14,7 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.simulator import simulate
 
 SCHEDULE = {

@@ -23,7 +23,7 @@ from blackwell_matmul.hardware import gpus
 from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import script_calls
-from blackwell_matmul.schedules import space
+from blackwell_matmul.scheduling import space
 
 MADE = {}
 """The code of all tests, by key: what is compiled again in another one is not of interest here."""

@@ -15,7 +15,7 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import script_calls, winners
-from blackwell_matmul.schedules import space
+from blackwell_matmul.scheduling import space
 from blackwell_matmul.tuner import stored
 
 B200 = GPUS["B200"]

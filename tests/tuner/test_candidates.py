@@ -12,8 +12,8 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.calls.user_kernel import find
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules import rules, space
-from blackwell_matmul.schedules.mma import tile_config
+from blackwell_matmul.scheduling import rules, space
+from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.tuner.candidates import candidates, cost, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]

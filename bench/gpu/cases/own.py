@@ -22,8 +22,8 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import LADDERS, primitives, rung
 from blackwell_matmul.problem.form import ACTIVATIONS, Epilogue
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from cases.made import Case, Made
 from cases.tensor_cores import SUMS
 

@@ -19,7 +19,7 @@ from blackwell_matmul.base.validation import said, spelled
 from blackwell_matmul.cli.doctor.verify import OUTCOME_PREFIX
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
-from blackwell_matmul.schedules.mma import MMA_SPECS
+from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
 

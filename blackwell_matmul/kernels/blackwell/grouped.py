@@ -12,7 +12,7 @@ from blackwell_matmul.kernels.groups import GroupedScript, Groups
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.problem.form import Form
-from blackwell_matmul.schedules.tcgen05_strips import strip_layout
+from blackwell_matmul.scheduling.tcgen05_strips import strip_layout
 
 
 class BlackwellGroupedMatmul(GroupedScript):

@@ -14,7 +14,7 @@ from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.problem.form import PLAIN, Form
-from blackwell_matmul.schedules.tcgen05_strips import pair_layout, strip_layout
+from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
 class BlackwellMatmulV7(FinishingScript):

@@ -9,7 +9,7 @@ from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.schedules.mma_sync_fragments import accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.mma_sync_fragments import accumulator_layout, strip_layout
 
 
 class GeforceMatmulV0(MatmulScript):

@@ -11,7 +11,7 @@ from tilus.utils import cdiv
 from blackwell_matmul.kernels.groups import GroupSumsScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.problem.form import Form
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperGroupSums(GroupSumsScript):

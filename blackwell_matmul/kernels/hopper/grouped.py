@@ -13,8 +13,8 @@ from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.problem.form import Form
-from blackwell_matmul.schedules.mma import Wgmma
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperGroupedMatmul(GroupedScript):

@@ -9,7 +9,7 @@ from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV3(MatmulScript):

@@ -17,8 +17,8 @@ from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
-from blackwell_matmul.schedules.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV6(MatmulScript):

@@ -22,9 +22,9 @@ from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.kernels.tiles_of_c import TilesOfC
-from blackwell_matmul.schedules.mma import Wgmma
-from blackwell_matmul.schedules.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.schedules.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV7(MatmulScript):

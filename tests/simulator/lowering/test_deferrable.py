@@ -9,7 +9,7 @@ import torch
 from orders import ORDERS, run_in
 from tilus import float16, float32, int32
 
-from blackwell_matmul.schedules.mma_sync_fragments import accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.mma_sync_fragments import accumulator_layout, strip_layout
 from blackwell_matmul.simulator.lowering import deferrable
 from blackwell_matmul.simulator.machine import deferred, global_memory
 from blackwell_matmul.simulator.simulate import prepare

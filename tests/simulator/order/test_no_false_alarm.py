@@ -16,8 +16,8 @@ from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 MS, NS, KS = (1, 17, 129, 200), (8, 24, 72, 136), (8, 16, 40, 128, 264)

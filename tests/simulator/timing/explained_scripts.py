@@ -5,7 +5,7 @@ from tilus import float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.schedules.wgmma_fragments import accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import accumulator_layout, strip_layout
 
 
 class Blackwell(tilus.Script):

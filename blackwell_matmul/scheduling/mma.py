@@ -9,7 +9,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
-from blackwell_matmul.schedules.tile_config import (
+from blackwell_matmul.scheduling.tile_config import (
     ALIGNMENT_BYTES,
     NEIGHBOURS,
     SPACE_COLUMNS,

@@ -14,11 +14,11 @@ from blackwell_matmul.kernels import PRODUCTS, RUNGS, rung
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import MMAS, Problem, Schedule, features_of
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.cost_model import predicted_cycles, resident_ctas
-from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
-from blackwell_matmul.schedules.rules import PROBLEM_RULES, broken, has_plain_strips, why_no_mma, why_not
-from blackwell_matmul.schedules.space import choose, knobs_of, projection
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import PROBLEM_RULES, broken, has_plain_strips, why_no_mma, why_not
+from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
 B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}

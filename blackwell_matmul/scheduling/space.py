@@ -21,9 +21,9 @@ from blackwell_matmul.base.processes import uncollected
 from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.hardware.gpus import Gpu, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
-from blackwell_matmul.schedules.cost_model import least_cycles, predicted_cycles
-from blackwell_matmul.schedules.mma import MMA_SPECS, NARROW, tile_config
-from blackwell_matmul.schedules.rules import (
+from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
+from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, tile_config
+from blackwell_matmul.scheduling.rules import (
     MAX_CLUSTER_CTAS,
     PROBLEM_RULES,
     SAME_BANKS_BYTES,
@@ -35,7 +35,7 @@ from blackwell_matmul.schedules.rules import (
     why_no_mma,
     why_not,
 )
-from blackwell_matmul.schedules.tile_config import (
+from blackwell_matmul.scheduling.tile_config import (
     SPACE_COLUMNS,
     SPACE_LEAST_ROWS,
     SPACE_ROW_ELEMENTS,

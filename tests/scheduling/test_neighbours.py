@@ -4,10 +4,10 @@ import pytest
 
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.neighbours import MOST, SLOWER, neighbours
-from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.neighbours import MOST, SLOWER, neighbours
+from blackwell_matmul.scheduling.rules import why_not
 
 H3 = "block_m=64,block_n=256,block_k=64,e_block_n=64,stages=5,consumers=1"
 H7 = "block_m=128,block_n=256,block_k=64,e_block_n=64,stages=4,consumers=2,group_m=16,cluster_m=1,split_k={}"

@@ -8,8 +8,8 @@ first dimensions, because in tilus 0.2.0 a slice of a register tensor begins at 
 from tilus import RegisterLayout, SharedLayout
 from tilus.ir.layout.ops import register_layout, shared_row_major, shared_row_major_swizzle
 
-from blackwell_matmul.schedules.mma import Wgmma
-from blackwell_matmul.schedules.tile_config import SWIZZLE_BYTES
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 
 MMA_ROWS = Wgmma.rows
 

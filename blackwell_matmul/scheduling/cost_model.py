@@ -27,7 +27,7 @@ from blackwell_matmul.hardware.gpu_figures import (
 )
 from blackwell_matmul.hardware.gpus import GPUS, REGISTERS_PER_SM, Gpu
 from blackwell_matmul.problem.problem import C_BYTES
-from blackwell_matmul.schedules.tile_config import (
+from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
     NEIGHBOURS,

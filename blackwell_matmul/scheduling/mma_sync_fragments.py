@@ -8,7 +8,7 @@ wrong (`frontend/faults/register_slices.py`).
 from tilus import RegisterLayout
 from tilus.ir.layout.ops import register_layout
 
-from blackwell_matmul.schedules.mma import MmaSync
+from blackwell_matmul.scheduling.mma import MmaSync
 
 WARPS_M, WARPS_N = MmaSync.warps_m, MmaSync.warps_n
 MMA_ROWS, MMA_COLUMNS = 16, 8

@@ -16,12 +16,12 @@ from blackwell_matmul.hardware.gpu_figures import figures_of
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Form, Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.cost_model import _cut_rows, least_cycles, predicted_cycles, resident_ctas
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import why_not
-from blackwell_matmul.schedules.space import choose, projection
-from blackwell_matmul.schedules.tile_config import TileConfig
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import _cut_rows, least_cycles, predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, projection
+from blackwell_matmul.scheduling.tile_config import TileConfig
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 CHOSEN, RECTANGLES, CLUSTERS, CUT_ROWS = (

@@ -10,10 +10,10 @@ from typing import Any
 
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
-from blackwell_matmul.schedules.rules import can_run
-from blackwell_matmul.schedules.space import SPACE
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import can_run
+from blackwell_matmul.scheduling.space import SPACE
 
 TILE = ("block_m", "block_n")
 CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (

@@ -8,9 +8,9 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
-from blackwell_matmul.schedules.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
-from blackwell_matmul.schedules.tile_config import (
+from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
     SWIZZLE_BYTES,

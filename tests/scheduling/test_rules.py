@@ -19,9 +19,9 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.schedules.mma import tile_config
-from blackwell_matmul.schedules.rules import STRICTER_RULES, broken, can_run, why_not
-from blackwell_matmul.schedules.space import projection
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, why_not
+from blackwell_matmul.scheduling.space import projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 4

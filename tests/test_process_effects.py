@@ -154,8 +154,16 @@ def of(changes: list[tuple[str, str, object]], what: str) -> list[tuple[str, obj
 
 
 def test_what_stays_changed_is_named(changes: list[tuple[str, str, object]]) -> None:
-    named = {"loggers", "atexit", "missing modules", "lowered lines", "random"}
+    named = {"loggers", "atexit", "missing modules", "lowered lines", "random", "paths"}
     assert {what for _, what, _ in changes} == named
+
+
+def test_a_finder_of_old_names(changes: list[tuple[str, str, object]]) -> None:
+    ((use, (before, after)),) = of(changes, "paths")
+    assert use == "import" and before[:3] == after[:3]
+    new = [each for each in after[3] if each not in before[3]]
+    assert len(new) == 1 and "OldNames" in new[0] and len(after[3]) == len(before[3]) + 1
+    assert "| a finder in `sys.meta_path` | this package is imported |" in PAGE
 
 
 def test_a_function_for_the_end(changes: list[tuple[str, str, object]]) -> None:

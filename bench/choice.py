@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
     @property
     def rung(self) -> str:
-        return self.source if self.source in RUNGS else "h7"
+        return self.source if self.source in RUNGS else "hopper"
 
     @property
     def gpu(self) -> str:
@@ -84,15 +84,15 @@ def problem_of(text: str) -> Problem:
 
 
 THEN = {"cluster_n": 1, "neighbours": 2, "swap_ab": 0}
-"""What a schedule of H7 had that does not name them, for no kernel had others."""
+"""Knobs that a schedule of the product had that does not name them, for no kernel had others."""
 
 
 def preferred(problem: str, names: Iterable[str]) -> str:
-    """Of the schedules of H7 that were measured what is chosen, as its file names it."""
+    """Of the schedules of the product that were measured what is chosen, as its file names it."""
 
     def key(name: str) -> tuple[int, ...]:
         knobs = {**THEN, **dict(Schedule.parse(name))}
-        schedule = Schedule(**knobs, mma="wgmma", features=rung_named("h7").features)
+        schedule = Schedule(**knobs, mma="wgmma", features=rung_named("hopper").features)
         return preference(schedule, tile_config(schedule, problem_of(problem), GPUS["H200"]))
 
     return min(names, key=key)

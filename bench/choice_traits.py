@@ -2,7 +2,8 @@
 
     python bench/choice_traits.py        # prints cost_model.CUT_ROWS_TRAITS, and what the choice loses with it
 
-Measured are H7's schedules of problems whose K is no multiple of 64 (SOURCES). A trait's factor is that of a regression
+Measured are schedules of `hopper` of problems whose K is no multiple of 64 (SOURCES). A trait's factor is that of a
+regression
 of the logarithms of measured over predicted time, in which a problem's mean takes no part; the traits in REFERENCE are
 1. Loss: how much longer the first schedule of a problem's takes than its fastest, in the geometric mean; `fitted to
 the others` is that of factors which four fifths of the problems give, on the last one.

@@ -33,7 +33,7 @@ from blackwell_matmul.jobs.running_trials import DIED, Job, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.kernels import rung
 
-RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "h0", "h2", "h7", "g0")
+RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "h0", "h2", "h7", "hopper", "g0")
 SIZE = (200, 136, 200)
 CHOICES = (
     Choices("late"), Choices("eager"), Choices("copies last"), Choices("products last"), Choices("newest"),

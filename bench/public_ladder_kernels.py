@@ -4,8 +4,8 @@ import tilus
 from tilus import bfloat16, float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
 
 STRIP = 8
 """Columns of C that a thread loads from tensor memory and stores at once: 16 bytes."""

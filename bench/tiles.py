@@ -98,7 +98,7 @@ def schedules(rung: str, problem: Problem, best: int) -> list[str]:
 @app.command("compile")
 def compile_all(
     folder: Path,
-    rung: str = "h7",
+    rung: str = "hopper",
     best: int = BEST,
     plan: Annotated[Path | None, typer.Option(help="JSON: schedules by problem.")] = None,
     executor: ExecutorOption = PROCESSES,
@@ -155,7 +155,7 @@ def compile_one(job: Tile) -> dict[str, Any]:
 def measure_all(
     folder: Path,
     out: Path = Path("tiles.json"),
-    rung: str = "h7",
+    rung: str = "hopper",
     limit: Annotated[float, typer.Option(help="Seconds.")] = 3600.0,
 ) -> None:
     """On this machine's GPU, with what `compile` made."""
@@ -212,7 +212,7 @@ def right(call: Call, operands: Sequence[torch.Tensor]) -> bool:
 
 
 @app.command("summary")
-def summary(file: Path, rung: str = "h7") -> None:
+def summary(file: Path, rung: str = "hopper") -> None:
     """For each M the geometric means: of the chosen tile's time over the fastest one's, and of cuBLAS's over its."""
     record = read(file)
     by_m: dict[int, list[tuple[float, float, float]]] = {}

@@ -203,7 +203,7 @@ def of_tiles(name: str) -> Iterator[Timed]:
     for problem, tiles in json.loads((RESULTS / f"{name}.json").read_text())["us"].items():
         for schedule, us in tiles.items():
             if schedule != "cublas":
-                yield Timed("chosen", "h7", problem, schedule, us, tiles.get("cublas"))
+                yield Timed("chosen", "hopper", problem, schedule, us, tiles.get("cublas"))
 
 
 def h200() -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.testing import assert_clean
     from blackwell_matmul.harness.timelines import measured_timeline, timeline_buffer
     from blackwell_matmul.harness.typed import (
+        BlackwellMatmul,
         BlackwellMatmulV0,
         BlackwellMatmulV1,
         BlackwellMatmulV2,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
         BlackwellMatmulV4,
         BlackwellMatmulV5,
         BlackwellMatmulV6,
-        BlackwellMatmulV7,
         GeforceMatmulV0,
+        HopperMatmul,
         HopperMatmulV0,
         HopperMatmulV1,
         HopperMatmulV2,
@@ -57,8 +58,9 @@ if TYPE_CHECKING:
         HopperMatmulV5,
         HopperMatmulV6,
         HopperMatmulV7,
-        HopperMatmulV8,
     )
+    from blackwell_matmul.harness.typed import BlackwellMatmulV7 as BlackwellMatmulV7
+    from blackwell_matmul.harness.typed import HopperMatmulV8 as HopperMatmulV8
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.ops.fusing import fused_linear
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GPUS",
+    "BlackwellMatmul",
     "BlackwellMatmulError",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
@@ -84,7 +87,6 @@ __all__ = [
     "BlackwellMatmulV4",
     "BlackwellMatmulV5",
     "BlackwellMatmulV6",
-    "BlackwellMatmulV7",
     "Bundle",
     "CompileError",
     "DriverError",
@@ -94,6 +96,7 @@ __all__ = [
     "Form",
     "GeforceMatmulV0",
     "Gpu",
+    "HopperMatmul",
     "HopperMatmulV0",
     "HopperMatmulV1",
     "HopperMatmulV2",
@@ -102,7 +105,6 @@ __all__ = [
     "HopperMatmulV5",
     "HopperMatmulV6",
     "HopperMatmulV7",
-    "HopperMatmulV8",
     "InputError",
     "Loaded",
     "Prediction",
@@ -172,7 +174,6 @@ _HOMES = {
     "kernels.blackwell.v4": ("BlackwellMatmulV4",),
     "kernels.blackwell.v5": ("BlackwellMatmulV5",),
     "kernels.blackwell.v6": ("BlackwellMatmulV6",),
-    "kernels.blackwell.v7": ("BlackwellMatmulV7",),
     "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),
@@ -182,7 +183,9 @@ _HOMES = {
     "kernels.hopper.v5": ("HopperMatmulV5",),
     "kernels.hopper.v6": ("HopperMatmulV6",),
     "kernels.hopper.v7": ("HopperMatmulV7",),
-    "kernels.hopper.v8": ("HopperMatmulV8",),
+    "kernels.products.blackwell": ("BlackwellMatmul",),
+    "kernels.products.hopper": ("HopperMatmul",),
+    "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
     "problem.problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

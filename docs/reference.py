@@ -53,12 +53,13 @@ SECTIONS = {
     ),
     "kernels": Section(
         "Kernels",
-        "The rungs. A knob that is pinned, as in `BlackwellMatmulV1(block_m=128)`, is kept; the others are chosen. "
-        "Called with (m, n, k, a, b, c), a rung runs where its tensors live.",
+        "Products and rungs. A knob that is pinned, as in `BlackwellMatmulV1(block_m=128)`, is kept; the others "
+        "are chosen. Called with (m, n, k, a, b, c), a kernel runs where its tensors live.",
         (
             "Script",
-            *(f"BlackwellMatmulV{rung}" for rung in range(8)),
-            *(f"HopperMatmulV{rung}" for rung in range(9)),
+            *("BlackwellMatmul", "HopperMatmul"),
+            *(f"BlackwellMatmulV{rung}" for rung in range(7)),
+            *(f"HopperMatmulV{rung}" for rung in range(8)),
             "GeforceMatmulV0",
         ),
     ),

@@ -1,4 +1,4 @@
-"""H6: clusters that read A and B once, specialised warps, CTAs that stay, TMA and wgmma."""
+"""H6: clusters that read B once, specialised warps, CTAs that stay, TMA and wgmma."""
 
 import torch
 

@@ -1,9 +1,9 @@
-"""V7: what a model multiplies: here a linear layer with its bias and its activation, in one kernel, on x as it lies."""
+"""The product, BlackwellMatmul: a linear layer with its bias and its activation, in one kernel, on x as it lies."""
 
 import torch
 from torch.nn import functional
 
-from blackwell_matmul import BlackwellMatmulV7, Epilogue
+from blackwell_matmul import BlackwellMatmul, Epilogue
 
 m, n, k = 512, 512, 512
 
@@ -16,7 +16,7 @@ def main() -> int:
     bias = torch.randn(n, dtype=torch.float16)
     c = torch.empty(m, n, dtype=torch.float16)
 
-    layer = BlackwellMatmulV7(form=Epilogue(bias=True, activation="gelu"))
+    layer = BlackwellMatmul(form=Epilogue(bias=True, activation="gelu"))
     run = layer(m, n, k, x, w, c, bias)  # C[m, n] = gelu(X[m, k] @ W[n, k].T + bias[n])
 
     exact = functional.gelu(functional.linear(x.double(), w.double(), bias.double()))

@@ -1,4 +1,4 @@
-"""What pages show of a rung beside the one below: what it changes, and of Hopper's what was measured on an H200.
+"""What pages show of a kernel beside the one below: what it changes, and of Hopper's what was measured on an H200.
 
 `<!-- measured: fp16 -->` stands before a table of bench/results/h200_ladder.json, `<!-- gained: h2 -->` before a
 sentence on a rung beside the one below, `<!-- changed: h2 -->` before the difference of the two files.
@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "blackwell_matmul" / "kernels"
 LADDERS = {"h": KERNELS / "hopper", "v": KERNELS / "blackwell"}
+BELOW = {"blackwell": "v6"}
+"""The last rung, below a product."""
 RUNGS = tuple(f"h{number}" for number in range(8))
 NOW = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """What the rungs of the measurement are called now; since then, H3 with an order of tiles is H4."""
@@ -66,15 +68,18 @@ def gained(rung: str) -> str:
     return f"Measured, in fp16: {', '.join(times[:-1])} and {times[-1]} times {below.upper()}, at {sizes}.\n"
 
 
-def changed(rung: str) -> str:
-    ladder, number = rung[0], int(rung[1:])
-    before, after = (_class(LADDERS[ladder] / f"v{each}.py") for each in (number - 1, number))
-    lines = difflib.unified_diff(before, after, n=1, lineterm="")
+def changed(name: str) -> str:
+    below = BELOW.get(name) or f"{name[0]}{int(name[1:]) - 1}"
+    lines = difflib.unified_diff(*(_class(_file(each)) for each in (below, name)), n=1, lineterm="")
     shown = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
     added, taken = (sum(line.startswith(sign) for line in shown) for sign in "+-")
-    title = f"{ladder.upper()}{number - 1} to {rung.upper()}: {added} lines more, {taken} less"
+    title = f"{below.upper()} to {name.upper()}: {added} lines more, {taken} less"
     body = "\n".join(shown)
     return f'<details markdown="1">\n<summary>{title}</summary>\n\n```diff\n{body}\n```\n\n</details>\n'
+
+
+def _file(name: str) -> Path:
+    return KERNELS / "products" / f"{name}.py" if name in BELOW else LADDERS[name[0]] / f"v{name[1:]}.py"
 
 
 def _class(file: Path) -> list[str]:

@@ -242,7 +242,7 @@ def v5_time() -> Canvas:
     lanes += [Lane(f"TMA, stage {i}", f"TMA s_a ring.full_barriers[{i}]") for i in range(3)]
     lanes += [Lane(f"tensor core, sum {i}", f"tensor core {i}") for i in range(2)]
     lanes += [Lane(f"sums.{name}[{i}]", barrier=f"sums.{name}_barriers[{i}]") for i in range(2) for name in SIDES]
-    lanes += [Lane(f"answers.{name}", barrier=f"answers.{name}_barriers") for name in SIDES]
+    lanes += [Lane(f"answers.{name}", barrier=f"scheduler.responses.{name}_barriers") for name in SIDES]
     title = (
         "V5, two tiles of three k-tiles on one CTA: the second (dark load, light MMA) runs while the first is stored"
     )
@@ -253,7 +253,7 @@ def _v5_story(seed: int) -> Story:
     """Of two tiles on one CTA, without syncs and without waits that pass at once."""
     run = run_of(BlackwellMatmulV5, 48, m=256, policy="random", seed=seed, e_block_n=32, stages=3, group_m=1)
     events = [event for event, after in pairwise(run.events) if not _is_left_out(event, after)]
-    counts = {f"sums.empty_barriers[{i}]": 4 for i in range(2)} | {"answers.empty_barriers": 7}
+    counts = {f"sums.empty_barriers[{i}]": 4 for i in range(2)} | {"scheduler.responses.empty_barriers": 7}
     followers = [f"warp {i}" for i in (1, 2, 3)]
     story = Story(events, fine=False, products=2, in_a_row=3, counts=counts, followers=followers)
     _tell_tiles_apart(story, 3)
@@ -292,7 +292,7 @@ def v6_time() -> Canvas:
 
 def _v6_story() -> Story:
     """Of the main loops on one tile. The odd CTA announces nothing, so that its requests follow from its loads."""
-    tracer, told = PairTracer(), re.compile("answers|fence|store")
+    tracer, told = PairTracer(), re.compile("responses|fence|store")
     run_of(BlackwellMatmulV6, 64, m=256, listeners=[tracer], block_m=256, e_block_n=32, stages=2, group_m=1)
     agents = ("warp 4", "warp 5", f"{PEER}warp 4", "TMA", "tensor core")
     events = [event for event in tracer.events if event.agent in agents and not told.search(event.what)]

@@ -1,7 +1,7 @@
 """Mutants of kernels: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
 
-The kernels are the rungs and, for Hopper, those of `wgmma_kernels`, whose names stand beside the rungs'; `ring` is V4
-with the lines of `kernels/ring.py` changed.
+The kernels are the rungs, two products and, for Hopper, those of `wgmma_kernels`; `ring` is V4
+with the lines of `kernels/parts/ring.py` changed.
 
 Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
 neighbour; each count of bytes and of arrivals, each phase, stage, scope, rank, group number and barrier changed. A case
@@ -36,7 +36,7 @@ import torch
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.description import Access
 from blackwell_matmul.simulator.machine.cta import Cta
@@ -55,12 +55,12 @@ HOPPER = {
 WGMMA_KERNELS = "blackwell_matmul_studies.wgmma_kernels"
 RING, RING_OF = "ring", "v4"
 """The class of the ring, whose lines are changed where this rung uses it."""
-KERNELS = (*RUNGS, RING, *HOPPER)
+KERNELS = (*RUNGS, "blackwell", "hopper", RING, *HOPPER)
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
-SPLIT = {split_k: {"cluster_m": 1, "cluster_n": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
+SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
 """A cluster for each number of parts, and no other."""
-ABOVE = {cluster_m: {"cluster_m": cluster_m, "cluster_n": 1, "sm_count": cluster_m} for cluster_m in (1, 2)}
+ABOVE = {cluster_m: {"cluster_m": cluster_m, "sm_count": cluster_m} for cluster_m in (1, 2)}
 RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "sm_count": 4}
 ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
 """Three strips in two buffers: the last one of a tile and the first one of the next share one."""
@@ -95,7 +95,7 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
         {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
     ),
-    "v7": (
+    "blackwell": (
         {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
         {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
     ),
@@ -126,18 +126,16 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **ABOVE[2]},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, **ABOVE[1]},
         {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, **ABOVE[2]},
-        {**ONE_GROUP, **RECTANGLE},
     ),
     "h7": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
-        {**ONE_GROUP, **RECTANGLE, "split_k": 1},
     ),
-    "h8": (
-        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
-        {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
-        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
+    "hopper": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2], "cluster_n": 1},
+        {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4], "cluster_n": 1},
+        {**ONE_GROUP, **RECTANGLE, "split_k": 2, "cluster_n": 1},
         {**ONE_GROUP, **RECTANGLE, "split_k": 1},
     ),
     "g0": (
@@ -173,7 +171,7 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
         "self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)",
     ): "A multiple of the stages in k-tiles: each phase gets its announcement, though after its bytes, and a wait may"
     " only take longer.",
-    **{(name, "other rank", "if rank == 0:"): "One tile: either CTA may ask for both." for name in ("v6", "v7")},
+    **{(name, "other rank", "if rank == 0:"): "One tile: either CTA may ask for both." for name in ("v6", "blackwell")},
     **{
         (
             name,
@@ -181,7 +179,7 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
             'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
         ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that "
         "the other one writes into it, because its consumers have waited for them."
-        for name in ("h7", "h8")
+        for name in ("h7",)
     },
 }
 """(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""

@@ -20,8 +20,8 @@ import typer
 from products import CALLS, ROUNDS, _graph
 
 from blackwell_matmul.harness.bench.devices import time_us
-from blackwell_matmul.kernels.hopper.group_sums import HopperGroupSums
-from blackwell_matmul.kernels.hopper.grouped import HopperGroupedMatmul
+from blackwell_matmul.kernels.experts.hopper import HopperGroupedMatmul
+from blackwell_matmul.kernels.experts.hopper_gradient import HopperGroupedGradient
 
 SCHEDULES: Mapping[str, Mapping[str, int]] = {
     "chosen": {},
@@ -77,7 +77,7 @@ def calls_of_sums(case: Groups, device: str) -> Iterator[tuple[str, Callable[[],
     yield "torch", lambda: torch._grouped_mm(x.mT, y, offs=ends)
     for name, pins in SUMS.items():
         c = torch.empty(groups, case.k, case.n, **where)
-        yield name, _launch(HopperGroupSums(**pins), (m, case.n, case.k, groups, x, y, ends, c))
+        yield name, _launch(HopperGroupedGradient(**pins), (m, case.n, case.k, groups, x, y, ends, c))
 
 
 def _launch(kernel: Any, args: tuple[Any, ...]) -> Callable[[], torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What the order of the tiles is worth: H7's schedule in each group_m, and cuBLAS, on a GPU.
+"""What the order of the tiles is worth: the schedule of `hopper` in each group_m, and cuBLAS, on a GPU.
 
     python bench/gpu/orders.py --out bench/results/h100_orders.json
     python bench/gpu/orders.py --held-out --out bench/results/h100_orders_heldout.json
@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from blackwell_matmul import HopperMatmulV7
+from blackwell_matmul import HopperMatmul
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import time_us
@@ -50,7 +50,7 @@ def held_out(gpu: Gpu) -> list[tuple[int, int, int]]:
     drawn, found = random.Random(7), list[tuple[int, int, int]]()
     while len(found) < HELD_OUT:
         size = drawn.choice(ROWS), drawn.randrange(1024, 10240, 128), drawn.randrange(1024, 9216, 256)
-        if choose(rung("h7"), Problem(*size, "bf16"), gpu).group_m == SQUARE_GROUP:
+        if choose(rung("hopper"), Problem(*size, "bf16"), gpu).group_m == SQUARE_GROUP:
             found.append(size)
     return found
 
@@ -70,7 +70,7 @@ def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> dict[str, 
     c = torch.empty(m, n, device="cuda").bfloat16()
     calls: dict[str, Callable[[], Any]] = {"cublas": lambda: torch.mm(a, b.t(), out=c)}
     for order in SPACE["group_m"]:
-        matmul = HopperMatmulV7(**knobs | {"group_m": order})
+        matmul = HopperMatmul(**knobs | {"group_m": order})
         calls[f"group_m={order}"] = lambda matmul=matmul: matmul(m, n, k, a, b, c)  # type: ignore[misc]
     return measured_in_turns(calls, TURNS, TURN_US)
 
@@ -90,12 +90,12 @@ def main(
 ) -> None:
     gpu, found = bench_machine.gpu_at_hand(), dict[str, Any]()
     for size in held_out(gpu) if drawn else sizes():
-        schedule = choose(rung("h7"), Problem(*size, "bf16"), gpu)
+        schedule = choose(rung("hopper"), Problem(*size, "bf16"), gpu)
         found["x".join(map(str, size))] = {"schedule": str(schedule), "us": measured_us(size, schedule.as_dict())}
         print(size, found["x".join(map(str, size))], flush=True)
     given = "--held-out " * drawn + f"--out bench/results/{out.name}"
     about = {"command": f"python bench/gpu/orders.py {given}"}
-    about |= {"gpu": torch.cuda.get_device_name(), "kernel": "H7", "dtype": "bf16"}
+    about |= {"gpu": torch.cuda.get_device_name(), "kernel": "hopper", "dtype": "bf16"}
     out.write_text(json.dumps({**about, "problems": found}, indent=1) + "\n")
 
 

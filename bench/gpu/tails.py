@@ -1,4 +1,4 @@
-"""What rows of B take that are not there: H7 with N from one multiple of its tile's columns to the next, on a GPU.
+"""What rows of B take that are not there: `hopper` with N from one multiple of a tile's columns to the next.
 
     python bench/gpu/tails.py --out bench/results/h100_tails.json
 
@@ -18,7 +18,7 @@ import torch
 import typer
 from orders import measured_in_turns
 
-from blackwell_matmul import HopperMatmulV7
+from blackwell_matmul import HopperMatmul
 
 TURNS, TURN_US, STEP = 9, 4e3, 8
 CASES = (
@@ -31,7 +31,7 @@ CASES = (
 def measured_us(
     m: int, least: int, k: int, block_m: int, block_n: int, stages: int, consumers: int
 ) -> dict[str, float]:
-    matmul = HopperMatmulV7(
+    matmul = HopperMatmul(
         block_m=block_m, block_n=block_n, block_k=64, e_block_n=16, stages=stages, consumers=consumers, group_m=4,
         cluster_m=1, split_k=1, neighbours=1,
     )  # fmt: skip
@@ -47,7 +47,7 @@ def main(out: Annotated[Path, typer.Option(help="JSON.")] = Path("tails.json")) 
     found = {f"{case[0]}xNx{case[2]} in tiles of {case[3]}x{case[4]}": measured_us(*case) for case in CASES}
     gpu = torch.cuda.get_device_name()
     command = f"python bench/gpu/tails.py --out bench/results/{out.name}"
-    out.write_text(json.dumps({"command": command, "gpu": gpu, "kernel": "H7", "us by N": found}, indent=1) + "\n")
+    out.write_text(json.dumps({"command": command, "gpu": gpu, "kernel": "hopper", "us by N": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What runs when, measured on a GPU beside the prediction: kernels that write when their instructions begin and end.
 
-    python bench/gpu/timeline.py OUT             # on an H100 or H200: h2, h6 and h7, each on two problems
+    python bench/gpu/timeline.py OUT             # on an H100 or H200: h2, h6 and hopper, each on two problems
     python bench/gpu/timeline.py OUT --emulate   # anywhere: the same way at a small size, on the CPU
 
 For each kernel and problem OUT gets a page and a JSON trace with the prediction above and the measurement below, and
@@ -31,7 +31,7 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.runtime import load
 from blackwell_matmul.simulator.trace.recorder import WAITS
 
-RUNGS = ("h2", "h6", "h7")
+RUNGS = ("h2", "h6", "hopper")
 PROBLEMS = ((4096, 4096, 4096), (256, 2112, 7168))
 SMALL = ((128, 256, 256),)
 TARGET, GPU = "sm_90a", "H200"

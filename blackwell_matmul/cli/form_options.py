@@ -17,7 +17,7 @@ from blackwell_matmul.cli import options
 from blackwell_matmul.problem.form import LAYOUTS, OUTPUT_DTYPES, Epilogue, Form
 from blackwell_matmul.problem.problem import positive
 
-PANEL = "What v7 and h8 compute"
+PANEL = "What blackwell and hopper compute"
 
 
 def _option(metavar: str, text: str, default: str) -> Any:

@@ -105,7 +105,7 @@ Kernel = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL",
-        help="A rung (v0–v7, h0–h8, g0), or a script of your own: my_kernel.py:MyScript.",
+        help="A rung (v0–v6, h0–h7, g0, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
         callback=checked(known_kernel),
     ),
 ]

@@ -21,7 +21,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul run v1`
 - `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
 - `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
-- `blackwell-matmul run v7 --size 256 256 256 --epilogue bias,gelu --layout nt --batch 4`
+- `blackwell-matmul run blackwell --size 256 256 256 --epilogue bias,gelu --layout nt --batch 4`
 - `blackwell-matmul run v2 --emulate`
 - `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 

@@ -29,7 +29,9 @@ def schedules(
     rung: Annotated[
         str,
         typer.Argument(
-            metavar="RUNG", help="A rung (v0–v7, h0–h8, g0), or my_kernel.py:MyMatmul.", callback=checked(known_kernel)
+            metavar="RUNG",
+            help="A kernel (v0–v6, h0–h7, g0, hopper, ...), or my_kernel.py:MyMatmul.",
+            callback=checked(known_kernel),
         ),
     ],
     size: Size = None,

@@ -25,10 +25,10 @@ EXAMPLES = """Examples:
 
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
 - `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
-- `blackwell-matmul tune h8 --size 4096 4096 4096 --top 32 --gpus 0,1,2,3`
+- `blackwell-matmul tune hopper --size 4096 4096 4096 --top 32 --gpus 0,1,2,3`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
-- `blackwell-matmul tune h8 --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
+- `blackwell-matmul tune hopper --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script

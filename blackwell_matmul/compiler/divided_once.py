@@ -1,9 +1,11 @@
-"""`divided_once`: divisions before a loop stay outside of it.
+"""`divided_once`: what is divided before a loop is not divided again in each of its rounds.
 
-hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). NVVM hoists
-most expressions again, but not a division by a variable, which may be 0. The rungs then divide in every iteration for a
-tile's place. Removable when the pass counts iterations. This module imports tilus at its top: import it after
-`import_tilus`.
+hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). Of most
+expressions NVVM takes that back; not of a division by what is no constant, which could be a division by 0 and so must
+not be computed where it was not, and the waits in front of it, inline assembly, might not end. H4 to H7 divided for the
+place of a tile in every fourth k-tile, between two TMA loads, and for each strip of C; on an H200 problems of 12 to 20
+us take 5 to 12 % less without. Removable when the pass counts the rounds. This module imports tilus at its top: import
+it after `import_tilus`.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ def run_matmul(
     """Run a matmul kernel in the simulator, and check C against float64.
 
     kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
-    size for generated inputs of type `dtype` ("fp16", "bf16", ...), or m a `Problem`; tensors a, b and c after them are
-    used instead. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the others are chosen.
-    target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for v7 and h8, layouts and
-    epilogue; C is checked against the same epilogue in float64. seed: of the inputs and the simulator's order. policy,
-    workers, progress: those of `simulate`.
+    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; with the tensors a,
+    b and c behind them, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the
+    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for products,
+    how the matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64.
+    `seed` gives the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
 
-    Raises InputError for an argument that breaks a rule. Raises UnsupportedError or CompileError if the kernel cannot
-    be simulated, and SimulationError if it cannot go on. A wrong result is no exception: see `Result.ok`.
+    Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
+    simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
     """
     call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=plain_seed(seed))
     _require_matmul(call)

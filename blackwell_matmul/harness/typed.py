@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.script import Script
 from blackwell_matmul.simulator.findings import Run
 
@@ -26,6 +26,7 @@ class Rung(MatmulScript):
     def __call__(self, m: int, n: int, k: int, a: Tensor, b: Tensor, c: Tensor, *more: object) -> Run | Any: ...
 
 
+BlackwellMatmul = Rung
 BlackwellMatmulV0 = Rung
 BlackwellMatmulV1 = Rung
 BlackwellMatmulV2 = Rung
@@ -33,7 +34,8 @@ BlackwellMatmulV3 = Rung
 BlackwellMatmulV4 = Rung
 BlackwellMatmulV5 = Rung
 BlackwellMatmulV6 = Rung
-BlackwellMatmulV7 = Rung
+GeforceMatmulV0 = Rung
+HopperMatmul = Rung
 HopperMatmulV0 = Rung
 HopperMatmulV1 = Rung
 HopperMatmulV2 = Rung
@@ -42,5 +44,7 @@ HopperMatmulV4 = Rung
 HopperMatmulV5 = Rung
 HopperMatmulV6 = Rung
 HopperMatmulV7 = Rung
-HopperMatmulV8 = Rung
-GeforceMatmulV0 = Rung
+
+# Names of the products while they were rungs (`kernels.OLD_NAMES`).
+BlackwellMatmulV7 = BlackwellMatmul
+HopperMatmulV8 = HopperMatmul

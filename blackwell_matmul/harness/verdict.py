@@ -139,7 +139,8 @@ def check_matmul(
 
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
-    """Compare for any form. operands: in V7's order, a, b, c, bias, residual, scale_a, scale_b, batches, or a, b, c."""
+    """The same for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the batches, as a product takes
+    them, or the first three of them."""
     a, b, c, *rest = operands
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)

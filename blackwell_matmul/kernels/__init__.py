@@ -1,6 +1,8 @@
-"""The kernels: `rung("v1")` is a class and `RUNGS` says where each one lives. Each is imported when it is asked for.
+"""Kernels by name: `rung("v1")` is a class, imported when it is asked for.
 
-May import: base, frontend, hardware, problem, scheduling, script.
+`blackwell/`, `hopper/` and `geforce/` are the ladders, one rung a file and one idea a step. `products/` has the kernels
+of torch operations and `tune`, `experts/` the grouped GEMM. They are built from `parts/`, device code, and `host/`, the
+checks and the choice of a schedule. A kernel imports parts, host, the schedules and what lies below, and no simulator.
 """
 
 from __future__ import annotations
@@ -16,60 +18,70 @@ from blackwell_matmul.problem.problem import Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 
 if TYPE_CHECKING:
-    from blackwell_matmul.kernels.matmul import MatmulScript
+    from blackwell_matmul.kernels.host.matmul import MatmulScript
 
-__all__ = ["LADDERS", "PRODUCTS", "RUNGS", "known_rung", "parse_schedule", "rung"]
+__all__ = ["KERNELS", "LADDERS", "OLD_NAMES", "PRODUCTS", "RUNGS", "known_rung", "parse_schedule", "rung"]
 
 RUNGS: Mapping[str, str] = MappingProxyType(
     {
-        "v0": "blackwell_matmul.kernels.blackwell.v0:BlackwellMatmulV0",
-        "v1": "blackwell_matmul.kernels.blackwell.v1:BlackwellMatmulV1",
-        "v2": "blackwell_matmul.kernels.blackwell.v2:BlackwellMatmulV2",
-        "v3": "blackwell_matmul.kernels.blackwell.v3:BlackwellMatmulV3",
-        "v4": "blackwell_matmul.kernels.blackwell.v4:BlackwellMatmulV4",
-        "v5": "blackwell_matmul.kernels.blackwell.v5:BlackwellMatmulV5",
-        "v6": "blackwell_matmul.kernels.blackwell.v6:BlackwellMatmulV6",
-        "v7": "blackwell_matmul.kernels.blackwell.v7:BlackwellMatmulV7",
-        "h0": "blackwell_matmul.kernels.hopper.v0:HopperMatmulV0",
-        "h1": "blackwell_matmul.kernels.hopper.v1:HopperMatmulV1",
-        "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",
-        "h3": "blackwell_matmul.kernels.hopper.v3:HopperMatmulV3",
-        "h4": "blackwell_matmul.kernels.hopper.v4:HopperMatmulV4",
-        "h5": "blackwell_matmul.kernels.hopper.v5:HopperMatmulV5",
-        "h6": "blackwell_matmul.kernels.hopper.v6:HopperMatmulV6",
-        "h7": "blackwell_matmul.kernels.hopper.v7:HopperMatmulV7",
-        "h8": "blackwell_matmul.kernels.hopper.v8:HopperMatmulV8",
+        **{f"v{i}": f"blackwell_matmul.kernels.blackwell.v{i}:BlackwellMatmulV{i}" for i in range(7)},
+        **{f"h{i}": f"blackwell_matmul.kernels.hopper.v{i}:HopperMatmulV{i}" for i in range(8)},
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )
-"""The rungs of the ladders, bottom first: name to "module:class"; v for data-center Blackwell, h for Hopper, g for
-GeForce Blackwell and GB10."""
+"""Rungs of the ladders, bottom first: name to "module:class". v: data-center Blackwell, h: Hopper, g: GeForce Blackwell
+and GB10."""
 
+PRODUCTS: Mapping[str, str] = MappingProxyType(
+    {
+        "blackwell": "blackwell_matmul.kernels.products.blackwell:BlackwellMatmul",
+        "hopper": "blackwell_matmul.kernels.products.hopper:HopperMatmul",
+        "few": "blackwell_matmul.kernels.products.few_rows:BlackwellFewRows",
+    }
+)
+"""Kernels that `matmul` and its like take, besides the rungs of a GPU without a product; likewise."""
 
-PRODUCTS: Mapping[str, str] = MappingProxyType({"few": "blackwell_matmul.kernels.blackwell.few_rows:BlackwellFewRows"})
-"""The kernels that `matmul` takes besides the rungs, likewise."""
+KERNELS: Mapping[str, str] = MappingProxyType({**RUNGS, **PRODUCTS})
+"""Rungs and products: all kernels with a name."""
+
+OLD_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "v7": "blackwell",
+        "h8": "hopper",
+        "BlackwellMatmulV7": "BlackwellMatmul",
+        "HopperMatmulV8": "HopperMatmul",
+    }
+)
+"""Names of the products while they were rungs, by their names now. They work for one release, 0.1."""
 
 
 def known_rung(name: str) -> str:
-    """The name of a rung or of a product, such as "v1" or "V1"; InputError, with the names that exist, for any other
-    name."""
+    """Return the name of a rung or a product, such as "v1" for "V1"; InputError, with all names, for any other name."""
     known = plain_text(name)
-    if known is None or known.lower() not in {*RUNGS, *PRODUCTS}:
+    lower = "" if known is None else known.lower()
+    lower = OLD_NAMES.get(lower, lower)
+    if lower not in KERNELS:
         looks_like_a_file = any(mark in (known or "") for mark in "./\\:")
         hint = "; a script of your own is given as my_kernel.py:MyScript" if looks_like_a_file else ""
-        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join((*RUNGS, *PRODUCTS))}{hint}.")
-    return known.lower()
+        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(KERNELS)}{hint}.")
+    return lower
 
 
 def rung(name: str) -> type[MatmulScript]:
-    """The class of a rung or of a product, which is imported here; InputError for a name that is none."""
-    module, _, class_name = {**RUNGS, **PRODUCTS}[known_rung(name)].partition(":")
+    """Return the class of a rung or a product, which is imported here; InputError for any other name."""
+    module, _, class_name = KERNELS[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 
 
 def parse_schedule(name: str, text: str) -> Schedule:
-    """What `text` pins of a rung, such as "block_m=128,stages=3"; InputError names the knobs that the rung has."""
+    """Return the pins that `text` gives a rung, such as "block_m=128,stages=3"; InputError names the rung's knobs."""
     known_rung(name)
     Schedule.parse(text)  # what fits no rung is refused before this one is imported
     return Schedule.parse(text, rung(name).knobs)
+
+
+def __getattr__(name: str) -> object:
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return next(rung(each) for each, home in PRODUCTS.items() if home.endswith(f":{OLD_NAMES[name]}"))

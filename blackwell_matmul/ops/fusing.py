@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.kernels.matmul import HALVES
+from blackwell_matmul.kernels.host.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
 from blackwell_matmul.ops.operand_checks import check_simulate
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import Gpu
-from blackwell_matmul.kernels.forms import why_unreadable
-from blackwell_matmul.kernels.group_calls import why_no_rows
+from blackwell_matmul.kernels.host.forms import why_unreadable
+from blackwell_matmul.kernels.host.grouped import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, recorded, wants_gradient
 from blackwell_matmul.ops.functions import bmm
@@ -212,7 +212,7 @@ def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan 
 
 
 def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
-    launches = Launches(_kernel(gpu, "grouped", "GroupedMatmul"), x.get_device())
+    launches = Launches(_kernel(gpu, "GroupedMatmul"), x.get_device())
     copies = (k_major if why_no_rows(x) else None), (_turned if why_unreadable(w.mT) else None)
     m, n = shape
     return GroupedPlan(launches, (m, n, x.shape[1], offs.shape[0]), *copies, shape, turns=False)
@@ -220,7 +220,7 @@ def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gp
 
 def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
     """Return the plan of sums of x[k, m], w[m, n]; C's rows are padded to multiples of 16 bytes, then copied."""
-    launches = Launches(_kernel(gpu, "group_sums", "GroupSums"), x.get_device())
+    launches = Launches(_kernel(gpu, "GroupedGradient"), x.get_device())
     copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
     groups, k, n = shape
     written = (groups, k, padded(n, x.element_size()))
@@ -233,15 +233,16 @@ def _turned(x: Tensor) -> Tensor:
 
 
 @functools.cache
-def _kernel(gpu: Gpu, file: str, name: str) -> Any:
-    """Return one kernel object for each class, which keeps its compiled and packed code."""
+def _kernel(gpu: Gpu, name: str) -> Any:
+    """Return one kernel object for each GPU and name, which keeps its compiled code and packed arguments."""
     if gpu.arch not in FAMILIES:
         raise UnsupportedError(
             f"grouped_matmul has no kernel for {gpu} yet; it has some for {', '.join(FAMILIES)}, and matmul of the "
             "rows of a group runs here."
         )
     family = FAMILIES[gpu.arch]
-    module = importlib.import_module(f"blackwell_matmul.kernels.{family.lower()}.{file}")
+    file = family.lower() + ("_gradient" if name == "GroupedGradient" else "")
+    module = importlib.import_module(f"blackwell_matmul.kernels.experts.{file}")
     return getattr(module, family + name)()
 
 

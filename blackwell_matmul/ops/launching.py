@@ -13,8 +13,8 @@ from torch import Tensor
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
-from blackwell_matmul.kernels import LADDERS, PRODUCTS, rung
-from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.kernels import LADDERS, rung
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
@@ -195,7 +195,7 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
     found = next((name for name in better if _takes(name, problem, gpu)), last)
     if m > ROWS_OF_ONE_CTA or "pairs" not in rung(found).features:
         return found
-    singles = (name for name in (*PRODUCTS, *better) if "pairs" not in rung(name).features)
+    singles = (name for name in ("few", *better) if "pairs" not in rung(name).features)
     alone = next((name for name in singles if _takes(name, problem, gpu)), found)
     return alone if _cycles(alone, problem, gpu) < FAR_LESS * _cycles(found, problem, gpu) else found
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.validation import number, plain_text, shown
-from blackwell_matmul.kernels.forms import OUTPUTS
-from blackwell_matmul.kernels.group_calls import check_types
-from blackwell_matmul.kernels.matmul import BYTES, HALVES, MOST
+from blackwell_matmul.kernels.host.forms import OUTPUTS
+from blackwell_matmul.kernels.host.grouped import check_types
+from blackwell_matmul.kernels.host.matmul import BYTES, HALVES, MOST
 from blackwell_matmul.ops.direct import in_forward_mode
 from blackwell_matmul.problem.form import ACTIVATIONS, check_flag
 from blackwell_matmul.problem.problem import INT32_MAX

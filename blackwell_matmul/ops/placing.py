@@ -22,9 +22,9 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
-from blackwell_matmul.kernels.forms import why_unreadable
-from blackwell_matmul.kernels.group_calls import why_no_rows
-from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.kernels.host.forms import why_unreadable
+from blackwell_matmul.kernels.host.grouped import why_no_rows
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
     Said,

@@ -189,12 +189,13 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
         "gathered": "of the CTAs that share K, the first one finishes the tile, and C leaves straight from registers",
+        "any_size": "tiles can have 16 or 32 rows, or any width in one strip; the last ones begin within C",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
         "swap": "A and B can change places: what is computed then is C transposed, with M on the columns of the MMA",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
-"""Features of a kernel, in any combination, besides its MMA instruction."""
+"""Features of a kernel, in any combination, besides the instruction that multiplies."""
 
 
 @dataclass(frozen=True)

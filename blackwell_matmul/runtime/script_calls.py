@@ -1,7 +1,8 @@
-"""Scripts on CUDA tensors: compiled for their GPU on first use, then launched.
+"""Scripts on CUDA tensors: compiled for the tensors' GPU when it is first needed, launched from then on.
 
-The process caches compiled code by class, arguments of `__init__`, constants of the call (n and k of most rungs, not m;
-of V7, H7 and H8 no size), divisibility and GPU. The schedule is chosen as on the CPU, for the present GPU.
+Compiled code is kept in the process under all that it depends on: class, arguments of `__init__`, constants of the call
+(n and k of most rungs, not m; of the products no size), divisibility, GPU. The schedule is chosen as on the CPU, for
+the GPU at hand.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ def _loaded_rows(tile: TileConfig) -> float:
 
 def _rows_in_order(tile: TileConfig, rows: int) -> float:
     """Return `_loaded_rows` for CTAs in order: a GPC's go down the rows of a group, column by column."""
-    high = rows / max(1, ceil_div(rows - tile.group_m // 2, tile.group_m))  # `kernels.tiles_of_any_size`
+    high = rows / max(1, ceil_div(rows - tile.group_m // 2, tile.group_m))  # `kernels.parts.raster`
     wide = min(ceil_div(tile.problem.n, tile.block_n), max(1, GPC_SMS / high))
     once = (min(high, GPC_SMS) * tile.cta_m + wide * tile.cta_n) / GPC_SMS
     later = tile.k_tiles * (_tiles_of_one_sm(tile, nearest_figures(tile.gpu)) - 1)
@@ -396,9 +396,9 @@ def _rows_outside(tile: TileConfig) -> float:
 
 
 def _last_steps(tile: TileConfig) -> tuple[int, int]:
-    """Return the step of rows and of columns by which last tiles move up and left, with `split_k`
-    (`kernels.tiles_of_c`)."""
-    if "split_k" not in tile.features or "gathered" in tile.features:
+    """Return the steps, in rows and in columns, by which the last tiles begin further up and further to the left
+    (`kernels.parts.output_tile`); whole tiles for a kernel without this."""
+    if "any_size" not in tile.features:
         return tile.block_m, tile.block_n
     return (tile.warpgroup_m, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 

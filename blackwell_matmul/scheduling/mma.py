@@ -132,7 +132,7 @@ class Wgmma(MmaSpec):
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
-        if tile.block_m in self.few_rows and tile.consumers == 1 and "split_k" in tile.features:
+        if tile.block_m in self.few_rows and tile.consumers == 1 and "any_size" in tile.features:
             return None
         if "specialised" in tile.features and tile.block_m != rows:
             return (
@@ -158,7 +158,7 @@ class Wgmma(MmaSpec):
             return False
         if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:
             return row.get("block_k", 0) <= most
-        alone = row["consumers"] == row.get("cluster_m", 1) == 1 and "split_k" in features
+        alone = row["consumers"] == row.get("cluster_m", 1) == 1 and "any_size" in features
         few = whole or row.get("block_m") in self.few_rows
         return alone and few and SPACE_ROW_ELEMENTS <= row.get("block_k", 0) <= most
 
@@ -183,7 +183,7 @@ class Wgmma(MmaSpec):
         return tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
 
     def products_in_flight(self, tile: TileConfig) -> int:
-        return self.in_flight(tile.block_n, tile.consumers) if "split_k" in tile.features else 0
+        return self.in_flight(tile.block_n, tile.consumers) if "any_size" in tile.features else 0
 
 
 class MmaSync(MmaSpec):

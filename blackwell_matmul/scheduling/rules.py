@@ -167,7 +167,7 @@ def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
 
 def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
     """Tell whether a kernel can store a tile of C as one strip of any width."""
-    return mma.plain_strips and "split_k" in features
+    return mma.plain_strips and "any_size" in features
 
 
 def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int, besides: str = "") -> str:
@@ -290,7 +290,7 @@ def _form_is_the_rungs(tile: TileConfig) -> str | None:
     if tile.asked.is_plain or "forms" in tile.features:
         return None
     what = str(tile.asked.form) or f"{tile.asked.batches} batches"
-    return f"This rung computes one product of K-major matrices, without {what}; v7 and h8 do."
+    return f"This rung computes one product of K-major matrices, without {what}; blackwell and hopper do."
 
 
 def _spans_fill_the_tiles(tile: TileConfig) -> str | None:

@@ -86,7 +86,10 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 @cache
 @uncollected()
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Enumerate knobs a few at a time: most of H7's 220,631,040 combinations are excluded before they are made."""
+    """Return the part of the space with these knobs, in order.
+
+    Knobs are turned a few at a time: of the 220,631,040 combinations of `hopper` most are never made.
+    """
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]

@@ -29,7 +29,8 @@ SWIZZLE_BYTES = (128, 64, 32, 16)
 """Bytes of a row that TMA can swizzle; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
 
 LAST_ROWS = 8
-"""Rows of C by which last tiles move up, that are stored at a time, and after which a swizzle repeats."""
+"""Rows of C in a step: the last tiles begin whole steps further up, and leave in steps (`kernels.parts.output_tile`). A
+swizzle repeats after as many rows."""
 
 SPACE_COLUMNS = range(64, 257, 32)
 """Values of block_n in the space."""

@@ -171,7 +171,7 @@ def test_a_target_that_cannot_run_it_gets_one_sentence(target):
     one_sentence(caught.value)
 
 
-@pytest.mark.parametrize("name", kernels.RUNGS)
+@pytest.mark.parametrize("name", kernels.KERNELS)
 def test_a_target_is_answered_with_those_there_are_or_with_those_that_the_rung_runs_on(name, capsys):
     rung = kernels.rung(name)
     for target, known in (("sm_999", dict.fromkeys(gpu.arch for gpu in GPUS.values())), ("sm_80", rung.targets)):

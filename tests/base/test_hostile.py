@@ -344,7 +344,8 @@ CALLS = {
     "Epilogue.parse": Target(b.Epilogue.parse, lambda: {"text": "bias,gelu", "alpha": 2.0}),
     "Form": Target(b.Form, lambda: {"a_major": "m", "b_stride": 8, "out": "fp32", "epilogue": b.Epilogue()}),
     "form of run_matmul": Target(
-        lambda form: b.run_matmul("v7", 8, 8, 8, form=form, target="sm_100a", workers=1), lambda: {"form": b.Epilogue()}
+        lambda form: b.run_matmul("blackwell", 8, 8, 8, form=form, target="sm_100a", workers=1),
+        lambda: {"form": b.Epilogue()},
     ),
     "matmul": Target(b.matmul, lambda: {"input": half(), "other": half(), "simulate": False}),
     "linear": Target(
@@ -457,7 +458,7 @@ WORDS = st.one_of(
 def command_lines(draw: Callable[..., Any]) -> list[str]:
     """A command with a rung, a small size, and options that are often what they should not be."""
     command = draw(st.sampled_from(sorted(OPTIONS)))
-    line = [command, draw(st.one_of(st.sampled_from(["v0", "v1", "v2", "v7"]), WORDS)), "--size", "8", "8", "8"]
+    line = [command, draw(st.one_of(st.sampled_from(["v0", "v1", "v2", "blackwell"]), WORDS)), "--size", "8", "8", "8"]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
         line += [option, *draw(st.lists(WORDS, max_size=3 if option == "--size" else 1))]
     return line

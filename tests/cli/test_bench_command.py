@@ -80,14 +80,14 @@ def test_options_make_the_plan(command: Command, h200) -> None:
 
 
 def test_a_form_is_of_every_problem_and_its_rungs_take_part(command: Command, h200, monkeypatch) -> None:
-    monkeypatch.setattr(bench_machine, "LADDERS", {"sm_90a": ("h8", "h2")})
+    monkeypatch.setattr(bench_machine, "LADDERS", {"sm_90a": ("hopper", "h2")})
     gelu = Form("m", "k", out="fp32", epilogue=Epilogue(bias=True, activation="gelu"))
     words = ("--layout", "nn", "--epilogue", "bias,gelu", "--out-dtype", "fp32")
     code, out, _ = command("--size", "64", "96", "128", *words, "--batch", "3", "--dtype", "bf16", "--out", "o")
     command("--suite", "odd", "--epilogue", "bias,gelu", "--dtype", "bf16")
     command("--size", "64", "64", "64", "--dtype", "e4m3", "--epilogue", "scaled_rows")
     one, odd, small = h200
-    assert code == 0 and [each.name for each in one.contenders] == ["cublas", "h8"]
+    assert code == 0 and [each.name for each in one.contenders] == ["cublas", "hopper"]
     assert [case.problem for case in one.cases] == [Problem(64, 96, 128, "bf16", gelu, 3)]
     assert "3 x 64x96x128 bf16, a_major=m, out=fp32, bias gelu" in out and Path("o/results.json").is_file()
     assert {case.band for case in odd.cases} == {"odd, bias gelu"} and len(odd.cases) == 24
@@ -147,7 +147,7 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         (["--batch", "0"], "--batch is 0; it must be an integer from 1"),
         (["--batch", "2", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
         (["--dtype", "e4m3", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
-        (["--layout", "nn"], "no rung for H200 (sm_90a) computes anything but plain products; v7 and h8 do"),
+        (["--layout", "nn"], "no rung for H200 (sm_90a) computes anything but plain products; blackwell and hopper do"),
         (["--rounds", "0"], "--rounds is 0; it must be from 1 to 100000."),
         (["--limit", "x"], "--limit is 'x'; it must be an integer."),
         (["--size", "0", "1", "1"], "m is 0; it must be an integer from 1"),

@@ -14,7 +14,7 @@ from test_testing import REFERENCE, SCALE, written
 from blackwell_matmul import SimulationError
 from blackwell_matmul.harness import checking
 from blackwell_matmul.harness.calls.kernel_call import resolve
-from blackwell_matmul.kernels import PRODUCTS, RUNGS
+from blackwell_matmul.kernels import KERNELS
 from blackwell_matmul.simulator import text as texts
 
 Command = Callable[..., tuple[int, str, str]]
@@ -71,7 +71,7 @@ def test_a_tensor_of_another_shape_than_its_view_is_told(command: Command, tmp_p
     code, out, _ = command(file)
     assert code == 0 and f"\n  tensors:      {shape}\n" in out
     assert json.loads(command(file, "--json")[1])["disagreements"] == [shape, shape.replace("x_ptr", "y_ptr")]
-    assert "tensors:" not in command("v7", "--size", "64", "64", "64", "--layout", "nn")[1]
+    assert "tensors:" not in command("blackwell", "--size", "64", "64", "64", "--layout", "nn")[1]
 
 
 def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
@@ -88,7 +88,7 @@ def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["v9"], f"rung is 'v9'; the rungs are {', '.join((*RUNGS, *PRODUCTS))}."),
+        (["v9"], f"rung is 'v9'; the rungs are {', '.join(KERNELS)}."),
         (["none.py:X"], "cannot read 'none.py': there is no such file."),
         (["v1", "--orders", "0"], "orders is 0; it must be an integer from 1 to 10000."),
         (["v1", "--orders", "x"], "--orders is 'x'; it must be an integer."),

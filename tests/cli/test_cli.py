@@ -154,8 +154,8 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--workers", "0"], "--workers is 0; it must be an integer from 1 to 1024."),
         (["check", "v1", "--workers", "1025"], "--workers is 1025; it must be an integer from 1 to 1024."),
         (["compile", "v2", "-o", ""], "-o is ''; it must be a folder"),
-        (["run", "mine.txt:X"], "h8, g0, few; a script of your own is given as my_kernel.py:MyScript."),
-        (["run", "/tmp"], "h8, g0, few; a script of your own is given as my_kernel.py:MyScript."),
+        (["run", "mine.txt:X"], "g0, blackwell, hopper, few; a script of your own is given as my_kernel.py:MyScript."),
+        (["run", "/tmp"], "g0, blackwell, hopper, few; a script of your own is given as my_kernel.py:MyScript."),
         (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
         (["schedules", "v1", "--gpu", "B100"], "gpu is 'B100'; the GPUs are B200, GB200, B300"),
         (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
@@ -484,11 +484,11 @@ def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, comma
 
 def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
     words = ["--layout", "nt", "--epilogue", "bias,gelu", "--batch", "2"]
-    assert cli.main(["run", "v7", *SMALL, *words, "--json"]) == 0
+    assert cli.main(["run", "blackwell", *SMALL, *words, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["batches"] == 2 and (record["form"]["a_major"], record["form"]["b_major"]) == ("m", "n")
     assert record["form"]["epilogue"]["activation"] == "gelu" and record["form"]["epilogue"]["bias"]
-    assert cli.main(["compile", "h8", *SMALL, "--epilogue", "scaled,silu", "--out", "fp32", "--check"]) == 0
+    assert cli.main(["compile", "hopper", *SMALL, "--epilogue", "scaled,silu", "--out", "fp32", "--check"]) == 0
     assert "out=fp32, tensor scales silu, correct" in " ".join(capsys.readouterr().out.split())
     assert cli.main(["schedules", "v6", *SMALL, "--layout", "nn"]) == 1
 
@@ -496,22 +496,25 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["v7", "--layout", "nn", "--dtype", "e4m3"], "which is read contiguous along k alone; give --layout tn."),
-        (["v7", "--layout", "kk"], "--layout is 'kk'; it must be one of tn, nn, tt, nt."),
         (
-            ["v7", "--epilogue", "gely"],
+            ["blackwell", "--layout", "nn", "--dtype", "e4m3"],
+            "which is read contiguous along k alone; give --layout tn.",
+        ),
+        (["blackwell", "--layout", "kk"], "--layout is 'kk'; it must be one of tn, nn, tt, nt."),
+        (
+            ["blackwell", "--epilogue", "gely"],
             "epilogue names 'gely'; the words are bias, residual, scaled, scaled_rows, relu",
         ),
-        (["v7", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
-        (["v7", "--alpha", "x"], "--alpha is 'x'; it must be a number."),
-        (["v7", "--alpha", "inf"], "alpha is inf; it must be a finite number"),
-        (["v7", "--epilogue", "residual", "--beta", "nan"], "beta is nan; it must be a finite number"),
-        (["v7", "--beta", "2"], "--beta is '2', for a residual, and there is none; add --epilogue residual."),
-        (["v7", "--batch", "0"], "--batch is 0; it must be an integer from 1"),
-        (["v7", "--out", "e4m3"], "--out is 'e4m3'; it must be one of fp16, bf16, fp32."),
+        (["blackwell", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
+        (["blackwell", "--alpha", "x"], "--alpha is 'x'; it must be a number."),
+        (["blackwell", "--alpha", "inf"], "alpha is inf; it must be a finite number"),
+        (["blackwell", "--epilogue", "residual", "--beta", "nan"], "beta is nan; it must be a finite number"),
+        (["blackwell", "--beta", "2"], "--beta is '2', for a residual, and there is none; add --epilogue residual."),
+        (["blackwell", "--batch", "0"], "--batch is 0; it must be an integer from 1"),
+        (["blackwell", "--out", "e4m3"], "--out is 'e4m3'; it must be one of fp16, bf16, fp32."),
         (
             ["h2", "--batch", "2"],
-            "HopperMatmulV2 computes one product of K-major matrices, without 2 batches; v7 and h8",
+            "HopperMatmulV2 computes one product of K-major matrices, without 2 batches; blackwell and hopper",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def example_args(m=4, n=5, k=6):
 
 
 def test_a_form_serves_sizes_and_not_pointers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", "v7", "--size", "256", "256", "256", "--epilogue", "gelu"]) == 0
+    assert cli.main(["compile", "blackwell", "--size", "256", "256", "256", "--epilogue", "gelu"]) == 0
     assert "any m, n, k and batches with n a multiple of 8." in capsys.readouterr().out
 
 

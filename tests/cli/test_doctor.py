@@ -27,7 +27,7 @@ from blackwell_matmul.cli.views import doctor_view
 from blackwell_matmul.hardware import detect, gpus
 from blackwell_matmul.hardware import driver as runtime_driver
 from blackwell_matmul.hardware.detect import DetectedGpu, Driver, find_driver
-from blackwell_matmul.kernels import LADDERS, RUNGS
+from blackwell_matmul.kernels import KERNELS, LADDERS, rung
 
 importlib.import_module("torch")  # before a test lets imports fail, which would leave half of it to the next ones
 
@@ -173,7 +173,7 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
 
 
 def test_which_rungs_a_gpu_runs() -> None:
-    blackwell, hopper = (", ".join(name for name in RUNGS if name[0] == letter) for letter in "vh")
+    blackwell, hopper = (", ".join(sorted(LADDERS[arch])) for arch in ("sm_100a", "sm_90a"))
     assert line(with_gpus(B200), "GPU 0 runs").value == blackwell
     assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == hopper
     assert line(with_gpus(a_gpu(12, 1)), "GPU 0 runs").value == "g0"
@@ -596,7 +596,7 @@ def test_json_has_the_lines_and_the_gpus(doctor: Any) -> None:
     assert code == 0 and record["ok"] and record["mode"] == "gpu" and out.count("\n") == 1
     assert record["lines"][0] == {"name": "Python", "status": "ok", "value": "3.12.3 on Linux x86_64", "fix": ""}
     (gpu,) = record["gpus"]
-    rungs = [name for name in RUNGS if name in LADDERS["sm_100a"]]
+    rungs = sorted(LADDERS["sm_100a"])
     assert (gpu["arch"], gpu["rungs"], gpu["features"]["tcgen05"]) == ("sm_100a", rungs, True)
     assert json.loads(doctor(NO_GPU_AT_ALL, "--json")[1])["mode"] == "simulator"
 
@@ -705,7 +705,7 @@ def test_the_simulator_layer_for_real(monkeypatch: pytest.MonkeyPatch, capsys: p
     found = verify.verify(("simulator",))
     assert verify.passed(found) and {each.status for each in found} == {"correct"}
     names = [each.what.partition(" ")[0] for each in found]
-    assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + list(RUNGS)
+    assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + list(KERNELS)
     assert {each.where for each in found} == {
         f"in the simulator for {target}" for target in ("sm_90a", "sm_100a", "sm_120a")
     }
@@ -714,10 +714,10 @@ def test_the_simulator_layer_for_real(monkeypatch: pytest.MonkeyPatch, capsys: p
 @pytest.mark.parametrize(
     ("gpu", "others"),
     [
-        (H100, {"tcgen05": "v"}),
-        (B200, {"wgmma": "h"}),
-        (a_gpu(12, 0), {"tcgen05": "v", "wgmma": "h"}),
-        (a_gpu(8, 0), {"tcgen05": "v", "tma": "g", "wgmma": "h"}),
+        (H100, {"tcgen05": "tcgen05"}),
+        (B200, {"wgmma": "wgmma"}),
+        (a_gpu(12, 0), {"tcgen05": "tcgen05", "wgmma": "wgmma"}),
+        (a_gpu(8, 0), {"tcgen05": "tcgen05", "tma": "mma.sync", "wgmma": "wgmma"}),
     ],
 )
 def test_rungs_for_other_gpus_take_one_short_line(
@@ -730,11 +730,11 @@ def test_rungs_for_other_gpus_take_one_short_line(
     checks._on_gpu(gpu)
     found = list(verify._outcomes("gpu", capsys.readouterr().out))
     assert {each.detail: each.what for each in found} == {
-        f"this GPU has no {need}": ", ".join(name for name in RUNGS if name[0] == ladder)
-        for need, ladder in others.items()
+        f"this GPU has no {need}": ", ".join(name for name in KERNELS if rung(name).mma == mma)
+        for need, mma in others.items()
     }
     assert {(each.status, each.where) for each in found} == {("not run", f"on GPU 0, {gpu.name} ({gpu.arch})")}
-    here = [name for name in RUNGS if name[0] not in others.values()]
+    here = [name for name in KERNELS if rung(name).mma not in others.values()]
     assert tried == [(name, name not in LADDERS.get(gpu.arch, ())) for name in here]
 
 

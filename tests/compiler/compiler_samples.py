@@ -29,7 +29,7 @@ from blackwell_matmul.kernels import rung
 ARRAY = np.zeros(4, dtype=np.float32)
 TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 RUNGS = ("v0", "v1", "v2")
-EVERY_RUNG = tuple(kernels.RUNGS)
+EVERY_RUNG = tuple(kernels.KERNELS)
 CACHE_OF_THE_RUN = os.environ[cache.CACHE_VARIABLE]
 """Which the workers share; each test has another (conftest.py)."""
 

@@ -9,13 +9,14 @@ import pytest
 from compiler_samples import EVERY_RUNG, rung_bundle, script_bundle
 
 from blackwell_matmul.compiler import Bundle
-from blackwell_matmul.kernels.matmul import EARLY_PRODUCTS, EARLY_WEIGHTS, MatmulScript
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.kernels.host.matmul import EARLY_PRODUCTS, EARLY_WEIGHTS, MatmulScript
 
 WAIT = 'asm volatile ("griddepcontrol.launch_dependents; griddepcontrol.wait;"'
 MEMORY = re.compile(r"cp_async|shared_global|global_shared|ldmatrix|stmatrix|mbarrier_wait|gmem\w*\[|\*\(\(|tcgen05")
 """What touches memory, or waits for it, in the text of a kernel's body."""
 
-EARLY = [name for name in EVERY_RUNG if not name.startswith("v")]
+EARLY = [name for name in EVERY_RUNG if rung(name).mma != "tcgen05"]
 
 
 def body(bundle: Bundle) -> list[str]:

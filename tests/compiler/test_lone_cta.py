@@ -12,16 +12,16 @@ from blackwell_matmul.compiler import lone_cta
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
 
-@pytest.mark.parametrize("name", ["h6", "h7"])
+@pytest.mark.parametrize("name", ["h6", "h7", "hopper"])
 def test_a_cta_that_shares_nothing_keeps_to_itself(name: str) -> None:
-    lone = {"cluster_n": 1, "split_k": 1} if name == "h7" else {}
+    lone = {"h6": {}, "h7": {"split_k": 1}, "hopper": {"cluster_n": 1, "split_k": 1}}[name]
     ptx = rung_bundle(name, block_m=64, block_n=64, cluster_m=1, **lone).ptx
     assert not re.search(r"mapa|multicast|arrive\S*\.shared::cluster", ptx)
     assert ptx.count(LOAD.replace("::cluster", "::cta")) >= 2 and "mbarrier.arrive.release.cta.shared::cta" in ptx
 
 
 @pytest.mark.parametrize(
-    ("name", "pins"), [("h6", {"cluster_m": 2}), ("h7", {"cluster_m": 2, "split_k": 2}), ("h7", {"cluster_n": 2})]
+    ("name", "pins"), [("h6", {"cluster_m": 2}), ("h7", {"cluster_m": 2, "split_k": 2}), ("hopper", {"cluster_n": 2})]
 )
 def test_a_cluster_talks(name: str, pins: dict[str, int]) -> None:
     ptx = rung_bundle(name, block_m=64, block_n=64, **pins).ptx

@@ -207,7 +207,7 @@ def test_the_environment_is_read(monkeypatch: Patch) -> None:
     assert not means.same()
 
 
-@pytest.mark.parametrize("name", ["v0", "v6", "v7", "h0", "h8", "g0"])
+@pytest.mark.parametrize("name", ["v0", "v6", "blackwell", "h0", "hopper", "g0"])
 def test_every_rung_has_a_name(name: str) -> None:
     for methods in (PROGRAM, CHOICE):
         assert meaning(kernels.rung(name), methods).name is not None
@@ -216,11 +216,11 @@ def test_every_rung_has_a_name(name: str) -> None:
 def test_two_processes_give_one_name() -> None:
     code = (
         "from blackwell_matmul import kernels; from blackwell_matmul.frontend.fingerprint import *;"
-        "print(meaning(kernels.rung('v7'), CHOICE).name)"
+        "print(meaning(kernels.rung('blackwell'), CHOICE).name)"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     other = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == meaning(kernels.rung("v7"), CHOICE).name
+    assert other.stdout.strip() == meaning(kernels.rung("blackwell"), CHOICE).name
 
 
 # --- the source that tilus reads

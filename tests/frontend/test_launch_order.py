@@ -21,9 +21,9 @@ from blackwell_matmul.frontend.launch_order import (
     waiting,
 )
 from blackwell_matmul.frontend.recording import instructions, walk
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, rung
 
-EARLY = [name for name in RUNGS if not name.startswith("v")]
+EARLY = [name for name in KERNELS if rung(name).mma != "tcgen05"]
 
 
 def program(name: str, **pins: int) -> Program:
@@ -36,7 +36,7 @@ def kinds(function: Any) -> list[type]:
     return [type(inst) for inst in instructions(function)]
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_both_views_wait_in_one_place(name: str) -> None:
     found = program(name)
     for view in (found.tile, found.final):
@@ -47,7 +47,13 @@ def test_both_views_wait_in_one_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pins", "lone"), [("h5", {}, True), ("h6", {"cluster_m": 1}, False), ("h6", {"cluster_m": 2}, False)]
+    ("name", "pins", "lone"),
+    [
+        ("h5", {}, True),
+        ("h6", {"cluster_m": 1}, True),
+        ("h6", {"cluster_m": 2}, False),
+        ("hopper", {"cluster_m": 1}, False),
+    ],
 )
 def test_a_program_says_whether_a_cta_is_alone(name: str, pins: dict[str, int], lone: bool) -> None:
     assert program(name, **pins).lone_cta is lone

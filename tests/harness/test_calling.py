@@ -90,19 +90,25 @@ def test_a_kernel_with_three_parameters_is_called_with_them():
 
 def test_a_form_is_given_in_a_problem_by_keyword_or_by_the_kernel():
     turned = Problem(*SIZE, form=Form(a_major="m", epilogue=Epilogue(bias=True, activation="gelu")))
-    assert b.schedules("v7", turned).problem == b.schedules("v7", *SIZE, form=turned.form).problem == turned
-    ways = [("v7", (turned,), None), ("v7", SIZE, turned.form), (b.BlackwellMatmulV7(form=turned.form), SIZE, None)]
-    assert b.check(b.HopperMatmulV8(form=turned.form.epilogue), *SIZE).ok
+    assert (
+        b.schedules("blackwell", turned).problem == b.schedules("blackwell", *SIZE, form=turned.form).problem == turned
+    )
+    ways = [
+        ("blackwell", (turned,), None),
+        ("blackwell", SIZE, turned.form),
+        (b.BlackwellMatmul(form=turned.form), SIZE, None),
+    ]
+    assert b.check(b.HopperMatmul(form=turned.form.epilogue), *SIZE).ok
     for kernel, given, form in ways:
         result = b.run_matmul(kernel, *given, form=form)
         assert result.ok and result.problem == turned and "form" not in result.schedule
-    assert b.assert_clean("h8", *SIZE, form=turned.form, orders=2).ok
-    assert "a_major=m" in str(b.predict("v7", turned).schedule["form"])
+    assert b.assert_clean("hopper", *SIZE, form=turned.form, orders=2).ok
+    assert "a_major=m" in str(b.predict("blackwell", turned).schedule["form"])
 
 
 def test_of_tensors_a_form_is_what_they_say_and_the_epilogue_that_is_given():
     a, w, c = torch.randn(64, 128).half().T, torch.randn(64, 64).half(), torch.empty(128, 64).half()
-    result = b.run_matmul("v7", *SIZE, a, w, c, form=Epilogue(activation="relu"))
+    result = b.run_matmul("blackwell", *SIZE, a, w, c, form=Epilogue(activation="relu"))
     assert result.ok and str(result.problem) == "128x64x64 fp16, a_major=m, relu" and (c >= 0).all()
 
 
@@ -112,7 +118,7 @@ def test_of_tensors_a_form_is_what_they_say_and_the_epilogue_that_is_given():
 def test_another_activation_is_wrong(form, wrong):
     problem = Problem(*SIZE, form=Form(out="fp32", epilogue=form))
     _, _, _, x, w, c, *rest = arguments_of(problem, 0)
-    good = b.run_matmul("v7", *SIZE, x, w, c, form=form)
+    good = b.run_matmul("blackwell", *SIZE, x, w, c, form=form)
     z = x.float() @ w.float().T
     c.copy_(finished(z if c.shape == z.shape else z[:, ::2], (None,) * 4, wrong))
     assert good.ok and not check_product(problem, (x, w, c, *rest)).ok
@@ -131,24 +137,32 @@ def test_of_batches_the_wrong_one_is_named():
 @pytest.mark.parametrize("form", [Form(a_stride=72, b_major="n", b_stride=96), Form(c_stride=72, a_batch_stride=9000)])
 def test_made_up_inputs_lie_as_the_form_says(form):
     problem = Problem(*SIZE, form=form, batches=2)
-    result = b.run_matmul("h8", problem)
+    result = b.run_matmul("hopper", problem)
     assert result.ok and result.as_dict()["form"]["c_stride"] == form.c_stride
     *arguments, batches = arguments_of(problem, None)
-    assert b.BlackwellMatmulV7.problem_of({}, *arguments, batches)[0] == problem
+    assert b.BlackwellMatmul.problem_of({}, *arguments, batches)[0] == problem
 
 
 @pytest.mark.parametrize(
     ("kernel", "form", "sentence"),
     [
-        ("v6", Epilogue(bias=True), "BlackwellMatmulV6 computes one product of K-major matrices, without bias; v7 and"),
-        ("v7", "gelu", "form is 'gelu'; it must be a Form or an Epilogue."),
         (
-            b.BlackwellMatmulV7(form=Epilogue()),
+            "v6",
+            Epilogue(bias=True),
+            "BlackwellMatmulV6 computes one product of K-major matrices, without bias; blackwell and",
+        ),
+        ("blackwell", "gelu", "form is 'gelu'; it must be a Form or an Epilogue."),
+        (
+            b.BlackwellMatmul(form=Epilogue()),
             Epilogue(bias=True),
             "the kernel was made with another one; give one of",
         ),
-        ("v7", Form(c_stride=8), "strides of 8 and 1024 elements are too small for 128 lines of 64; make them larger."),
-        ("v7", Epilogue(activation="swiglu", residual=True), "swiglu takes no residual"),
+        (
+            "blackwell",
+            Form(c_stride=8),
+            "strides of 8 and 1024 elements are too small for 128 lines of 64; make them larger.",
+        ),
+        ("blackwell", Epilogue(activation="swiglu", residual=True), "swiglu takes no residual"),
     ],
 )
 def test_what_is_no_form_of_a_kernel_is_refused_in_a_sentence(kernel, form, sentence):

@@ -9,7 +9,7 @@ from blackwell_matmul import assert_clean, check, compile, emulate, predict, sim
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.kernels.blackwell.few_rows import BlackwellFewRows
+from blackwell_matmul.kernels.products.few_rows import BlackwellFewRows
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.rules import why_not

@@ -1,4 +1,4 @@
-"""V7 and H8 in every form: right, clean, the same in two orders, and the same as compiled."""
+"""The products in every form: right, clean, the same in two orders, and the same as compiled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 
 pytest.importorskip("tilus")
 
-from blackwell_matmul import BlackwellMatmulV7, Epilogue, HopperMatmulV8, InputError, check, compile, emulate, simulate
+from blackwell_matmul import BlackwellMatmul, Epilogue, HopperMatmul, InputError, check, compile, emulate, simulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.kernels.forms import lines_of, why_unreadable
-from blackwell_matmul.kernels.matmul import share_memory
+from blackwell_matmul.kernels.host.forms import lines_of, why_unreadable
+from blackwell_matmul.kernels.host.matmul import share_memory
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.problem.form import ACTIVATIONS, Form
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 
-RUNGS = [(BlackwellMatmulV7, GPUS["B200"]), (HopperMatmulV8, GPUS["H200"])]
+RUNGS = [(BlackwellMatmul, GPUS["B200"]), (HopperMatmul, GPUS["H200"])]
 DTYPES = [torch.float16, torch.bfloat16]
 CASES = range(3)
 
@@ -109,12 +109,12 @@ def test_clusters_that_share_a_load_all_of_it_however_operands_lie(a_rows_first:
     )
     form = Form("m" if a_rows_first else "k", "n" if b_rows_first else "k")
     problem = Problem(m, n, k, form=form)
-    beside = [each for each in projection(HopperMatmulV8) if each.cluster_n == (4 if b_rows_first else 2)]
+    beside = [each for each in projection(HopperMatmul) if each.cluster_n == (4 if b_rows_first else 2)]
     draw = random.Random(str(form))
     able = (each for each in draw.sample(beside, len(beside)) if not why_not(each, problem, h200))
     for schedule in islice(able, 3):
         c = torch.full((m, n), float("nan")).half()
-        assert simulate(HopperMatmulV8(**schedule.as_dict()), m, n, k, a, b, c).ok, schedule
+        assert simulate(HopperMatmul(**schedule.as_dict()), m, n, k, a, b, c).ok, schedule
         assert check_matmul(a, b, c).ok, schedule
 
 
@@ -122,7 +122,7 @@ ONE_TILE = {
     "block_k": 64, "e_block_n": 16, "stages": 2, "consumers": 1, "group_m": 16,
     "cluster_m": 1, "cluster_n": 1, "split_k": 1, "neighbours": 2, "swap_ab": 0,
 }  # fmt: skip
-"""Of H8, beside `block_m` and `block_n`: where these are given, nothing is chosen among its thousands of schedules."""
+"""Knobs of `hopper` besides `block_m` and `block_n`: with all given, no choice among thousands of schedules is made."""
 
 BINS = (-14, -6, -5, -4, -3, -2, -1, -0.25, 0.25, 1, 2, 4, 14)
 TORCHS: dict[str, Any] = {  # as torch has it on a GPU, in the type of z; and what it approximates
@@ -142,7 +142,7 @@ def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, a
     bias, rows = torch.linspace(0, 1.65, 16).to(out), torch.linspace(-14, 12.35, 16).to(out)
     kept = rows[:, None].repeat(1, 16)
     arguments, z = (16, 16, 16, a, b, c, bias, kept), bias.double() + kept.double()
-    kernel = HopperMatmulV8(form=Epilogue(activation=activation), **ONE_TILE, block_m=16, block_n=16)
+    kernel = HopperMatmul(form=Epilogue(activation=activation), **ONE_TILE, block_m=16, block_n=16)
     torchs, exactly = TORCHS[activation]
     exact, half_step = exactly(z), z * 2**-24
     allowed = (torchs(z.float()).to(out).double() - exact).abs() + (exactly(z + half_step) - exact).abs()
@@ -160,7 +160,7 @@ def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, a
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)
 def test_nan_is_kept_and_what_beta_leaves_out_is_not_read(rung: Any, gpu: Any) -> None:
     """For one row of A, which has a scale for itself and one for each column."""
-    pins = {**ONE_TILE, "block_m": 16, "block_n": 16} if rung is HopperMatmulV8 else {}
+    pins = {**ONE_TILE, "block_m": 16, "block_n": 16} if rung is HopperMatmul else {}
     m, n, k = 1, 64, 64
     a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
     b[3] = float("nan")
@@ -181,16 +181,16 @@ def test_nan_is_kept_and_what_beta_leaves_out_is_not_read(rung: Any, gpu: Any) -
 def test_a_form_has_no_findings_in_any_order(rung: Any, gpu: Any) -> None:
     a, b, c = torch.randn(2, 136, 200).half().mT, torch.randn(72, 96).half().T, torch.empty(2, 200, 48).half()
     b = torch.randn(136, 96).half().mT  # B[n = 96, k = 136], contiguous along n
-    pins = {**ONE_TILE, "e_block_n": 64, "block_m": 64, "block_n": 64} if rung is HopperMatmulV8 else {}
+    pins = {**ONE_TILE, "e_block_n": 64, "block_m": 64, "block_n": 64} if rung is HopperMatmul else {}
     kernel = rung(form=Epilogue(activation="swiglu"), **pins)
     assert check(kernel, 200, 96, 136, a, b, c, torch.randn(96).half(), 0, 0, 0, 2, target=gpu.arch).ok
 
 
 def test_a_missing_wait_before_the_stage_is_read_is_found() -> None:
-    """H8's ring is H7's: without the wait the product reads what TMA has not brought."""
-    from blackwell_matmul.kernels.ring import Ring
+    """Without the wait the product reads what TMA has not brought."""
+    from blackwell_matmul.kernels.parts.ring import Ring
 
-    class Hasty(HopperMatmulV8):
+    class Hasty(HopperMatmul):
         pass
 
     wait = Ring.wait_full
@@ -211,13 +211,13 @@ def _wait_nothing(self):
 def test_what_is_kept_of_each_column_is_read_once_all_have_stored_it(meets: bool) -> None:
     """Where a CTA has several tiles, too: those of the one before have been read by then."""
 
-    class Hasty(HopperMatmulV8):
+    class Hasty(HopperMatmul):
         def store_columns(self):
             self.bias.store()
 
     m, n, k = 64 * 9, 128, 64
     a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
-    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True), block_n=128, sm_count=4)
+    kernel = (HopperMatmul if meets else Hasty)(form=Epilogue(bias=True), block_n=128, sm_count=4)
     found = check(kernel, m, n, k, a, b, c, torch.randn(n).half(), target="sm_90a").findings
     assert {each.code for each in found} == (set() if meets else {"data-race", "uninitialised-read"})
 
@@ -247,7 +247,7 @@ A, B, C = torch.randn(64, 32).half(), torch.randn(48, 32).half(), torch.empty(64
 def test_what_no_form_takes_gets_one_sentence(given: dict[str, Any], reason: str) -> None:
     arguments = {"m": 64, "n": 48, "k": 32, "a": A, "b": B, "c": C, **given}
     with pytest.raises(InputError, match=reason) as caught:
-        BlackwellMatmulV7()(**arguments)
+        BlackwellMatmul()(**arguments)
     assert str(caught.value).count(". ") == 0
 
 
@@ -259,7 +259,7 @@ def test_c_in_what_is_read_gets_one_sentence(name: str) -> None:
     given = {"residual": c, "bias": c[63], "scale_a": pool.view(torch.float32)[:1], "scale_b": torch.ones(1)}
     names = ("scale_a", "scale_b") if name == "scale_a" else (name,)
     with pytest.raises(InputError, match=f"c shares memory with {name}, which is read while c is written; give c mem"):
-        BlackwellMatmulV7()(64, 48, 32, A, B, c, **{each: given[each] for each in names})
+        BlackwellMatmul()(64, 48, 32, A, B, c, **{each: given[each] for each in names})
 
 
 def test_c_beside_what_is_read_is_written() -> None:
@@ -267,10 +267,10 @@ def test_c_beside_what_is_read_is_written() -> None:
     pool = torch.randn(64, 128).half()
     a, c, kept = pool[:, :32], pool[:, 32:80], C.clone().fill_(1)
     expected = a.double() @ B.double().T + 1
-    BlackwellMatmulV7()(64, 48, 32, a, B, c, residual=kept)
+    BlackwellMatmul()(64, 48, 32, a, B, c, residual=kept)
     assert (c.double() - expected).abs().max() <= 1e-2 * expected.abs().max()
     with pytest.raises(InputError, match="c shares memory with a"):
-        BlackwellMatmulV7()(64, 48, 32, pool[:, 24:56], B, c)
+        BlackwellMatmul()(64, 48, 32, pool[:, 24:56], B, c)
 
 
 def test_what_shares_memory() -> None:
@@ -291,11 +291,11 @@ def test_what_shares_memory() -> None:
 
 def test_a_pinned_epilogue_wants_its_tensors() -> None:
     with pytest.raises(InputError, match="The epilogue has a bias and the call has none; pass bias="):
-        BlackwellMatmulV7(form=Epilogue(bias=True))(64, 48, 32, A, B, C)
+        BlackwellMatmul(form=Epilogue(bias=True))(64, 48, 32, A, B, C)
     with pytest.raises(InputError, match="c has 48 columns; with swiglu it must have 24"):
-        BlackwellMatmulV7(form=Epilogue(activation="swiglu"))(64, 48, 32, A, B, C)
+        BlackwellMatmul(form=Epilogue(activation="swiglu"))(64, 48, 32, A, B, C)
     with pytest.raises(InputError, match="form is 'gelu'; it must be a Form or an Epilogue"):
-        BlackwellMatmulV7(form="gelu")(64, 48, 32, A, B, C)
+        BlackwellMatmul(form="gelu")(64, 48, 32, A, B, C)
 
 
 def test_how_a_tensor_lies() -> None:

@@ -1,4 +1,4 @@
-"""Schedules of every rung on shapes that fit nothing, against float64, and the same bits in every order."""
+"""Schedules of every rung and product on shapes that fit nothing, against float64, and the same bits in every order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
@@ -31,9 +31,9 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {name: 4 if name in ("v6", "h7") else 2 for name in RUNGS}
+SAMPLED = {name: 4 if name in ("v6", "h7", "hopper") else 2 for name in KERNELS if name != "few"}
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2, and `test_forms.py`
-more of V7 and H8."""
+more of the products."""
 
 GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma", "sm_90a"), ("mma.sync", "sm_120a"))}
 
@@ -44,7 +44,7 @@ def sm_count(schedule: Schedule) -> int:
 
 
 def cases() -> Iterator[tuple[str, Schedule]]:
-    for name in RUNGS:
+    for name in SAMPLED:
         gpu, problem = gpu_for_target(rung(name).target), Problem(128, 128, 128, "fp16")
         listed = projection(rung(name))
         drawn = random.Random(name).sample(listed, len(listed))

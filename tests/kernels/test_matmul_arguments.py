@@ -11,7 +11,7 @@ import torch
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 M, N, K = 24, 16, 32
 

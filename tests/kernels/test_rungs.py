@@ -11,11 +11,13 @@ import sys
 import pytest
 import tilus
 
+import blackwell_matmul
+from blackwell_matmul import kernels
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.recording import instructions
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, OLD_NAMES, RUNGS, known_rung, rung
 from blackwell_matmul.scheduling.space import SPACE, projection
 
 
@@ -25,8 +27,8 @@ def code(name: str) -> list[str]:
     return [line for line in lines[2:] if line and not line.startswith("#")]
 
 
-MOST = 113
-"""Lines of code that a rung changes, drops or adds."""
+MOST = 60
+"""Most lines of code that a rung changes, drops or adds, in every ladder. This limit is frozen: it is not raised."""
 
 STEPS = [(lower, upper) for lower, upper in itertools.pairwise(RUNGS) if lower[0] == upper[0]]
 
@@ -55,7 +57,7 @@ def test_sections_come_in_one_order() -> None:
 
 
 def test_knobs_are_the_parameters() -> None:
-    for name in RUNGS:
+    for name in KERNELS.keys() - {"few"}:
         parameters = list(inspect.signature(rung(name).__init__).parameters)
         fixed = ["sm_count"] if "persistent" in rung(name).features else []
         fixed += ["form"] if "forms" in rung(name).features else []
@@ -66,6 +68,20 @@ def test_knobs_are_the_parameters() -> None:
 def test_an_unknown_rung_names_those_that_exist() -> None:
     with pytest.raises(InputError, match="rung is 'v9'; the rungs are v0, v1, v2"):
         rung("v9")
+
+
+def test_an_old_name_is_that_of_the_product() -> None:
+    """Wherever a name is looked up; the class by its old name is the class."""
+    assert OLD_NAMES == {
+        "v7": "blackwell", "h8": "hopper", "BlackwellMatmulV7": "BlackwellMatmul", "HopperMatmulV8": "HopperMatmul",
+    }  # fmt: skip
+    assert (known_rung("v7"), known_rung("H8")) == ("blackwell", "hopper") and rung("h8") is rung("hopper")
+    for old, new in OLD_NAMES.items():
+        if old not in ("v7", "h8"):
+            assert getattr(blackwell_matmul, old) is getattr(blackwell_matmul, new) is getattr(kernels, old)
+            assert old not in blackwell_matmul.__all__
+    found = [str(blackwell_matmul.schedules(name, 256, 256, 256)) for name in ("v7", "blackwell")]
+    assert found[0] == found[1]
 
 
 def test_the_registry_imports_nothing_heavy() -> None:

@@ -10,17 +10,17 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.scheduling.wgmma_fragments import buffer_layout
 
 
-@pytest.mark.parametrize(("name", "block_n"), [("h7", 48), ("h7", 80), ("h8", 112), ("h7", 144), ("h8", 176)])
-def test_a_tile_can_leave_in_one_strip(name: str, block_n: int) -> None:
+@pytest.mark.parametrize("block_n", [48, 80, 112, 144, 176])
+def test_a_tile_can_leave_in_one_strip(block_n: int) -> None:
     schedule = {"block_m": 64, "block_n": block_n, "block_k": 64, "e_block_n": block_n, "consumers": 1}
     made = torch.Generator().manual_seed(0)
     m, n, k = 72, 2 * block_n, 64
     a, b = (torch.randint(-3, 4, (rows, k), generator=made).half() for rows in (m, n))
     c = torch.full((m, n), torch.nan).half()
-    assert check(rung(name), m, n, k, a, b, c, schedule=schedule).ok
+    assert check(rung("hopper"), m, n, k, a, b, c, schedule=schedule).ok
     assert torch.equal(c.double(), a.double() @ b.double().T)
     c.fill_(torch.nan)
-    emulate(compile(rung(name), m, n, k, a, b, c, schedule=schedule), m, n, k, a, b, c)
+    emulate(compile(rung("hopper"), m, n, k, a, b, c, schedule=schedule), m, n, k, a, b, c)
     assert torch.equal(c.double(), a.double() @ b.double().T)
 
 

@@ -1,4 +1,4 @@
-"""8-bit products on Hopper: wgmma keeps some 13 bits of a sum, and H8 adds up in fp32 what it has of a few k-tiles."""
+"""8-bit products on Hopper: wgmma keeps some 13 bits of a sum, and the product adds up its sums in fp32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("tilus")
 
-from blackwell_matmul import Form, HopperMatmulV8, InputError, scaled_mm, simulate
+from blackwell_matmul import Form, HopperMatmul, InputError, scaled_mm, simulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.mma import Wgmma
@@ -39,7 +39,7 @@ def error(form: Form, **knobs: int) -> float:
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.randn(rows, K, generator=generator).to(torch.float8_e4m3fn) for rows in (M, N))
     c = torch.empty(M, N, dtype=torch.float32 if form.out == "fp32" else torch.bfloat16)
-    kernel = HopperMatmulV8(form=form, block_m=64, block_n=64, consumers=1, **knobs)
+    kernel = HopperMatmul(form=form, block_m=64, block_n=64, consumers=1, **knobs)
     assert simulate(kernel, M, N, K, a, b, c, workers=1).ok
     exact = a.double() @ b.double().mT
     return float((c.double() - exact).abs().max() / (exact.bfloat16().double() - exact).abs().max())
@@ -66,16 +66,16 @@ def test_sums_are_of_as_many_products_whatever_a_k_tile_has() -> None:
 def test_two_sums_take_twice_the_registers() -> None:
     problem, h200 = Problem(4096, 4096, 4096, "e4m3"), GPUS["H200"]
     fast = Problem(4096, 4096, 4096, "e4m3", Form(fast_accum=True))
-    wide = choose(HopperMatmulV8, fast, h200)
+    wide = choose(HopperMatmul, fast, h200)
     assert wide.block_n == 256 and not why_not(wide, fast, h200)
     assert "takes 256 registers and it has 168" in why_not(wide, problem, h200)[0]
-    assert choose(HopperMatmulV8, problem, h200).block_n == 128
+    assert choose(HopperMatmul, problem, h200).block_n == 128
 
 
 def test_sums_of_16_bits_are_fp32s_either_way() -> None:
     """So that a kernel serves both."""
     a, b, c = (torch.empty(64, 64, dtype=torch.bfloat16) for _ in range(3))
-    problem, _ = HopperMatmulV8.problem_of({"form": Form(fast_accum=True)}, 64, 64, 64, a, b, c, 0, 0, 0, 0, 1)
+    problem, _ = HopperMatmul.problem_of({"form": Form(fast_accum=True)}, 64, 64, 64, a, b, c, 0, 0, 0, 0, 1)
     assert not problem.form.fast_accum
 
 

@@ -6,7 +6,7 @@ import torch
 import blackwell_matmul
 from blackwell_matmul import InputError, UnsupportedError
 from blackwell_matmul.hardware import gpus
-from blackwell_matmul.kernels import LADDERS, RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, LADDERS, rung
 from blackwell_matmul.ops import launching, library, placing
 from blackwell_matmul.runtime.recent import Recent
 
@@ -375,7 +375,7 @@ def test_the_best_rung_that_takes_the_shape_is_used(m, n, rung):
 
 def test_every_ladder_names_rungs_of_known_targets():
     for arch, rungs in LADDERS.items():
-        assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(RUNGS)
+        assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(KERNELS)
 
 
 def large(*shape):

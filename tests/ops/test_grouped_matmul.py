@@ -199,7 +199,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
     original = grouped._kernel
     monkeypatch.setattr(grouped, "_kernel", lambda *args: kernels.append(args[1]) or original(*args))
     made.sum().backward()
-    assert x.grad is None and w.grad is not None and kernels == ["group_sums"]
+    assert x.grad is None and w.grad is not None and kernels == ["GroupedGradient"]
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -286,12 +286,12 @@ def test_cpu_tensors_are_simulated_only_when_asked():
 
 @pytest.mark.parametrize("gpu, kernel", [("B300", "BlackwellGroupedMatmul"), ("H200", "HopperGroupedMatmul")])
 def test_the_kernel_is_the_gpus(gpu, kernel):
-    assert grouped._kernel(gpus.GPUS[gpu], "grouped", "GroupedMatmul").script_cls.__name__ == kernel
+    assert grouped._kernel(gpus.GPUS[gpu], "GroupedMatmul").script_cls.__name__ == kernel
 
 
 def test_a_gpu_without_a_kernel_is_named():
     with pytest.raises(UnsupportedError, match=r"no kernel for RTX 5090 \(sm_120a\) yet; it has some for sm_100a"):
-        grouped._kernel(gpus.GPUS["RTX 5090"], "grouped", "GroupedMatmul")
+        grouped._kernel(gpus.GPUS["RTX 5090"], "GroupedMatmul")
 
 
 @pytest.mark.parametrize("ends", [[5, 4, 32], [-5, 6, 32], [5, 20, 40]])

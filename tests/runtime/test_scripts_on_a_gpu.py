@@ -9,11 +9,11 @@ from tilus import float16, int32, void_p
 
 import blackwell_matmul
 from blackwell_matmul import (
+    BlackwellMatmul,
     BlackwellMatmulV1,
     BlackwellMatmulV2,
-    BlackwellMatmulV7,
+    HopperMatmul,
     HopperMatmulV7,
-    HopperMatmulV8,
     InputError,
     Script,
     UnsupportedError,
@@ -176,7 +176,7 @@ def pinned(rung):
     return rung(**space.choose(rung, Problem(512, 512, 512), gpus.gpu_for_target(rung.target)).as_dict())
 
 
-@pytest.mark.parametrize("rung", [BlackwellMatmulV7, HopperMatmulV7, HopperMatmulV8])
+@pytest.mark.parametrize("rung", [BlackwellMatmul, HopperMatmulV7, HopperMatmul])
 def test_another_n_and_k_need_no_build_where_the_schedule_is_known(gpu, compiled, operands, forget, builds, rung):
     if rung.target == "sm_100a":
         gpu.is_a("NVIDIA B200", (10, 0), 148, 232448)
@@ -193,17 +193,17 @@ def test_another_n_and_k_need_no_build_where_the_schedule_is_known(gpu, compiled
 
 def test_a_kernel_that_is_lost_is_built_again(b200, compiled, operands, forget, builds, tmp_path):
     for k, damage in ((512, "codes/*.json"), (576, "*/*/kernel.cubin"), (640, "calls/*.json")):
-        pinned(BlackwellMatmulV7)(*operands(512, 512, k))
+        pinned(BlackwellMatmul)(*operands(512, 512, k))
         for file in tmp_path.glob(damage):
             file.write_bytes(b"{}")
         forget()
-    pinned(BlackwellMatmulV7)(*operands(512, 512, 640))
+    pinned(BlackwellMatmul)(*operands(512, 512, 640))
     assert len(builds) == 3
 
 
 def test_an_n_that_is_a_multiple_of_less_has_code_of_its_own(b200, compiled, on_gpu, builds):
     """What an epilogue reads begins at other addresses."""
-    kernel, k = pinned(BlackwellMatmulV7), 64
+    kernel, k = pinned(BlackwellMatmul), 64
     for n in (256, 512, 252, 508):
         a, b, whole = (on_gpu(torch.zeros(rows, columns).half()) for rows, columns in ((64, k), (n, k), (64, 1024)))
         kernel(64, n, k, a, b, whole[:, :n])

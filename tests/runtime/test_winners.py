@@ -154,12 +154,12 @@ def test_any_other_call_pins_nothing(arguments):
 def test_a_winner_of_a_form_is_for_that_form_alone():
     """In its key: what the tensors say, and the activation, which a kernel pins."""
     form = Form(b_major="n", epilogue=Epilogue(bias=True, activation="gelu"))
-    problem, v7 = Problem(128, 256, 128, form=form), rung("v7")
-    chosen = space.choose(v7, problem, B200, {"block_n": 256}).as_dict()
-    assert winners.keep(v7, problem, B200, {"schedule": chosen}) is not None
+    problem, product = Problem(128, 256, 128, form=form), rung("blackwell")
+    chosen = space.choose(product, problem, B200, {"block_n": 256}).as_dict()
+    assert winners.keep(product, problem, B200, {"schedule": chosen}) is not None
     arguments = arguments_of(problem, seed=None)
-    assert winners.pins_for_call(v7, {"form": form}, arguments, B200) == chosen
-    assert winners.pins_for_call(v7, {}, arguments, B200) == {}
-    assert schedule({"form": form}, arguments, "v7").items() >= {**chosen, "form": form}.items()
+    assert winners.pins_for_call(product, {"form": form}, arguments, B200) == chosen
+    assert winners.pins_for_call(product, {}, arguments, B200) == {}
+    assert schedule({"form": form}, arguments, "blackwell").items() >= {**chosen, "form": form}.items()
     plain = (*arguments_of(Problem(128, 256, 128), None), 0, 0, 0, 0, 1)
-    assert winners.pins_for_call(v7, {}, plain, B200) == {}
+    assert winners.pins_for_call(product, {}, plain, B200) == {}

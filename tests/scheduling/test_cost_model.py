@@ -76,7 +76,14 @@ def test_threads_limit_them_too() -> None:
     ("name", "gpu"),
     [
         *(("h0", "H200"), ("h3", "H100"), ("h7", "H100"), ("v0", "B200"), ("v1", "B200"), ("v2", "B200")),
-        *(("v4", "B200"), ("v5", "B200"), ("v6", "B200"), ("v7", "GB200"), ("h8", "H200"), ("g0", "RTX 5090")),
+        *(
+            ("v4", "B200"),
+            ("v5", "B200"),
+            ("v6", "B200"),
+            ("blackwell", "GB200"),
+            ("hopper", "H200"),
+            ("g0", "RTX 5090"),
+        ),
     ],
 )
 def test_what_is_certain_is_no_more_than_what_is_predicted(name: str, gpu: str) -> None:
@@ -172,7 +179,7 @@ def test_few_neighbours_are_worse_than_none_and_than_many() -> None:
 
 def test_a_cluster_spares_nothing_where_the_tensor_core_is_busy() -> None:
     knobs = {**PERSISTENT, "block_n": 256, "stages": 4}
-    alone, shared = (predicted_cycles(case("h6", (512, 16896, 8192), **knobs, cluster_m=c)) for c in (1, 2))
+    alone, shared = (predicted_cycles(case("hopper", (512, 16896, 8192), **knobs, cluster_m=c)) for c in (1, 2))
     arrivals = 2 * 8192 // 64 * figures_of("H200").remote_cycles / 2 / 4  # to another CTA; of two tiles, by stage
     assert alone < shared and shared - arrivals == pytest.approx(alone, rel=0.01)
 
@@ -295,7 +302,7 @@ SAMPLE = [
     ("B200", "v5", (2048, 4096, 512)),
     ("B200", "v6", (4096, 2048, 512)),
     ("H200", "h3", (1024, 2048, 1024)),
-    ("H200", "h7", (1024, 2048, 2048)),
+    ("H200", "hopper", (1024, 2048, 2048)),
 ]
 
 
@@ -322,10 +329,10 @@ def test_c_transposed_takes_as_long_as_in_the_model_of_time(sizes: tuple[int, in
     """The best of those, and less than any of C as it is."""
     problem, closed, times = Problem(*sizes), [], []
     for swap_ab in (1, 0):
-        schedule = choose(rung("h7"), problem, GPUS["H200"], {"swap_ab": swap_ab})
+        schedule = choose(rung("hopper"), problem, GPUS["H200"], {"swap_ab": swap_ab})
         cycles = predicted_cycles(tile_config(schedule, problem, GPUS["H200"]))
         closed.append(cycles / figures_of("H200").clock_ghz / 1000)
-        times.append(predict("h7", *sizes, target="H200", schedule=schedule, explained=False).time_us)
+        times.append(predict("hopper", *sizes, target="H200", schedule=schedule, explained=False).time_us)
     assert all(short == pytest.approx(long, rel=0.35) for short, long in zip(closed, times))
     assert closed == sorted(closed) and times == sorted(times)
 
@@ -335,15 +342,15 @@ def test_c_transposed_takes_as_long_as_in_the_model_of_time(sizes: tuple[int, in
 def test_rows_that_begin_within_lines_take_as_long_as_in_the_model_of_time(k: int, cluster_m: int) -> None:
     """By any 16 bytes, 32 or 64; by multicast a CTA asks for fewer of them."""
     sizes, pins = (512, 1536, k), {"block_m": 64, "block_n": 128, "cluster_m": cluster_m, "swap_ab": 0, "split_k": 1}
-    schedule = choose(rung("h7"), Problem(*sizes), GPUS["H200"], pins)
+    schedule = choose(rung("hopper"), Problem(*sizes), GPUS["H200"], pins)
     closed = predicted_cycles(tile_config(schedule, Problem(*sizes), GPUS["H200"])) / figures_of("H200").clock_ghz
-    took = predict("h7", *sizes, target="H200", schedule=schedule, explained=False).time_us
+    took = predict("hopper", *sizes, target="H200", schedule=schedule, explained=False).time_us
     assert closed / 1000 == pytest.approx(took, rel=0.25)
 
 
 def test_what_begins_within_lines_is_a_tensors_rows() -> None:
     """A and B of their own; those of a tensor that lies along m or n are along these."""
-    tile = next(s for s in projection(rung("h8")) if (s.block_m, s.block_n, s.block_k) == (128, 128, 64))
+    tile = next(s for s in projection(rung("hopper")) if (s.block_m, s.block_n, s.block_k) == (128, 128, 64))
     cut = {
         form: _cut_rows(tile_config(tile, Problem(1024, 1032, 2048, form=form), GPUS["H200"]))
         for form in (Form(), Form(a_stride=2056), Form(a_major="m"), Form(b_major="n"))
@@ -378,6 +385,6 @@ def test_what_is_preferred_is_nearly_the_fastest_of_what_was_measured(
 
 
 def _completed(name: str) -> Schedule:
-    """A schedule of H7 with the knobs that its file does not name: no kernel had other values then."""
+    """A schedule of the product with the knobs that its file does not name: no kernel had other values then."""
     named = {"cluster_n": 1, "neighbours": 2, "swap_ab": 0, **dict(Schedule.parse(name))}
-    return Schedule(**named, mma="wgmma", features=rung("h7").features)
+    return Schedule(**named, mma="wgmma", features=rung("hopper").features)

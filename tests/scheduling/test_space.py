@@ -10,8 +10,8 @@ import pytest
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import GPUS, Gpu
-from blackwell_matmul.kernels import PRODUCTS, RUNGS, rung
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels import KERNELS, rung
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import MMAS, Problem, Schedule, features_of
 from blackwell_matmul.scheduling import space
@@ -21,14 +21,15 @@ from blackwell_matmul.scheduling.rules import PROBLEM_RULES, broken, has_plain_s
 from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
 B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
-GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
+NAMES = tuple(name for name in KERNELS if name != "few")
+GPU_OF = {name: {"v": B200, "b": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in NAMES}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""
 
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
-    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 19640, "h7": 38740}
+    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 10920, "h7": 15960, "hopper": 38740}
     for name, count in (counts | {"g0": 1080}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
@@ -36,25 +37,23 @@ def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
 
 
 def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster() -> None:
-    schedules = projection(rung("h7"))
+    schedules = projection(rung("hopper"))
     assert all(s.block_n // s.e_block_n >= s.split_k for s in schedules)
     assert all(s.cluster_m * s.cluster_n * s.split_k <= 8 for s in schedules)
     assert {s.group_m for s in schedules if s.split_k > 1} == {16}
     shared_and_split = {*itertools.product((1, 2), (1, 2, 4, 8)), (4, 1)} - {(2, 8)}
     assert {(s.cluster_m, s.split_k) for s in schedules} == shared_and_split
-    features = rung("h6").features
-    alone = {
-        dataclasses.replace(s, split_k=None, swap_ab=None, features=features)
-        for s in schedules
-        if s.split_k == 1 and not s.swap_ab
-    }
+    alone = {s for s in schedules if s.split_k == 1 and not s.swap_ab}
     in_order = [s for s in schedules if s.neighbours == 1]
     assert {(s.split_k, s.cluster_m, s.cluster_n) for s in in_order} == {(1, 1, 1)}
     assert {s.group_m for s in in_order if (s.block_n or 0) <= 176} == {4}
     assert {s.group_m for s in in_order if (s.block_n or 0) > 176} == {16}
     small = {schedule for schedule in alone if schedule.block_m < 64 or schedule.block_n < 64}
     plain = {schedule for schedule in alone if schedule.e_block_n not in (16, 32, 64)}
-    assert alone - small - plain == set(projection(rung("h6")))
+    h6, none = rung("h6").features, {"split_k": None, "swap_ab": None, "cluster_n": None, "neighbours": None}
+    above = {s for s in alone - small - plain if (s.cluster_n, s.neighbours) == (1, 2) and s.consumers < 3}
+    swizzled = {dataclasses.replace(s, **none, features=h6) for s in above if s.block_k <= 64}
+    assert swizzled == set(projection(rung("h6")))
     assert all(schedule.block_n == schedule.e_block_n for schedule in plain)
     assert {schedule.block_n for schedule in plain} == {48, 80, 112, 144, 176}
     assert {(s.consumers, s.group_m, s.cluster_m) for s in small} == {(1, 16, 1)}
@@ -63,7 +62,7 @@ def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster(
 
 
 def test_what_is_computed_transposed_has_any_multiple_of_8_rows_of_c() -> None:
-    swapped = [schedule for schedule in projection(rung("h7")) if schedule.swap_ab]
+    swapped = [schedule for schedule in projection(rung("hopper")) if schedule.swap_ab]
     assert {schedule.block_n for schedule in swapped} == set(range(64, 257, 8))
     assert {(s.split_k, s.cluster_m, s.block_m // s.consumers) for s in swapped} == {(1, m, 64) for m in (1, 2, 4)}
     strips = {schedule.block_n: schedule.e_block_n for schedule in swapped if schedule.consumers < 3}
@@ -71,7 +70,7 @@ def test_what_is_computed_transposed_has_any_multiple_of_8_rows_of_c() -> None:
 
 
 def test_clusters_that_share_a_and_three_warpgroups_have_one_way_each() -> None:
-    schedules = projection(rung("h7"))
+    schedules = projection(rung("hopper"))
     beside = [s for s in schedules if s.cluster_n > 1]
     assert {(s.cluster_m, s.cluster_n) for s in beside} == {*itertools.product((1, 2), (2, 4))}
     assert {(s.split_k, s.neighbours, s.group_m, s.block_k) for s in beside} == {(1, 2, 16, 64)}
@@ -94,7 +93,7 @@ def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
     assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
 
 
-@pytest.mark.parametrize("name", ["v1", "v7", "h2", "h4", "g0"])
+@pytest.mark.parametrize("name", ["v1", "blackwell", "h2", "h4", "g0"])
 def test_a_projection_is_all_combinations_that_the_rules_leave_in_the_order_of_the_knobs(name: str) -> None:
     cls = rung(name)
     rows = (dict(zip(cls.knobs, values)) for values in itertools.product(*(space.SPACE[knob] for knob in cls.knobs)))
@@ -126,17 +125,30 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring; two CTAs an SM at once
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
     ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
-    ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, 1, swap_ab=0, **PAIRS)),  # half of B
-    ("h7", (1024, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 1, 0, mma="wgmma")),  # fewer rows of tiles
-    ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, **PAIRS)),  # 128 tiles for 132 SMs
-    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, 1, **PAIRS)),  # as many; measured best
-    ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, **PAIRS)),  # each half of B
-    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, 1, **PAIRS)),  # 128 tiles
-    ("h7", (512, 3584, 3584), Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # four rows, one strip
-    ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # the L2 gives squares
-    ("h7", (399, 5440, 7488), Schedule(128, 136, 64, 136, 5, 2, 4, 1, 1, 1, 1, 1, mma="wgmma")),  # 3 x 136 rows
-    ("h7", (512, 1536, 2056), Schedule(128, 64, 64, 64, 8, 2, 16, 2, 4, 1, 2, 0, mma="wgmma")),  # eight share rows
-    ("h7", (619, 6288, 1896), Schedule(192, 160, 64, 40, 4, 3, 16, 1, 2, 1, 2, 1, mma="wgmma")),  # in one round
+    ("hopper", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, 1, swap_ab=0, **PAIRS)),  # half of B
+    (
+        "hopper",
+        (1024, 8192, 8192),
+        Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 1, 0, mma="wgmma"),
+    ),  # fewer rows of tiles
+    ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 2, mma="wgmma")),  # 128 tiles for 132 SMs
+    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, mma="wgmma")),  # as many; measured best
+    ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, mma="wgmma")),  # each half of B
+    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, mma="wgmma")),  # 128 tiles
+    ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, split_k=1, mma="wgmma")),  # each half of B
+    (
+        "hopper",
+        (512, 3584, 3584),
+        Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 1, 0, mma="wgmma"),
+    ),  # four rows, one strip
+    (
+        "hopper",
+        (512, 1536, 7168),
+        Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 1, 0, mma="wgmma"),
+    ),  # the L2 gives squares
+    ("hopper", (399, 5440, 7488), Schedule(128, 136, 64, 136, 5, 2, 4, 1, 1, 1, 1, 1, mma="wgmma")),  # 3 x 136 rows
+    ("hopper", (512, 1536, 2056), Schedule(128, 64, 64, 64, 8, 2, 16, 2, 4, 1, 2, 0, mma="wgmma")),  # eight share rows
+    ("hopper", (619, 6288, 1896), Schedule(192, 160, 64, 40, 4, 3, 16, 1, 2, 1, 2, 1, mma="wgmma")),  # in one round
     ("g0", (4096, 4096, 4096), Schedule(64, 64, 64, 64, 2, mma="mma.sync")),  # the tensor cores hold all tiles alike
 ]
 
@@ -155,21 +167,21 @@ def test_the_last_rows_whose_offsets_have_32_bits_have_a_schedule(name: str) -> 
 
 def test_the_order_that_predicts_few_is_the_order_of_preference() -> None:
     problem = Problem(1024, 768, 1024)
-    some = [(each, tile_config(each, problem, H200)) for each in projection(rung("h7"))[::53]]
+    some = [(each, tile_config(each, problem, H200)) for each in projection(rung("hopper"))[::53]]
     in_order = [schedule for schedule, _ in sorted(some, key=lambda each: space.preference(*each))]
     assert list(space._by_preference(some)) == in_order
 
 
 def test_many_numbers_of_rows_are_chosen_for_at_once() -> None:
     """Those that fill tiles alike; what does not fit this very m is still refused."""
-    h8, by_m = rung("h8"), Form(a_major="m")
+    product, by_m = rung("hopper"), Form(a_major="m")
     walks = space._first_that_runs.cache_info().misses
-    assert len({choose(h8, Problem(m, 768, 4096), H200) for m in range(4097, 4161)}) == 1
+    assert len({choose(product, Problem(m, 768, 4096), H200) for m in range(4097, 4161)}) == 1
     assert space._first_that_runs.cache_info().misses <= walks + 1
-    assert choose(h8, Problem(1, 768, 4096), H200) != choose(h8, Problem(2**31 - 1, 768, 4096), H200)
-    assert choose(h8, Problem(4088, 768, 4096, form=by_m), H200)
+    assert choose(product, Problem(1, 768, 4096), H200) != choose(product, Problem(2**31 - 1, 768, 4096), H200)
+    assert choose(product, Problem(4088, 768, 4096, form=by_m), H200)
     with pytest.raises(InputError, match="M = 4089"):
-        choose(h8, Problem(4089, 768, 4096, form=by_m), H200, {"block_n": 128})
+        choose(product, Problem(4089, 768, 4096, form=by_m), H200, {"block_n": 128})
 
 
 def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:
@@ -218,7 +230,7 @@ UNABLE = [
 
 
 @pytest.mark.parametrize("problem", UNABLE, ids=str)
-@pytest.mark.parametrize("name", [*RUNGS, *PRODUCTS])
+@pytest.mark.parametrize("name", list(KERNELS))
 def test_what_no_schedule_can_run_is_refused_before_any_is_predicted(
     name: str, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,9 +250,9 @@ def test_what_no_schedule_can_run_is_refused_before_any_is_predicted(
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
-@pytest.mark.parametrize("name", [*RUNGS, *PRODUCTS])
+@pytest.mark.parametrize("name", list(KERNELS))
 def test_a_kernel_that_a_gpu_cannot_run_is_refused_with_all_that_it_can(name: str, gpu: Gpu) -> None:
-    every = {each: rung(each) for each in (*RUNGS, *PRODUCTS)}
+    every = {each: rung(each) for each in KERNELS}
     able = {each for each, cls in every.items() if MMA_SPECS[cls.mma].gpu_feature in gpu.features}
     if name in able:
         assert why_no_mma(MMA_SPECS[rung(name).mma], gpu) is None
@@ -305,7 +317,7 @@ class Specialised:
 def test_the_knobs_of_a_rung_follow_from_its_features() -> None:
     assert Clustered.knobs == ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers", "cluster_m")
     assert Specialised.knobs == rung("v2").knobs
-    for name in RUNGS:
+    for name in NAMES:
         assert set(rung(name).features) >= set(features_of(rung(name).knobs))
         assert rung(name).knobs == knobs_of(rung(name).features, rung(name).mma)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 from collections.abc import Sequence
 
 DROP = "pass  #"
 
 PLAIN = (
-    "from blackwell_matmul.kernels.matmul import MatmulScript",
+    "from blackwell_matmul.kernels.host.matmul import MatmulScript",
     "from blackwell_matmul import Script as MatmulScript",
 )
 """What makes a rung a plain script, whose arguments are all given, so that no rule chooses a schedule."""
@@ -17,8 +20,27 @@ Edit = tuple[str, str, int]
 
 
 def edited(source: str, edits: Sequence[Edit]) -> str:
-    lines = source.splitlines(keepends=True)
+    """Return the text with these lines changed; lines of the parts that it imports count after its own."""
     for old, new, nth in edits:
-        hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
+        own = len(_lines_with(source, old))
+        source = source if -own <= nth < own else with_part(source, old)
+        hits = _lines_with(source, old)
+        hits = hits[-own:] + hits[:-own] if own else hits
+        lines = source.splitlines(keepends=True)
         lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
-    return "".join(lines)
+        source = "".join(lines)
+    return source
+
+
+def _lines_with(source: str, text: str) -> list[int]:
+    lines = enumerate(source.splitlines())
+    return [i for i, line in lines if text in line and not line.lstrip().startswith("#")]
+
+
+def with_part(source: str, text: str) -> str:
+    """Return the source with the first of its parts that has this text in place of the part's import."""
+    for line, name in re.findall(r"^(from (blackwell_matmul\.kernels\.parts\.\w+) import .*\n)", source, re.M):
+        part = inspect.getsource(importlib.import_module(name))
+        if text in part:
+            return source.replace(line, part.split('"""\n', 1)[1].strip() + "\n\n\n")
+    return source

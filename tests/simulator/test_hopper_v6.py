@@ -17,16 +17,11 @@ import torch
 from kernel_edits import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.kernels import cluster_of_tiles
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul_studies import mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = Path(cluster_of_tiles.__file__).read_text().split('"""\n', 1)[1]
-SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v6.py").read_text().replace(
-    "from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles\n", CLUSTER
-)  # fmt: skip
-"""With `ClusterOfTiles`, whose lines are changed as those of the kernel."""
+SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v6.py").read_text()
 SCHEDULE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64, "stages": 3, "consumers": 2, "group_m": 16}
 POLICIES = ("adversarial", "eager", "random")
 SHAPES = [(200, 136, 264), (64, 128, 64), (40, 72, 136), (300, 264, 72), (392, 264, 200)]
@@ -48,8 +43,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    given = {**SCHEDULE, "cluster_m": 2, "cluster_n": 1, "neighbours": 2, "sm_count": 4, **knobs}
-    script = cls(**{"dtype": tilus.float16, **given})
+    script = cls(**{"dtype": tilus.float16, **SCHEDULE, "cluster_m": 2, "sm_count": 4, **knobs})
     run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
     return run, check_matmul(a, b, c).ok
 
@@ -69,12 +63,6 @@ def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int)
         {"consumers": 1, "block_m": 64, "stages": 2, "block_n": 64, "e_block_n": 32},
         {"cluster_m": 4, "sm_count": 8, "block_n": 256, "stages": 2},
         {"sm_count": 5, "group_m": 1},
-        {"block_k": 128, "stages": 2},  # a k-tile in two boxes
-        {"block_k": 128, "stages": 2, "cluster_m": 1, "block_m": 64, "consumers": 1},
-        {"cluster_m": 1, "cluster_n": 2},
-        {"cluster_m": 2, "cluster_n": 4, "block_m": 64, "consumers": 1, "sm_count": 17},
-        {"cluster_m": 4, "cluster_n": 2, "block_n": 64, "sm_count": 8},
-        {"consumers": 3, "block_m": 192, "block_n": 64, "e_block_n": 32, "cluster_n": 2, "sm_count": 8},
     ],
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
@@ -90,31 +78,35 @@ def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> 
 
 READ, WRITTEN, FEW, DEADLOCK = "read-before-complete", "overwritten-in-flight", "too-few-bytes", "deadlock"
 START, EXIT, OVERRUN = "mbarrier-not-initialised", "exit-before-peer", "phase-overrun"
-FIRST, ONLY_FIRST = "for other in range(self.m)", "for other in range(1)"
-TO_OWN: tuple[Edit, ...] = ((FIRST, ONLY_FIRST, 0), ("blockRank - self.place_m + other", "blockRank", 0))
-COUNT: Edit = ("empties=self.mine.writers * self.consumers", "empties=self.consumers", 0)
+RELEASE = "transaction_bytes=0, multicast_mask=self.sharers"
+TO_OWN: tuple[Edit, ...] = (
+    ("self.mbarrier.arrive_and_expect_tx_multicast(", "self.mbarrier.arrive_and_expect_tx_remote(", 0),
+    (RELEASE, "transaction_bytes=0, target_rank=self.cluster.blockRank", 0),
+    ("with self.single_warp(0):", "with self.single_thread(0):", 0),
+)
+COUNT: Edit = ("empties=self.cluster_m * self.consumers", "empties=self.consumers", 0)
 MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "no sync at the start": (START, "self.cluster.sync()", (("self.cluster.sync()", DROP, 0),)),
     "no wait at the end": (EXIT, "self.cluster.sync()", (("ring.wait_empty()", DROP, 1),)),
     "a stage less at the end": (EXIT, "self.cluster.sync()", (("_ in range(self.stages)", "_ in range(1)", 0),)),
     "empty counts one CTA": (OVERRUN, "phase 1 of ring.empty_barriers[0]", (COUNT,)),
     "empty counts one CTA: the other still reads": (WRITTEN, "wgmma.mma_async", (COUNT,)),
-    "told to rank 0 only": (DEADLOCK, "of CTA (1, 0, 0)", ((FIRST, ONLY_FIRST, 0),)),
+    "told to rank 0 only": (DEADLOCK, "of CTA (1, 0, 0)", ((RELEASE, RELEASE.replace("self.sharers", "1"), 0),)),
     "told to its own CTA only": (DEADLOCK, "lacks 2 of 4 arrival(s)", TO_OWN),
     "told to its own CTA only, which counts that": (WRITTEN, "the missing arrive", (*TO_OWN, COUNT)),
-    "the same share for all": ("values", "", (("offset_n + self.mine.place_m * share_n", "offset_n", 0),)),
+    "the same share for all": ("values", "", (("offset_n + self.share * share_n", "offset_n", 0),)),
     "all shares at one place": (
         "uninitialised-read",
         "s_b",
-        (("s_b_shares[box, self.mine.place_m]", "s_b_shares[box, 0]", 0),),
+        (("s_b_shares[stage, self.share]", "s_b_shares[stage, 0]", 0),),
     ),
     "bytes of its own share": (FEW, "s_b", (("self.block_n) * self.block_k", "share_n) * self.block_k", 0),)),
     "bytes of B twice": (DEADLOCK, "16384 bytes", (("self.block_n) * self", "2 * self.block_n) * self", 0),)),
-    "a share is not multicast": (DEADLOCK, "8192 bytes", (("multicast_mask=self.mine.mask_b,", "", 0),)),
+    "a share is not multicast": (DEADLOCK, "8192 bytes", (("multicast_mask=self.sharers,", "", 0),)),
     "no wait on empty": (WRITTEN, "the missing wait", (("ring.wait_empty()", DROP, 0),)),
     "no wait on full": (READ, "mbarrier.wait on ring.full_barriers", (("ring.wait_full()", DROP, 0),)),
     "told before it is read": (WRITTEN, "wgmma.wait_group(0)", (("self.wgmma.wait_group(0)", DROP, 0),)),
-    "a third CTA": ("no-such-cta", "rank 2", (("multicast_mask=self.mine.mask_b,", "multicast_mask=7,", 0),)),
+    "a third CTA": ("no-such-cta", "rank 2", (("multicast_mask=self.sharers,", "multicast_mask=7,", 0),)),
 }
 
 
@@ -165,23 +157,9 @@ def test_what_reaches_into_another_cta_has_a_consequence_though_nobody_waits_for
     """One k-tile, no wait at the end: no stage is used again. An arrival less in the other CTA changes nothing; but
     those that are there must be over when it exits."""
     case = mutation.cases("h6")[2]
-    no_wait = ("ring.wait_empty()", DROP, 1)
+    no_wait, told = ("ring.wait_empty()", DROP, 1), "multicast_mask=self.sharers, scope"
     late = mutation.steps(changed(tmp_path, no_wait), case)
-    fewer = mutation.steps(changed(tmp_path, no_wait, (FIRST, ONLY_FIRST, 0)), case)
+    fewer = mutation.steps(changed(tmp_path, no_wait, (told, "multicast_mask=1, scope", 0)), case)
     assert mutation.differs_where_nobody_waits(late, fewer)
     assert not mutation.differs_where_nobody_waits(fewer, late)
     assert not mutation.differs_where_nobody_waits(mutation.kernel_steps("h6", case), late)
-
-
-@pytest.mark.parametrize("stages", [2, 3])
-def test_each_box_of_a_k_tile_is_announced(stages: int) -> None:
-    mutant = built(("self.block_n) * self.block_k", "self.block_n) * self.box_k", 0))
-    run, _ = execute(mutant, 200, 136, 264, block_k=128, stages=stages)
-    assert FEW in {finding.code for finding in run.findings}
-
-
-def test_the_boxes_of_a_k_tile_have_places_of_their_own() -> None:
-    run, good = execute(
-        built(("box = stage * self.boxes + part", "box = stage * self.boxes", 0)), 200, 136, 264, block_k=128, stages=2
-    )
-    assert run.findings and not good

@@ -48,9 +48,9 @@ def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     found = [Schedule(**pins, mma="wgmma", features=features) for pins in candidates(kernel, LARGE, H200).ordered]
     assert found[0] == space.choose(kernel.script_cls, LARGE, H200)
     assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
-    one = {"block_m": 128, "block_n": 256, "cluster_m": 2, "cluster_n": 1, "neighbours": 2}
+    one = {"block_m": 128, "block_n": 256, "cluster_m": 2}
     same = [each for each in found if one.items() <= each.as_dict().items()]
-    assert found.index(same[1]) == 12  # of the chosen tile its second: eleven others are less than 10 % slower
+    assert found.index(same[1]) == 5  # of the chosen tile its second: four others are less than 10 % slower
     keys = [space.preference(schedule, tile_config(schedule, LARGE, H200)) for schedule in same]
     assert keys == sorted(keys)
 

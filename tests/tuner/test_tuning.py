@@ -291,12 +291,12 @@ def test_a_form_is_ranked_and_one_that_a_rung_does_not_compute_is_refused(comman
     monkeypatch.setattr(session, "Workers", InThisProcess)
     monkeypatch.setattr(nursery, "prepare", lambda module: None)
     said = ("--size", "256", "256", "128", "--gpu", "B200", "--layout", "nn", "--epilogue", "bias,gelu")
-    code, out, _ = command("v7", *said, "--predict", "1", "--json")
+    code, out, _ = command("blackwell", *said, "--predict", "1", "--json")
     record = json.loads(out)
     assert code == 0 and record["rows"][0]["predicted_us"] > 0
     assert record["problem"]["form"]["epilogue"]["activation"] == "gelu" and record["problem"]["form"]["a_major"] == "m"
     code, out, err = command("v2", *said)
-    assert code == 2 and "v7" in err and not out
+    assert code == 2 and "blackwell" in err and not out
 
 
 def test_an_executor_predicts_and_its_rows_are_kept(tmp_path, monkeypatch):

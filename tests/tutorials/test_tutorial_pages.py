@@ -18,8 +18,8 @@ TEXTS = {
 }
 
 LADDER = tuple(name for name in refresh.PAGES if name != "v7.md")
-"""Pages of rungs that have a place on the published ladder, with all of the kernel. V7 is V6 in its plain form: its
-page has what it changes."""
+"""Pages of rungs that have a place on the published ladder, with all of the kernel. The product is V6 in its plain
+form: its page has what it changes."""
 
 BROKEN = {
     "v0.md": {
@@ -126,7 +126,7 @@ def test_pieces_are_the_kernel(name: str) -> None:
 
 def test_page_of_v7_has_all_that_it_changes() -> None:
     page = TEXTS["v7.md"]
-    assert "<summary>V6 to V7: " in page and hopper.filled(page) == page, "run python tutorials/refresh.py"
+    assert "<summary>V6 to BLACKWELL: " in page and hopper.filled(page) == page, "run python tutorials/refresh.py"
 
 
 @pytest.mark.parametrize("name", LADDER)

@@ -58,8 +58,8 @@ def test_rings_of_two_tiles_are_the_kernels() -> None:
     story = pictures._v5_story(pictures.V5_SEED)
     slow = {name: barrier.phase for name, barrier in story.barriers.items() if not name.startswith("ring")}
     assert slow == {
-        "sums.full_barriers[0]": 1, "sums.full_barriers[1]": 1, "answers.full_barriers": 2,
-        "sums.empty_barriers[0]": 1, "sums.empty_barriers[1]": 1, "answers.empty_barriers": 2,
+        "sums.full_barriers[0]": 1, "sums.full_barriers[1]": 1, "scheduler.responses.full_barriers": 2,
+        "sums.empty_barriers[0]": 1, "sums.empty_barriers[1]": 1, "scheduler.responses.empty_barriers": 2,
     }  # fmt: skip
     assert {bar.label for bar in story.bars if bar.kind.endswith("of the next")} == {"k 0", "k 1", "k 2"}
 

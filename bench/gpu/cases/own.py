@@ -41,7 +41,7 @@ SHAPES = ((1, 64, 64), (37, 128, 72), (129, 136, 64), (200, 264, 136), (64, 256,
 SCHEDULES = 6
 
 
-FINISHING = ("h8", "v7")
+FINISHING = ("hopper", "blackwell")
 FORMS = 60
 """Of each; every other one has a tile that few have."""
 FORM_SHAPES = ((1, 64, 64), (37, 128, 72), (333, 128, 200), (64, 256, 8), (72, 144, 1096), (400, 528, 328))

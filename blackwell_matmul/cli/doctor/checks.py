@@ -18,7 +18,7 @@ from blackwell_matmul.base.errors import EmulationError, SimulationError, Unsupp
 from blackwell_matmul.base.validation import said, spelled
 from blackwell_matmul.cli.doctor.verify import OUTCOME_PREFIX
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
-from blackwell_matmul.kernels import LADDERS, RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, LADDERS, rung
 from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
@@ -54,7 +54,7 @@ def simulator() -> None:
     for target in CHECKED_TARGETS:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
-    for name in RUNGS:
+    for name in KERNELS:
         what, kernel, args, right = _rung(name, "cpu")
         target = kernel.script_cls.target
         check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
@@ -108,11 +108,11 @@ def _on_gpu(found: DetectedGpu) -> None:
     device, where = f"cuda:{found.index}", f"on GPU {found.index}, {found.name} ({found.arch})"
     for what, kernel, args, right in _primitives(device):
         check(what, where, partial(_launched, kernel, args, right), may_refuse=not found.tensor_maps)
-    lacking = {name: _lacks(name, found) for name in RUNGS}
+    lacking = {name: _lacks(name, found) for name in KERNELS}
     for need in sorted(filter(None, set(lacking.values()))):
-        others = ", ".join(name for name in RUNGS if lacking[name] == need)
+        others = ", ".join(name for name in KERNELS if lacking[name] == need)
         tell(others, where, "not run", f"this GPU has no {need}")
-    for name in (name for name in RUNGS if not lacking[name]):
+    for name in (name for name in KERNELS if not lacking[name]):
         what, kernel, args, right = _rung(name, device)
         check(what, where, partial(_launched, kernel, args, right), may_refuse=name not in LADDERS.get(found.arch, ()))
 

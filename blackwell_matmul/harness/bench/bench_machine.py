@@ -47,7 +47,9 @@ def of_forms(gpu: Gpu) -> tuple[str, ...]:
     """Return the rungs that compute more than plain products."""
     found = tuple(name for name in ladder(gpu) if "forms" in rung(name).features)
     if not found:
-        raise UnsupportedError(f"no rung for {gpu} computes anything but plain products; v7 and h8 do, on other GPUs.")
+        raise UnsupportedError(
+            f"no rung for {gpu} computes anything but plain products; blackwell and hopper do, on other GPUs."
+        )
     return found
 
 

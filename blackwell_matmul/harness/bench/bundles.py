@@ -1,7 +1,8 @@
-"""Kernels compiled ahead, in a folder to copy to the machine with the GPU, which then compiles nothing.
+"""Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
 
-`index.json` maps kernel, pins and problem to a bundle and its schedule. m is no constant of a rung, and n and k are
-none of V7, H7 and H8, so problems may share a bundle. An index from other sources of kernels or compiler is void.
+`index.json` says for each kernel, its pins and a problem which bundle serves it, with which schedule. m is no constant
+of a rung, and n and k are none of the products, so that several problems share a bundle. An index made from other
+sources of kernels or compiler is void.
 """
 
 from __future__ import annotations

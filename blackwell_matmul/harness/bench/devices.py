@@ -26,9 +26,8 @@ DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """Distribution of the inputs, on which a GPU's power and clock depend."""
 
 Call = Callable[..., "torch.Tensor | None"]
-"""Call on a, b and c, and a form's further arguments in V7's order. It writes C[m, n] = A[m, k] @ B[n, k].T into c, or
-returns an output of its own.
-"""
+"""Takes a, b and c, and of a form what follows them in its call: C[m, n] = A[m, k] @ B[n, k].T, written into c; or
+returned, by one that makes its own output."""
 
 Arguments = tuple[Any, ...]
 

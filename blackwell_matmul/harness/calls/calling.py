@@ -25,7 +25,7 @@ Target = str | Gpu | None
 
 
 FormOf = Form | Epilogue | None
-"""A form of `v7` and `h8`. An epilogue stands for the plain form with it; None: as the kernel pins."""
+"""Form of a product; an epilogue stands for the plain form with it, None for what the kernel pins."""
 
 
 class Size(NamedTuple):
@@ -65,7 +65,7 @@ def resolve_call(
 def _pinned_form(kernel: Any, form: FormOf) -> Form:
     """Return the given form, or the kernel's own."""
     from blackwell_matmul.harness.calls.kernel_call import own_form
-    from blackwell_matmul.kernels.forms import pinned_form
+    from blackwell_matmul.kernels.host.forms import pinned_form
 
     own = own_form(kernel)
     if own is not None and form is not None and pinned_form(own) != pinned_form(form):

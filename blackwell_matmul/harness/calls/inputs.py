@@ -55,9 +55,8 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """Return all arguments of a call; seed None: without values. A form's follow in V7's order: bias, residual,
-    scale_a, scale_b and batches, 0 for an absent one.
-    """
+    """All of a call; None: nobody fills the tensors. Those of a form are as the products have them: bias, residual,
+    scale_a, scale_b and the batches follow, and 0 stands for what the epilogue has not."""
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     sizes = problem.m, problem.n, problem.k
     if problem.is_plain:

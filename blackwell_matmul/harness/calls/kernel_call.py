@@ -118,7 +118,7 @@ def require_form(found: UserKernel, form: Form, batches: int) -> None:
     what = " and ".join(filter(None, (str(form), f"{batches} batches" if batches > 1 else "")))
     if found.example_args is not None:
         raise InputError(f"form is {what} and {found.name} has example_args, which makes its own; leave it out.")
-    raise InputError(f"{found.name} computes one product of K-major matrices, without {what}; v7 and h8 do.")
+    raise InputError(f"{found.name} computes one product of K-major matrices, without {what}; blackwell and hopper do.")
 
 
 def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:

@@ -78,10 +78,10 @@ class UserKernel:
     @property
     def takes_forms(self) -> bool:
         """Return true if it computes any `Form`, with this epilogue and none of its own."""
-        from blackwell_matmul.kernels.finishing import FinishingScript
+        from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
         found = self.script_cls
-        return issubclass(found, FinishingScript) and found.finish is FinishingScript.finish
+        return issubclass(found, EpilogueScript) and found.finish is EpilogueScript.finish
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:

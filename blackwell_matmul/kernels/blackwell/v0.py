@@ -8,7 +8,7 @@ the accumulator to registers and stores them. Section names in the comments are 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 
 class BlackwellMatmulV0(MatmulScript):

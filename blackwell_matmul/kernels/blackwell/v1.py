@@ -7,7 +7,7 @@ in strips of columns, through shared memory, and TMA writes them out. Nothing ov
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 
 class BlackwellMatmulV1(MatmulScript):

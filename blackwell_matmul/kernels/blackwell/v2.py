@@ -7,7 +7,7 @@ loop refills a stage as soon as the MMA has read it, while the loads of the next
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 
 class BlackwellMatmulV2(MatmulScript):

@@ -8,7 +8,7 @@ only once, for the whole accumulator.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 
 class BlackwellMatmulV3(MatmulScript):

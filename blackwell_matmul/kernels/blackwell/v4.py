@@ -1,14 +1,15 @@
 """V4: tiles in an order that finds A and B in the L2.
 
 New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The tiles go down the rows
-of a group before they go on to the next column. The ring of stages is `Ring`, which V3 spelled out.
+of a group before they go on to the next column (`GroupedTiles`). The ring of stages is `Ring`, which V3 spelled out.
 """
 
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
 
 
 class BlackwellMatmulV4(MatmulScript):
@@ -32,27 +33,30 @@ class BlackwellMatmulV4(MatmulScript):
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         # The grid: one CTA for each tile of C. Tensor memory has 128 lanes, a row of the tile in each, and a warp
         # can load 32 of them: hence four warps.
+        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.warps = 4
-        offset_m, offset_n = self.offsets(self.blockIdx.x, m, n)
+        row, column = tiles.place(self.blockIdx.x)
+        offset_m, offset_n = row * self.block_m, column * self.block_n
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
-        # On-chip memory: shared memory for `stages` k-tiles of A and B and a strip of C, tensor memory for the
-        # accumulator.
+        # On-chip memory: shared memory for `stages` k-tiles of A and B and a strip of C.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.block_m, self.e_block_n])
-        t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
-        with self.single_warp():
-            self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after one, by
         # tcgen05.commit; another one says that the accumulator is complete.
         ring = Ring(self.stages)
+
+        # An accumulator in tensor memory.
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
+        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        with self.single_warp():
+            self.tcgen05.relinquish_alloc_permit(cta_group=1)
         complete = self.mbarrier.alloc(counts=1)
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
@@ -105,13 +109,3 @@ class BlackwellMatmulV4(MatmulScript):
 
         # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
         self.tcgen05.dealloc(t_acc)
-
-    def offsets(self, tile: int32, m: int32, n: int):
-        """Where a tile begins. Tiles go down the rows of a group, then to the next column."""
-        tiles_m: int32 = cdiv(m, self.block_m)
-        group_tiles = self.group_m * cdiv(n, self.block_n)
-        first_m: int32 = tile // group_tiles * self.group_m
-        rows: int32 = min(self.group_m, tiles_m - first_m)  # the last group may have fewer
-        offset_m: int32 = (first_m + tile % group_tiles % rows) * self.block_m
-        offset_n: int32 = tile % group_tiles // rows * self.block_n
-        return offset_m, offset_n

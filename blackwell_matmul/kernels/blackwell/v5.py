@@ -1,15 +1,16 @@
 """V5: a CTA stays on its SM and computes tile after tile, as cluster launch control hands them out.
 
-New against V4: a CTA asks for the tile of one that has not started yet, which then never does. A second accumulator in
-tensor memory lets the next tile's main loop run while four warps store this one.
+New against V4: a CTA asks for the tile of another one, which then never starts (`ClcTileScheduler`). A second
+accumulator in tensor memory lets the next tile's main loop run while four warps store this one.
 """
 
-from tilus import DataType, SharedTensor, float32, int32, void_p
+from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.tile_scheduler import ClcTileScheduler
 
 
 class BlackwellMatmulV5(MatmulScript):
@@ -42,33 +43,32 @@ class BlackwellMatmulV5(MatmulScript):
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
-        # On-chip memory: shared memory for `stages` k-tiles of A and B, a strip of C and the answer to a request,
-        # tensor memory for two accumulators.
+        # On-chip memory: shared memory for `stages` k-tiles of A and B and a strip of C.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.block_m, self.e_block_n])
-        s_answer = self.shared_tensor(dtype=int32, shape=[4])
+
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after one, by
+        # tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty after one of each thread that
+        # stores; all seven warps go through the tiles of the scheduler.
+        ring = Ring(self.stages)
+        sums = Ring(2, empties=128)
+        scheduler = ClcTileScheduler(warps=7, ctas=1)
+
+        # Two accumulators in tensor memory.
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.block_m, self.block_n])
         # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
-
-        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after one, by
-        # tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty after one of each thread that
-        # stores; an answer is there when its bytes are, and may be overwritten when every thread has read it.
-        ring = Ring(self.stages)
-        sums = Ring(2, empties=128)
-        answers = Ring(1, empties=7 * 32)
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
         # Main loop of the warp that loads.
         with self.single_warp(4):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            tile: int32 = self.blockIdx.x
+            tile: int32 = scheduler.first()
             while True:
                 row, column = tiles.place(tile)
-                offset_m: int32 = row * self.block_m
-                offset_n: int32 = column * self.block_n
+                offset_m, offset_n = row * self.block_m, column * self.block_n
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for offset_k in range(0, k, self.block_k):
                     ring.wait_empty()
@@ -83,7 +83,7 @@ class BlackwellMatmulV5(MatmulScript):
                         src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=ring.full()
                     )
                     ring.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
@@ -97,43 +97,32 @@ class BlackwellMatmulV5(MatmulScript):
                     # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
                     # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                     stage = ring.stage
-                    self.tcgen05.mma(
-                        s_a[stage], s_b[stage].transpose(), t_acc[sums.stage], enable_input_d=offset_k != 0
-                    )
+                    t_a, t_b = s_a[stage], s_b[stage].transpose()
+                    self.tcgen05.mma(t_a, t_b, t_acc[sums.stage], enable_input_d=offset_k != 0)
                     self.tcgen05.commit(mbarrier=ring.empty())
                     ring.advance()
                 self.tcgen05.commit(mbarrier=sums.full())
                 sums.advance()
-                another, _ = self.next_tile(answers, s_answer)
+                another, _ = scheduler.next_tile()
                 if not another:
                     break
 
-        # Main loop of the warp that asks. After "no" it must not ask again, nor exit before the answer is there
-        # ("clusterlaunchcontrol.try_cancel").
+        # Main loop of the warp that asks for the next tile.
         with self.single_warp(6):
-            while True:
-                answers.wait_empty()
-                with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(answers.full(), transaction_bytes=s_answer.nbytes)
-                self.clc.try_cancel(s_answer, mbarrier=answers.full(), multicast=False)
-                another, _ = self.next_tile(answers, s_answer)
-                if not another:
-                    break
+            scheduler.ask()
 
         # Epilogue: the warps that store, while the next tile is multiplied.
         with self.warp_group(0, 4):
-            tile: int32 = self.blockIdx.x
+            tile: int32 = scheduler.first()
             while True:
                 row, column = tiles.place(tile)
-                offset_m: int32 = row * self.block_m
-                offset_n: int32 = column * self.block_n
+                offset_m, offset_n = row * self.block_m, column * self.block_n
                 sums.wait_full()
                 # Tensor memory -> registers -> shared memory -> global memory, one strip of columns at a time.
                 for e_offset_n in range(0, self.block_n, self.e_block_n):
                     # Loads are asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
-                    t_strip = self.tcgen05.slice(
-                        t_acc[sums.stage], [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n]
-                    )
+                    t_sum = t_acc[sums.stage]
+                    t_strip = self.tcgen05.slice(t_sum, [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n])
                     r_strip = self.tcgen05.load(t_strip)
                     self.tcgen05.wait_load()
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
@@ -152,20 +141,10 @@ class BlackwellMatmulV5(MatmulScript):
                     self.sync()
                 self.mbarrier.arrive(sums.empty())
                 sums.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
         # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
         self.sync()
         self.tcgen05.dealloc(t_acc)
-
-    def next_tile(self, answers: Ring, s_answer: SharedTensor):
-        """Whether there is another tile, and which: that of the CTA that will not start."""
-        answers.wait_full()
-        another, block = self.clc.query_response(s_answer)
-        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
-        self.fence.proxy_async(space="shared")
-        self.mbarrier.arrive(answers.empty())
-        answers.advance()
-        return another, block.x

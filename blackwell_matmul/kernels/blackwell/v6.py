@@ -2,15 +2,16 @@
 
 New against V5: a pair of CTAs shares one MMA of twice the rows. Each loads half of A and half of B, which the tensor
 cores of both read, so that a k-tile of B comes from the L2 once for 256 rows. One CTA of the pair, the leader, waits,
-multiplies and asks for both; commits, answers and arrivals go to both, or come from both.
+multiplies and asks for both; commits, responses and arrivals go to both, or come from both.
 """
 
-from tilus import DataType, SharedTensor, float32, int32, void_p
+from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.tile_scheduler import ClcTileScheduler
 
 
 class BlackwellMatmulV6(MatmulScript):
@@ -47,21 +48,18 @@ class BlackwellMatmulV6(MatmulScript):
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
-        # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, a strip of C and the
-        # answer to a request.
+        # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, and a strip of C.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.half_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.half_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.half_m, self.e_block_n])
-        s_answer = self.shared_tensor(dtype=int32, shape=[4])
 
         # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
         # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at
-        # the leader, after one of each thread of both CTAs that stores; an answer is there when its bytes are, and may
-        # be overwritten when every thread of both has told the leader. What `ring` tells is that TMA has written and
+        # the leader, after one of each thread of both CTAs that stores. What `ring` tells is that TMA has written and
         # the tensor core has read, which is no thread's doing: an acquire for the cluster would be in vain.
         ring = Ring(self.stages)
         sums = Ring(2, empties=2 * 128, scope="cluster")
-        answers = Ring(1, empties=2 * 7 * 32, scope="cluster")
+        scheduler = ClcTileScheduler(warps=7, ctas=2)
         self.cluster.sync()  # every warp of both sees the initialised barriers
 
         # Two accumulators in tensor memory, of both CTAs at once: both have started.
@@ -74,7 +72,7 @@ class BlackwellMatmulV6(MatmulScript):
         # Main loop of the warp that loads.
         with self.single_warp(4):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            tile: int32 = self.blockIdx.x // 2
+            tile: int32 = scheduler.first()
             while True:
                 row, column = tiles.place(tile)
                 offset_m: int32 = row * self.block_m + rank * self.half_m
@@ -97,7 +95,7 @@ class BlackwellMatmulV6(MatmulScript):
                         src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full, cta_group=2
                     )
                     ring.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
@@ -113,38 +111,23 @@ class BlackwellMatmulV6(MatmulScript):
                         # commit makes the barriers of both CTAs track the MMAs of this thread so far
                         # ("tcgen05.commit").
                         stage = ring.stage
-                        self.tcgen05.mma(
-                            s_a[stage],
-                            s_b[stage].transpose(),
-                            t_acc[sums.stage],
-                            enable_input_d=offset_k != 0,
-                            cta_group=2,
-                        )
+                        t_a, t_b = s_a[stage], s_b[stage].transpose()
+                        self.tcgen05.mma(t_a, t_b, t_acc[sums.stage], enable_input_d=offset_k != 0, cta_group=2)
                         self.tcgen05.commit(mbarrier=ring.empty(), cta_group=2, multicast_mask=0b11)
                         ring.advance()
                     self.tcgen05.commit(mbarrier=sums.full(), cta_group=2, multicast_mask=0b11)
                     sums.advance()
-                another, _ = self.next_tile(answers, s_answer)
+                another, _ = scheduler.next_tile()
                 if not another:
                     break
 
-        # Main loop of the warp that asks, for both CTAs. After "no" it must not ask again, nor exit before the answer
-        # is there ("clusterlaunchcontrol.try_cancel").
+        # Main loop of the warp that asks for the next tile, for both CTAs.
         with self.single_warp(6):
-            while True:
-                if rank == 0:
-                    answers.wait_empty()
-                    self.mbarrier.arrive_and_expect_tx_multicast(
-                        answers.full(), transaction_bytes=s_answer.nbytes, multicast_mask=0b11, scope="cluster"
-                    )
-                    self.clc.try_cancel(s_answer, mbarrier=answers.full(), multicast=True)
-                another, _ = self.next_tile(answers, s_answer)
-                if not another:
-                    break
+            scheduler.ask()
 
         # Epilogue: the warps that store, while the next tile is multiplied.
         with self.warp_group(0, 4):
-            tile: int32 = self.blockIdx.x // 2
+            tile: int32 = scheduler.first()
             while True:
                 row, column = tiles.place(tile)
                 offset_m: int32 = row * self.block_m + rank * self.half_m
@@ -153,9 +136,8 @@ class BlackwellMatmulV6(MatmulScript):
                 # Tensor memory -> registers -> shared memory -> global memory, one strip of columns at a time.
                 for e_offset_n in range(0, self.block_n, self.e_block_n):
                     # Loads are asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
-                    t_strip = self.tcgen05.slice(
-                        t_acc[sums.stage], [0, e_offset_n], [0, 1], [self.half_m, self.e_block_n]
-                    )
+                    t_sum = t_acc[sums.stage]
+                    t_strip = self.tcgen05.slice(t_sum, [0, e_offset_n], [0, 1], [self.half_m, self.e_block_n])
                     r_strip = self.tcgen05.load(t_strip)
                     self.tcgen05.wait_load()
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
@@ -176,7 +158,7 @@ class BlackwellMatmulV6(MatmulScript):
                     sums.empty(), transaction_bytes=0, target_rank=0, scope="cluster"
                 )
                 sums.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
@@ -184,13 +166,3 @@ class BlackwellMatmulV6(MatmulScript):
         # may still read the shared memory of this one, or tell its barriers, it must not exit.
         self.cluster.sync()
         self.tcgen05.dealloc(t_acc)
-
-    def next_tile(self, answers: Ring, s_answer: SharedTensor):
-        """Whether there is another tile, and which: that of the pair that will not start."""
-        answers.wait_full()
-        another, block = self.clc.query_response(s_answer)
-        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
-        self.fence.proxy_async(space="shared")
-        self.mbarrier.arrive_and_expect_tx_remote(answers.empty(), transaction_bytes=0, target_rank=0, scope="cluster")
-        answers.advance()
-        return another, block.x // 2

@@ -8,7 +8,7 @@ Section names in the comments are those of the PTX ISA.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.scheduling.mma_sync_fragments import accumulator_layout, strip_layout
 
 

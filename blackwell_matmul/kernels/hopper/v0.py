@@ -8,7 +8,7 @@ in the comments are those of the PTX ISA.
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 
 
 class HopperMatmulV0(MatmulScript):

@@ -8,7 +8,7 @@ large, and while one waits for its wgmma the tensor core has the other's.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -90,7 +90,7 @@ class HopperMatmulV3(MatmulScript):
                 self.consume(1, cdiv(k, self.block_k), offset_m, offset_n)
 
     def consume(self, which: int, k_tiles: int32, offset_m: int32, offset_n: int32):
-        """What one warpgroup does: 64 rows of the tile, from the first k-tile to the store of C."""
+        """Compute 64 rows of the tile, from the first k-tile to the store of C: the work of one warpgroup."""
         stage: int32 = 0
         phase: uint32 = 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)

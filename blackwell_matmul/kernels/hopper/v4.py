@@ -1,14 +1,15 @@
 """V4: tiles in an order that finds A and B in the L2.
 
 New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The tiles go down the rows
-of a group before they go on to the next column. The ring of stages is `Ring`, which V3 spelled out.
+of a group before they go on to the next column (`GroupedTiles`). The ring of stages is `Ring`, which V3 spelled out.
 """
 
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -48,7 +49,9 @@ class HopperMatmulV4(MatmulScript):
         # loads.
         self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.warps = 4 * self.consumers + 1
-        offset_m, offset_n = self.offsets(self.blockIdx.x, m, n)
+        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
+        row, column = tiles.place(self.blockIdx.x)
+        offset_m, offset_n = row * self.block_m, column * self.block_n
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -87,18 +90,8 @@ class HopperMatmulV4(MatmulScript):
             with self.warp_group(4, 4):
                 self.consume(1, ring, cdiv(k, self.block_k), offset_m, offset_n)
 
-    def offsets(self, tile: int32, m: int32, n: int):
-        """Where a tile begins. Tiles go down the rows of a group, then to the next column."""
-        tiles_m: int32 = cdiv(m, self.block_m)
-        group_tiles = self.group_m * cdiv(n, self.block_n)
-        first_m: int32 = tile // group_tiles * self.group_m
-        rows: int32 = min(self.group_m, tiles_m - first_m)  # the last group may have fewer
-        offset_m: int32 = (first_m + tile % group_tiles % rows) * self.block_m
-        offset_n: int32 = tile % group_tiles // rows * self.block_n
-        return offset_m, offset_n
-
     def consume(self, which: int, ring: Ring, k_tiles: int32, offset_m: int32, offset_n: int32):
-        """What one warpgroup does: 64 rows of the tile, from the first k-tile to the store of C."""
+        """Compute 64 rows of the tile, from the first k-tile to the store of C: the work of one warpgroup."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)

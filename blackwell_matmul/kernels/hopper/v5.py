@@ -1,16 +1,16 @@
 """V5: a CTA stays on its SM and computes tile after tile.
 
-New against V4: one CTA for an SM at most, each with its share of the tiles, so that the loads of a tile run during the
-epilogue of the one before, and a strip of C is still on its way while the next one is written. It goes back and forth
-through K, so that what the L2 got last is needed first. The order of the tiles is `GroupedTiles`, which V4 spelled out.
+New against V4: one CTA for an SM at most, each with its share of the tiles (persistent). The loads of a tile run during
+the epilogue of the preceding tile, and the store of a strip of C while the next strip is written. Tiles go back and
+forth through K in turn, because the L2 still holds the k-tiles that were loaded last.
 """
 
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.raster import GroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -107,7 +107,7 @@ class HopperMatmulV5(MatmulScript):
                 self.consume(1, ring, tiles, count, k_tiles)
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
-        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x
@@ -143,14 +143,13 @@ class HopperMatmulV5(MatmulScript):
                 self.sync()
                 # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
                 # meet.
-                s_strip = self.s_c[which, strip % self.buffers]
-                self.store_shared(s_strip, r_strips[0, strip].to(self.dtype))
+                self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
                 self.fence.proxy_async(space="shared")
                 self.sync()
                 with self.single_warp():
                     # What lies outside of C is not stored.
-                    at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
-                    self.tma.shared_to_global(s_strip, self.g_c, offsets=[at_m, at_n])
+                    offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
+                    self.tma.shared_to_global(self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets)
                     self.tma.commit_group()
             tile += self.gridDim.x
 

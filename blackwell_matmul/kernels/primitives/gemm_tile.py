@@ -3,7 +3,7 @@
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.kernels.primitives.tensors import check_rows, element_type
 from blackwell_matmul.script import Script
 
@@ -70,6 +70,6 @@ class GemmTile(Script):
 
     @classmethod
     def complete(cls, pins, args, target):
-        """The arguments of `__init__` for these tensors."""
+        """Return the arguments of `__init__` for these tensors."""
         cls.check_arguments(*args)
         return {"dtype": element_type(args[3]), "block_m": 64, "block_n": 64, "block_k": 32, **pins}

@@ -37,6 +37,6 @@ class PlainAdd(Script):
 
     @classmethod
     def complete(cls, pins, args, target):
-        """The arguments of `__init__` for these tensors."""
+        """Return the arguments of `__init__` for these tensors."""
         cls.check_arguments(*args)
         return {"dtype": element_type(args[0]), "n": args[0].numel(), "block": 2048, "warps": 4, **pins}

@@ -1,4 +1,4 @@
-"""What TMA asks of a tensor, as one sentence each, and the box that a tensor is cut into by default."""
+"""Checks of tensors for TMA, one sentence each, and the default box of a tensor."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ MAX_BOX_EXTENT = 256
 MAX_RANK = 5
 
 BOX_BYTES = 8192
-"""What a box holds by default: small enough for many CTAs on an SM, and no measured optimum."""
+"""Size of a default box, in bytes: small enough for many CTAs on an SM, and no measured optimum."""
 
 _TILUS_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 
 def element_type(tensor: torch.Tensor) -> Any:
-    """tilus's name for the tensor's type."""
+    """Return the type of tilus for the elements of a tensor."""
     import tilus
 
     return getattr(tilus, _TILUS_NAMES[tensor.dtype])
 
 
 def check_alike(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """The tensors have one type and one shape, and TMA can address each; no output shares memory with another."""
+    """Raise InputError unless tensors have one type and shape, TMA can address them, and outputs share no memory."""
     tensors = {**inputs, **outputs}
     for name, tensor in tensors.items():
         _check_tensor(name, tensor)
@@ -43,13 +43,13 @@ def check_alike(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
 
 
 def check_count(n: Any, vector: torch.Tensor) -> None:
-    """n is the length of a vector."""
+    """Raise InputError unless n is the length of a vector."""
     if vector.dim() != 1 or integer(n, 1, 2**31 - 1) != vector.numel():
         raise InputError(f"n is {shown(n)} and the tensors have shape {tuple(vector.shape)}; it must be (n,).")
 
 
 def check_rows(tensors: Mapping[str, torch.Tensor]) -> None:
-    """The strides of a tensor map, all but the last, are multiples of 16 bytes (cuTensorMapEncodeTiled)."""
+    """Raise InputError unless all strides but the last are multiples of 16 bytes (cuTensorMapEncodeTiled)."""
     for name, tensor in tensors.items():
         row_bytes = tensor.shape[-1] * tensor.element_size()
         if tensor.dim() > 1 and row_bytes % ALIGNMENT_BYTES:
@@ -61,7 +61,7 @@ def check_rows(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def default_box(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
-    """Powers of two that cover the tensor or fill `BOX_BYTES`, from the last dimension to the first."""
+    """Return powers of two that cover the tensor or fill `BOX_BYTES`, from the last dimension to the first."""
     left, box = BOX_BYTES // element_bytes, [1] * len(shape)
     for dim in reversed(range(len(shape))):
         box[dim] = min(_power_of_two(shape[dim]), left, MAX_BOX_EXTENT)
@@ -72,7 +72,7 @@ def default_box(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
 
 
 def box_offsets(index: Any, boxes: Sequence[int], box: Sequence[int]) -> list[Any]:
-    """Where box number `index` starts, the last dimension counting fastest; index may be an expression of tilus.
+    """Return the offsets of box number `index`; the last dimension counts fastest. index may be an expression of tilus.
 
     tilus 0.2.0 takes no list comprehension with a named variable, but calls a plain function as it is.
     """
@@ -84,7 +84,7 @@ def box_offsets(index: Any, boxes: Sequence[int], box: Sequence[int]) -> list[An
 
 
 def plain_box(box: Any, tensor: torch.Tensor) -> tuple[int, ...]:
-    """A box as integers; InputError where TMA has none of these extents."""
+    """Return a box as integers; InputError if TMA has no box of these extents."""
     extents = [integer(extent, 1, MAX_BOX_EXTENT) for extent in box] if isinstance(box, list | tuple) else [None]
     row_bytes = (extents[-1] or 0) * tensor.element_size() if extents else 0
     if None in extents or len(extents) != tensor.dim() or row_bytes % ALIGNMENT_BYTES:
@@ -96,7 +96,7 @@ def plain_box(box: Any, tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _power_of_two(extent: int) -> int:
-    """The smallest power of two that is not below."""
+    """Return the smallest power of two that is not below n."""
     return 1 << (extent - 1).bit_length()
 
 

@@ -52,7 +52,7 @@ class TmaCopy(Script):
 
     @classmethod
     def complete(cls, pins, args, target):
-        """The arguments of `__init__` for these tensors."""
+        """Return the arguments of `__init__` for these tensors."""
         cls.check_arguments(*args)
         x = args[0]
         box = pins.get("box") or default_box(tuple(x.shape), x.element_size())

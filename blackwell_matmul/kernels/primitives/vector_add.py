@@ -55,6 +55,6 @@ class VectorAdd(Script):
 
     @classmethod
     def complete(cls, pins, args, target):
-        """The arguments of `__init__` for these tensors."""
+        """Return the arguments of `__init__` for these tensors."""
         cls.check_arguments(*args)
         return {"dtype": element_type(args[1]), "block": 256, **pins}

@@ -62,7 +62,7 @@ def test_torchs_own_of_8_bits_has_scales_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("rung", "gpu", "form"),
-    [("v7", "B200", Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))), ("h8", "H200", PLAIN)],
+    [("blackwell", "B200", Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))), ("hopper", "H200", PLAIN)],
     ids=str,
 )
 def test_it_is_compiled_loaded_and_checked(

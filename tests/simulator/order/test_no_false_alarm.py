@@ -14,7 +14,7 @@ import torch
 
 from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels import KERNELS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
@@ -29,7 +29,7 @@ Case = tuple[str, Schedule, tuple[int, int, int]]
 
 def cases() -> Iterator[Case]:
     draw = random.Random(4)
-    for name in RUNGS:
+    for name in KERNELS:
         gpu, smallest = gpu_for_target(rung(name).target), Problem(1, 8, 8, "fp16")
         listed = projection(rung(name))
         able = (schedule for schedule in draw.sample(listed, len(listed)) if not why_not(schedule, smallest, gpu))

@@ -21,7 +21,7 @@ from blackwell_matmul_studies import mutation
 V6 = Path(__file__).parents[3] / "blackwell_matmul/kernels/blackwell/v6.py"
 SCHEDULE = {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 32, "stages": 2, "group_m": 4}
 TO = "transaction_bytes=0, target_rank=0, "
-ACCUMULATOR, ANSWER = f"sums.empty(), {TO}", f"answers.empty(), {TO}"
+ACCUMULATOR, ANSWER = f"sums.empty(), {TO}", f"self.responses.empty(), {TO}"
 CLUSTER, CTA = 'scope="cluster"', 'scope="cta"'
 
 
@@ -47,7 +47,7 @@ def run_v6(old: str, new: str, order: Any = ORDERS[0]) -> Run:
         (ACCUMULATOR + CLUSTER, ACCUMULATOR + CTA, "release", "nothing of tcgen05.ld"),
         (ANSWER + CLUSTER, ANSWER + CTA, "release", "query_cancel by"),
         ("empties=2 * 128, " + CLUSTER, "empties=2 * 128", "acquire", "hears nothing of tcgen05.ld"),
-        ("empties=2 * 7 * 32, " + CLUSTER, "empties=2 * 7 * 32", "acquire", "the wait on answers.empty"),
+        ('"cta" if ctas == 1 else "cluster"', '"cta"', "acquire", "the wait on scheduler.responses.empty"),
     ],
     ids=["accumulator arrival", "answer arrival", "accumulator wait", "answer wait"],
 )

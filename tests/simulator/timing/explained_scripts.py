@@ -4,7 +4,7 @@ import tilus
 from tilus import float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.scheduling.wgmma_fragments import accumulator_layout, strip_layout
 
 

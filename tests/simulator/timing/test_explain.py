@@ -232,7 +232,7 @@ def test_a_fence_after_what_threads_have_written_is_not_called_needless():
 
 def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advised(no_other_schedules):
     size = (1024, 2048, 4096)
-    whole, halves = (predict("h7", *size, gpu="H100", schedule=H7.format(split_k)) for split_k in (1, 2))
+    whole, halves = (predict("hopper", *size, gpu="H100", schedule=H7.format(split_k)) for split_k in (1, 2))
     assert halves.cycles > whole.cycles
     assert not any("fill more SMs" in each for each in whole.explanation)
     share = halves.by_resource["L2"] / halves.cycles
@@ -243,7 +243,8 @@ def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
     narrow = H7.replace("block_n=128", "block_n=80").replace("e_block_n=64", "e_block_n=16")
     size, pins = (1024, 1024, 1024), narrow.format(1)
     alone, pairs = (
-        predict("h7", *size, gpu="H200", schedule=pins.replace("m=1,s", f"m={c},s"), explained=c == 1) for c in (1, 2)
+        predict("hopper", *size, gpu="H200", schedule=pins.replace("m=1,s", f"m={c},s"), explained=c == 1)
+        for c in (1, 2)
     )
     assert saved(alone, pairs) < 0.01
     sentence, _ = told(alone, "at the rate of the L2")
@@ -274,7 +275,7 @@ def parsed(pins):
 def test_several_tiles_for_each_of_few_ctas_are_told():
     """144 tiles of 128x128 are two for 72 SMs of 132; 96 of 128x192 one for each, as 128 of 192x96 are."""
     sentence, changes = held(
-        "h7", (1536, 1536, 512), H7.format(1) + ",neighbours=2", "clusters of 2 tiles run where 66 could: with"
+        "hopper", (1536, 1536, 512), H7.format(1) + ",neighbours=2", "clusters of 2 tiles run where 66 could: with"
     )
     larger = int(changes.get("block_m", 128)) * int(changes["block_n"]) > 128 * 128
     assert larger and "larger ones" not in sentence
@@ -293,8 +294,8 @@ PARTS = H7.format(4).replace("block_n=128", "block_n=256")
 
 
 def test_a_k_in_too_many_parts_is_told():
-    sentence, changes = held("h7", (1024, 1024, 1024), PARTS, r"^with split_k=\d, ")
-    assert changes == {"split_k": "2"} and "what is done besides loads and products (v7.py:" in sentence
+    sentence, changes = held("hopper", (1024, 1024, 1024), PARTS, r"^with split_k=\d, ")
+    assert changes == {"split_k": "2"} and "what is done besides loads and products (hopper.py:" in sentence
 
 
 def test_of_few_ctas_it_is_told_which_tile_uses_more():

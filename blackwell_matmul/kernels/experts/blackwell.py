@@ -1,16 +1,17 @@
-"""A product for each group of rows, as the experts of a mixture multiply: one launch, however the rows are divided.
+"""Grouped GEMM of a mixture of experts: a product for each group of rows, in one launch.
 
-From V5, but each CTA has its share of the tiles from the start: how many there are only offs says, on the device. A
-tile belongs to one group: it begins at any row of it, as TMA can, and what it has beyond the group's end is computed
-and not stored. So C is stored from registers.
+The kernel follows V5, but each CTA has its share of the tiles from the start, because only the device knows their
+number. A tile belongs to one group and begins at any row, as TMA can. Rows beyond the group's end are computed and not
+stored: so C is stored from registers.
 """
 
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.groups import GroupedScript, Groups
-from blackwell_matmul.kernels.operands import lines
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.experts.scripts import GroupedScript
+from blackwell_matmul.kernels.parts.grouped_raster import GroupedRaster
+from blackwell_matmul.kernels.parts.operand import lines
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.scheduling.tcgen05_strips import strip_layout
 
@@ -65,7 +66,7 @@ class BlackwellGroupedMatmul(GroupedScript):
 
         g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
         g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
-        walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
+        walk = GroupedRaster(g_offs, groups, m, self.block_m, tiles_n)
 
         # On-chip memory: shared memory for `stages` k-tiles of x and w, tensor memory for two accumulators.
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])

@@ -1,27 +1,36 @@
-"""`Operand`: A or B in global memory, a matrix for each batch, contiguous along k or along its rows."""
+"""Operand: A or B in global memory, one matrix or one for each batch, contiguous along k or along its rows.
+
+The order of the dimensions in global and in shared memory; a line is what lies together:
+
+    K-major              [batch, rows, k]      a line holds one row:       k ->
+    M-major or N-major   [batch, k, rows]      a line holds one k:      rows ->
+"""
 
 import tilus
 from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32, uint16
 
 
 def lines(k_major, outer, rows, k):
-    """The shape of matrices, or of tiles, in the order of memory, after the dimensions `outer`; rows may be several."""
+    """Return the shape of tiles, in the order of memory, after the dimensions `outer`. rows: one size or several."""
     rows = list(rows) if isinstance(rows, (list, tuple)) else [rows]
     return [*outer, *rows, k] if k_major else [*outer, k, *rows]
 
 
 def strides(k_major, line, between, rows, k):
-    """Of [batch, *lines]: line and between are from a line, and from a matrix, to the next; 0: each follows the one
-    before."""
+    """Return the strides of [batch, *lines], in elements.
+
+    line, between: from a line, and from a matrix, to the next; 0: each follows the one before.
+    """
     length, count = (k, rows) if k_major else (rows, k)
     line = line if line else length
     return [between if between else line * count, line, 1]
 
 
 class Operand(tilus.Class):
-    """matrix: [batch, rows, k], or [batch, k, rows] where it is not K-major; tiles of it lie in shared memory in the
-    same order. batched: whether there is one for each batch, or one for all.
-    cta_group: how many CTAs share the mbarriers that loads tell.
+    """Tiles of a matrix, loaded by TMA; they lie in shared memory in the order that the matrix has in global memory.
+
+    batched: there is a matrix for each batch; otherwise all batches share one. cta_group: number of CTAs that share the
+    mbarriers of the loads.
     """
 
     def __init__(self, matrix: GlobalTensor, k_major: bool, batched: bool, cta_group: int):
@@ -31,6 +40,7 @@ class Operand(tilus.Class):
         self.batched = batched
 
     def load(self, dst: SharedTensor, batch: int32, row: int32, offset_k: int32, mbarrier: RegisterTensor):
+        """Load a tile into this CTA."""
         which = batch if self.batched else 0
         self.tma.global_to_shared(
             src=self.matrix,
@@ -44,7 +54,7 @@ class Operand(tilus.Class):
     def multicast(
         self, dst: SharedTensor, batch: int32, row: int32, offset_k: int32, mbarrier: RegisterTensor, mask: uint16
     ):
-        """Into each CTA of the mask, at the same place."""
+        """Load a tile into each CTA of the mask, at the same place."""
         which = batch if self.batched else 0
         self.tma.global_to_shared(
             src=self.matrix,

@@ -1,15 +1,25 @@
-"""`ClusterOfTiles`: which of a cluster's tiles a CTA computes, and with whom it shares what it loads."""
+"""Multicast: the CTAs of a cluster compute a rectangle of tiles, and read each tile of A and of B once for all of them.
+
+An example of m = 2, n = 4. Each number is the rank of the CTA that computes this tile:
+
+                columns of C ->
+    rows         0   2   4   6        mask_a of rank 3: 1, 3, 5, 7, its row of tiles, which needs one tile of A
+    of C         1   3   5   7        mask_b of rank 3: 2, 3, its column of tiles, which needs one tile of B
+
+Rank 3 loads the second quarter of the tile of A (place_n = 1), and the second half of the tile of B (place_m = 1). With
+split_k the ranks from m * n on are a rectangle like this one, for the next part of K.
+"""
 
 import tilus
 from tilus import RegisterTensor, int32, uint16
 
 
 class ClusterOfTiles(tilus.Class):
-    """m tiles above each other, which need the same tile of B, by n beside each other, which need the same of A. Each
-    CTA loads its share of both for all that need them: its mask_a and mask_b, of ranks in the cluster.
+    """Place of this CTA in the rectangle, the masks of the CTAs that share its loads, and the release of a stage.
 
-    place_m, place_n: which of the tiles is this CTA's, and which of the shares of B, and of A. writers: CTAs that write
-    into a stage of one, itself among them.
+    place_m, place_n: row and column of this CTA's tile, in tiles, and the numbers of its shares of B and of A. mask_a,
+    mask_b: ranks in the cluster, a bit each. writers: number of CTAs that write into a stage of this one, which is one
+    of them.
     """
 
     def __init__(self, m: int, n: int, block_m: int, block_n: int):
@@ -26,13 +36,13 @@ class ClusterOfTiles(tilus.Class):
         self.mask_a: uint16 = ((1 << m * n) - 1) // ((1 << m) - 1) << first_n  # each m-th rank
 
     def tile_at(self, row: int32, column: int32):
-        """Where this CTA's tile begins, of a cluster in this row and column of clusters."""
+        """Return the first row and column of this CTA's tile, for a cluster in this row and column of clusters."""
         tile_m: int32 = (row * self.m + self.place_m) * self.tile_m
         tile_n: int32 = (column * self.n + self.place_n) * self.tile_n
         return tile_m, tile_n
 
     def release(self, empty: RegisterTensor):
-        """Tell the CTAs that write into a stage that this warpgroup has read it."""
+        """Arrive at `empty` of each CTA that writes into the stage: this warpgroup has read it."""
         # One wgmma is of all four warps: what one of them has waited for has been read by all. What is told is that
         # reads are over, and waiting for their group has made sure of that: an arrival that releases to the whole
         # cluster would wait again, and take a quarter of the kernel's time.

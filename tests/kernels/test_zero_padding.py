@@ -8,7 +8,7 @@ import torch
 from blackwell_matmul import check, compile, emulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.kernels.few_rows import FewRows
+from blackwell_matmul.kernels.parts.zero_padding import ZeroPadding
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
@@ -26,20 +26,19 @@ def operands(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "m", "block_m", "block_n", "split_k"),
+    ("m", "block_m", "block_n", "split_k"),
     [
-        ("h7", 1, 16, 64, 1), ("h7", 24, 16, 64, 4), ("h7", 33, 32, 80, 2),
-        ("h8", 16, 16, 80, 2), ("h8", 32, 32, 64, 1), ("h8", 1, 16, 64, 1),
+        (1, 16, 64, 1), (24, 16, 64, 4), (33, 32, 80, 2), (16, 16, 80, 2), (32, 32, 64, 1),
     ],
 )  # fmt: skip
-def test_a_product_of_few_rows(name: str, m: int, block_m: int, block_n: int, split_k: int) -> None:
+def test_a_product_of_few_rows(m: int, block_m: int, block_n: int, split_k: int) -> None:
     schedule = {**SCHEDULE, "block_m": block_m, "block_n": block_n, "split_k": split_k}
     a, b, c = operands(m)
     exact = (a.double() @ b.double().T).to(c.dtype)
-    assert check(rung(name), m, N, K, a, b, c, schedule=schedule).ok
+    assert check(rung("hopper"), m, N, K, a, b, c, schedule=schedule).ok
     assert torch.equal(c, exact)
     c.fill_(torch.nan)
-    emulate(compile(rung(name), m, N, K, a, b, c, schedule=schedule), m, N, K, a, b, c)
+    emulate(compile(rung("hopper"), m, N, K, a, b, c, schedule=schedule), m, N, K, a, b, c)
     assert torch.equal(c, exact)
 
 
@@ -48,21 +47,21 @@ def clear_nothing(self):  # type: ignore[no-untyped-def]  # tilus reads it
 
 
 def test_the_other_rows_have_to_be_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FewRows, "clear", clear_nothing)
+    monkeypatch.setattr(ZeroPadding, "clear", clear_nothing)
     a, b, c = operands(16)
     schedule = {**SCHEDULE, "block_m": 16, "block_n": 96, "split_k": 1}
-    report = check(rung("h7"), 16, N, K, a, b, c, schedule=schedule)
+    report = check(rung("hopper"), 16, N, K, a, b, c, schedule=schedule)
     assert "uninitialised-read" in {finding.code for finding in report.findings}
 
 
 def test_they_are_chosen_for_so_few_rows_alone() -> None:
     for m, most in ((1, 16), (16, 16)):
-        assert choose(rung("h7"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m == most
+        assert choose(rung("hopper"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m == most
     for m in (40, 64, 256):
-        assert choose(rung("h7"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m >= 64
+        assert choose(rung("hopper"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m >= 64
 
 
 def test_of_an_a_that_is_contiguous_along_m_there_are_none() -> None:
-    schedule = Schedule(**SCHEDULE, block_m=16, block_n=64, split_k=1, mma="wgmma", features=rung("h8").features)
+    schedule = Schedule(**SCHEDULE, block_m=16, block_n=64, split_k=1, mma="wgmma", features=rung("hopper").features)
     reasons = why_not(schedule, Problem(16, 128, 128, "bf16", form=Form(a_major="m")), GPUS["H200"])
     assert reasons == ["block_m = 16: of an A that is contiguous along m a tile has 64 rows or more; 64 fits."]

@@ -1,13 +1,11 @@
-"""`TilesOfC` with C computed transposed: any number of rows, batches, an epilogue, simulated and as compiled."""
+"""`OutputTile` with C computed transposed: any number of rows, batches, an epilogue, simulated and as compiled."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 
-from blackwell_matmul import HopperMatmulV7, HopperMatmulV8
+from blackwell_matmul import HopperMatmul
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.hardware.gpus import GPUS
@@ -34,15 +32,15 @@ def operands(m: int, n: int, k: int, batches: int = 1) -> tuple[torch.Tensor, to
 @pytest.mark.parametrize(("m", "schedule"), [(1, SCHEDULE), (63, SCHEDULE), (121, SCHEDULE), (137, TALL), (300, TALL)])
 def test_any_number_of_rows_is_right(m: int, schedule: dict[str, int], policy: str) -> None:
     a, b, c = (each[0] for each in operands(m, 200, 136))
-    run = simulate(HopperMatmulV7(**schedule), m, 200, 136, a, b, c, target="sm_90a", policy=policy, workers=1)
+    run = simulate(HopperMatmul(**schedule), m, 200, 136, a, b, c, target="sm_90a", policy=policy, workers=1)
     assert not run.findings and check_matmul(a, b, c).ok
 
 
-@pytest.mark.parametrize(("rung", "schedule"), [(HopperMatmulV7, SCHEDULE), (HopperMatmulV8, TALL)])
-def test_the_compiled_kernel_turns_strips_by_stmatrix(rung: Any, schedule: dict[str, int]) -> None:
+@pytest.mark.parametrize("schedule", [SCHEDULE, TALL])
+def test_the_compiled_kernel_turns_strips_by_stmatrix(schedule: dict[str, int]) -> None:
     m, n, k = 145, 136, 72
     a, b, c = (each[0] for each in operands(m, n, k))
-    bundle = compile(rung(**schedule), m, n, k, a, b, c, target="sm_90a")
+    bundle = compile(HopperMatmul(**schedule), m, n, k, a, b, c, target="sm_90a")
     assert ".trans.shared.b16" in bundle.ptx and "st.shared.b16" not in bundle.ptx
     given = {"m": m, "n": n, "k": k, "a": a, "b": b, "c": c, "batches": 1}
     emulate(bundle, *(given.get(each.name.removesuffix("_ptr"), 0) for each in bundle.plan.parameters))
@@ -53,7 +51,7 @@ def test_batches_and_an_epilogue_that_asks_for_no_place() -> None:
     m, n, k, batches = 129, 136, 72, 3
     a, b, c = operands(m, n, k, batches)
     b, scale = b[:1], torch.tensor([0.5])
-    kernel = HopperMatmulV8(form=Epilogue(activation="silu", alpha=2.0), **SCHEDULE)
+    kernel = HopperMatmul(form=Epilogue(activation="silu", alpha=2.0), **SCHEDULE)
     arguments = (m, n, k, a, b, c, 0, 0, scale, scale, batches)
     assert simulate(kernel, *arguments, target="sm_90a").ok
     exact, own = (torch.nn.functional.silu(0.5 * (a.to(t) @ b.to(t).mT)) for t in (torch.float64, torch.float32))
@@ -74,7 +72,7 @@ def test_batches_and_an_epilogue_that_asks_for_no_place() -> None:
     ids=str,
 )
 def test_what_is_not_computed_transposed_has_a_reason(form: Form) -> None:
-    features = HopperMatmulV8.features
+    features = HopperMatmul.features
     transposed, plain = (
         Schedule(**{**TALL, "block_n": 128, "e_block_n": 32, "swap_ab": swap_ab}, mma="wgmma", features=features)
         for swap_ab in (1, 0)
@@ -85,6 +83,6 @@ def test_what_is_not_computed_transposed_has_a_reason(form: Form) -> None:
 
 
 def test_what_tma_needs_of_a_row_of_c_is_asked_of_n() -> None:
-    schedule = Schedule(**SCHEDULE, mma="wgmma", features=HopperMatmulV7.features)
+    schedule = Schedule(**SCHEDULE, mma="wgmma", features=HopperMatmul.features)
     assert not why_not(schedule, Problem(399, 512, 512, "bf16"), GPUS["H200"])
     assert why_not(schedule, Problem(512, 399, 512, "bf16"), GPUS["H200"])[0].startswith("N = 399: a row of C is 798")

@@ -1,4 +1,4 @@
-"""`MatmulScript`: what the rungs share outside of the device code: checking arguments and choosing a schedule."""
+"""Base class of the rungs and the products: checks the arguments of a call and chooses a schedule."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
 from blackwell_matmul.script import Script
 
 ALIGNMENT_BYTES = 16
-"""Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""
+"""Divisor of a tensor's address, in bytes: TMA takes no other address, and the widest cp.async copies as much."""
 
 HALVES, BYTES = (tuple(getattr(torch, TORCH_NAMES[name]) for name in names) for names in (SIXTEEN_BITS, EIGHT_BITS))
-"""Torch's types of 16 bits, and of 8, that A and B can have."""
+"""Types of torch that A and B can have: those of 16 bits, and those of 8 bits."""
 
 _TILUS_NAMES = {
     "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",
@@ -49,18 +49,18 @@ class MatmulScript(Script):
     """
 
     features: ClassVar[tuple[str, ...]] = ()
-    """What it is made of: keys of `problem.FEATURES`. A subclass that names `knobs` alone has those
-    that they tune."""
+    """Features of the kernel: keys of `problem.FEATURES`. A subclass that names `knobs` alone has the
+    features that they tune."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[str] = "sm_100a"
-    """The architecture that the rung is for: what it is simulated as and compiled for when nobody says."""
+    """Architecture that the kernel is simulated as and compiled for by default."""
 
     targets: ClassVar[tuple[str, ...]] = ()
-    """All architectures with a known GPU that it can be compiled for; they follow from `mma`."""
+    """Architectures of known GPUs that the kernel can be compiled for; they follow from `mma`."""
 
     mma: ClassVar[str] = "tcgen05"
-    """The instruction that multiplies (`blackwell_matmul.problem.problem.MMAS`)."""
+    """Instruction that multiplies (`blackwell_matmul.problem.problem.MMAS`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -75,9 +75,9 @@ class MatmulScript(Script):
     def complete(
         cls, pins: Mapping[str, object], args: Sequence[Any], target: str, gpu: Gpu | None = None
     ) -> dict[str, object]:
-        """The arguments of `__init__` for this call: the element type of the tensors, and a schedule with the pins.
+        """Return the arguments of `__init__` for this call: the type of the elements, and a schedule with the pins.
 
-        gpu: the one to choose for; None is the GPU that stands for the target.
+        gpu: the GPU to choose for; None is the GPU that stands for the target.
         """
         import tilus
 
@@ -96,29 +96,30 @@ class MatmulScript(Script):
 
     @classmethod
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
-        """What a call computes, and what else `__init__` gets for it; takes what is no knob out of `knobs`."""
+        """Return the problem of a call, and more arguments of `__init__`, which are taken out of `knobs`."""
         m, n, k, a = args[:4]
         return Problem(int(m), int(n), int(k), DTYPE_OF_TORCH[str(a.dtype)]), {}
 
     @staticmethod
     def type_named(name: str) -> Any:
-        """tilus's type of ours."""
+        """Return the type of tilus for a key of `problem.DTYPES`, or for fp32."""
         import tilus
 
         return getattr(tilus, _TILUS_NAMES[name])
 
     @staticmethod
     def type_of_c(dtype: Any) -> Any:
-        """What `problem.c_dtype` says, of tilus's types."""
+        """Return the type of C for this type of A and B, as `problem.c_dtype` does; both are types of tilus."""
         import tilus
 
         return dtype if dtype.nbytes == C_BYTES else tilus.bfloat16
 
     @classmethod
     def starts_early(cls, arguments: Mapping[str, Any]) -> Any:
-        """When a launch lets the grid start before the one in front of it ends: for small problems, and not where CTAs
-        shall come in order. An expression of a launch plan (`compiler.plan.Expr`) over `arguments`: what the kernel was
-        built with, and each parameter of a call, a number or its own name.
+        """Return when a grid may start before the preceding one ends: for small problems, unless CTAs come in order.
+
+        The value is an expression of a launch plan (`compiler.plan.Expr`) over `arguments`: what the kernel was built
+        with, and each parameter of a call, a number or its own name.
         """
         if arguments.get("neighbours") == 1:
             return 0
@@ -130,7 +131,7 @@ class MatmulScript(Script):
 
     @classmethod
     def _gpu(cls, target: str) -> Gpu:
-        """The GPU that stands for a target, be it one that `why_not` refuses; InputError where none is known."""
+        """Return the GPU that stands for a target, also one that `why_not` refuses; InputError if unknown."""
         if target in {gpu.arch for gpu in GPUS.values()}:
             return gpu_for_target(target)
         offered = ", ".join(cls.targets)
@@ -156,11 +157,11 @@ class MatmulScript(Script):
 
 
 MOST = INT32_MAX - 255
-"""Of a size, which kernels round up to whole tiles in 32 bits."""
+"""Largest m, n, k and number of batches: kernels round sizes up to whole tiles in 32 bits."""
 
 
 def size(name: str, value: Any) -> int:
-    """m, n or k as a kernel takes it."""
+    """Return m, n or k as a kernel takes it; InputError for another value."""
     found = positive(name, value)
     if found > MOST:
         raise InputError(f"{name} is {found}; kernels count tiles in 32 bits, for {MOST} at most.")
@@ -218,7 +219,7 @@ def _check_layout(name: str, tensor: Any) -> None:
 
 
 def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
-    """read: what the kernel reads, by name."""
+    """Raise InputError if autograd follows c, or if c shares memory with a tensor of `read`, by name."""
     if c.requires_grad:
         raise InputError("c requires grad, and autograd does not see what a kernel writes; pass c.detach().")
     for name, tensor in read.items():
@@ -229,8 +230,10 @@ def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
 
 
 def share_memory(x: Any, y: Any) -> bool:
-    """Whether two tensors, each contiguous along some dimension, have a byte in common. Columns of one larger matrix
-    that lie beside each other have none; where it is not known, they do."""
+    """Return whether two tensors, each contiguous along some dimension, have a byte in common; True if unknown.
+
+    Neighbouring columns of one larger matrix have no byte in common.
+    """
     (first, last), (begin, end) = _span(x), _span(y)
     if last <= begin or end <= first:
         return False
@@ -242,17 +245,17 @@ def share_memory(x: Any, y: Any) -> bool:
 
 
 def _span(x: Any) -> tuple[int, int]:
-    """The bytes from its first element to the end of its last."""
+    """Return the address of the first byte of x, and the address after its last byte."""
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
 
 
 def _steps(x: Any) -> list[int]:
-    """From a line to the next, in each dimension that is not contiguous, in bytes."""
+    """Return the strides of the dimensions that are not contiguous, in bytes."""
     return [s * x.element_size() for size, s in zip(x.shape, x.stride(), strict=True) if size > 1 and s != 1]
 
 
 def _line(x: Any) -> int:
-    """The bytes that lie together, of one line."""
+    """Return the length of one line, in bytes."""
     sizes = [size for size, stride in zip(x.shape, x.stride(), strict=True) if stride == 1]
     return int(max(sizes, default=1)) * int(x.element_size())

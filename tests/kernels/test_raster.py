@@ -1,4 +1,4 @@
-"""`TilesOfAnySize`: every tile once, and no group that is left with a row or two."""
+"""`DynamicGroupedTiles`: every tile once, and no group that is left with a row or two."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import torch
 from tilus import int32
 
 from blackwell_matmul import compile, emulate, simulate
-from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
+from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
 
 
 class Places(tilus.Script):
@@ -22,7 +22,7 @@ class Places(tilus.Script):
         self.attrs.blocks = tiles_m * tiles_n
         self.attrs.warps = 1
         g_places = self.global_view(places_ptr, dtype=int32, shape=[tiles_m * tiles_n, 2])
-        row, column = TilesOfAnySize(tiles_m, tiles_n, self.group_m).place(self.blockIdx.x)
+        row, column = DynamicGroupedTiles(tiles_m, tiles_n, self.group_m).place(self.blockIdx.x)
         r_row = self.register_tensor(dtype=int32, shape=[1, 1], init=lambda i, j: row)
         r_column = self.register_tensor(dtype=int32, shape=[1, 1], init=lambda i, j: column)
         self.store_global(g_places, r_row, offsets=[self.blockIdx.x, 0])

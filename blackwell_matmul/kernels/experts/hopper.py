@@ -1,17 +1,18 @@
-"""A product for each group of rows, as the experts of a mixture multiply: one launch, however the rows are divided.
+"""Grouped GEMM of a mixture of experts: a product for each group of rows, in one launch.
 
-From V5: CTAs that stay, one warp that loads, warpgroups that multiply. A tile belongs to one group: it begins at any
-row of it, as TMA can, and what it has beyond the group's end is computed and not stored. TMA stores the strips of a
-warpgroup whose rows are all the group's; the others are stored from registers.
+The kernel follows H5: persistent CTAs, one warp that loads, warpgroups that multiply. A tile belongs to one group and
+begins at any row, as TMA can. Rows beyond the group's end are computed and not stored. TMA stores the strips of a
+warpgroup if all its rows are the group's; otherwise they are stored from registers.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.groups import GroupedScript, Groups
-from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.kernels.operands import lines
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.experts.scripts import GroupedScript
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.kernels.parts.grouped_raster import GroupedRaster
+from blackwell_matmul.kernels.parts.operand import lines
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
@@ -73,7 +74,7 @@ class HopperGroupedMatmul(GroupedScript):
 
         g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
         g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
-        walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
+        walk = GroupedRaster(g_offs, groups, m, self.block_m, tiles_n)
 
         # On-chip memory: shared memory for `stages` k-tiles of x and w and, for each warpgroup, up to two strips of C.
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
@@ -117,8 +118,8 @@ class HopperGroupedMatmul(GroupedScript):
             with self.warp_group(4, 4):
                 self.consume(1, ring, walk, n, k, c_ptr)
 
-    def consume(self, which: int, ring: Ring, walk: Groups, n: int, k: int, c_ptr: void_p):
-        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+    def consume(self, which: int, ring: Ring, walk: GroupedRaster, n: int, k: int, c_ptr: void_p):
+        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x
@@ -165,7 +166,7 @@ class HopperGroupedMatmul(GroupedScript):
             self.tma.wait_group(n=0, read=True)
 
     def store_strips(self, which: int, r_acc: RegisterTensor, row: int32, column: int32):
-        """Registers -> shared memory -> global memory, one strip of columns at a time."""
+        """Store C: registers -> shared memory -> global memory, one strip of columns at a time."""
         r_strips = self.view(r_acc, layout=self.strip_layout)
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
@@ -187,7 +188,7 @@ class HopperGroupedMatmul(GroupedScript):
                 self.tma.commit_group()
 
     def release(self, empty: RegisterTensor):
-        """Tell the warp that loads that this warpgroup has read a stage."""
+        """Arrive at `empty`: this warpgroup has read the stage."""
         # One wgmma is of all four warps: what one of them has waited for has been read by all.
         with self.single_thread(0):
             self.mbarrier.arrive(empty)

@@ -1,14 +1,13 @@
-"""What kernels for groups of rows share: `GroupedScript`, `GroupSumsScript`, and `Groups`, the way through the tiles.
+"""Grouped GEMM of a mixture of experts, and the gradient of its weights: what Blackwell and Hopper share.
 
-How many rows a group has only the device knows: offs, int32, says where the rows of each group end.
+offs, int32 on the device, holds the end of the rows of each group; the host does not know it.
 """
 
-import tilus
-from tilus import GlobalTensor, SharedTensor, boolean, int32, void_p
+from tilus import SharedTensor, boolean, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.kernels.group_calls import (
+from blackwell_matmul.kernels.host.grouped import (
     check_knobs,
     check_product,
     check_sums,
@@ -16,8 +15,8 @@ from blackwell_matmul.kernels.group_calls import (
     form_of_product,
     form_of_sums,
 )
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.operands import Operand, lines, strides
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.operand import Operand, lines, strides
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH
 from blackwell_matmul.scheduling import rules
@@ -25,8 +24,10 @@ from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 
 class GroupedScript(MatmulScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c). Rows after
-    the last group are zeros in C."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c).
+
+    Rows after the last group are zeros in C. sizes: values of each knob, smallest first.
+    """
 
     features = ("tma", "ring", "specialised", "persistent")
     sizes = {}
@@ -38,17 +39,17 @@ class GroupedScript(MatmulScript):
 
     @classmethod
     def check_arguments(cls, m, n, k, groups, x, w, offs, c):
-        """x is contiguous along k, each matrix of w along k or n; their lines begin at multiples of 16 bytes."""
+        """Raise InputError for other arguments than x contiguous along k, w along k or n, and lines at 16 bytes."""
         check_product(m, n, k, groups, x, w, offs, c)
 
     @classmethod
     def form_and_extents(cls, m, n, k, groups, x, w, offs, c):
-        """How the tensors lie in memory, and the rows and columns that a tile had better hold."""
+        """Return the form of the tensors, and the rows and columns that a good tile holds."""
         return form_of_product(x, w), m // groups, n
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """The arguments of `__init__`, with the pins."""
+        """Return the arguments of `__init__`, with the pins."""
         cls.check_arguments(*args)
         check_knobs(cls.sizes, pins)
         gpu = gpu or cls._gpu(target)
@@ -60,12 +61,12 @@ class GroupedScript(MatmulScript):
         return {**chosen(cls.sizes, gpu, rows, columns), **pins, **told}
 
     def take_form(self, form: Form):
-        """Of `__init__`: what the methods here use."""
+        """Set the attributes that the methods here use. `__init__` calls this."""
         self.form = form
         self.w_k = form.b_major == "k"
 
     def open_operands(self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, w_ptr: void_p):
-        """x and w, as they lie in memory."""
+        """Make a view of x and an operand of w, with their dimensions in the order of memory."""
         line_x = self.form.a_stride if self.form.a_stride else k
         g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
         g_w = self.global_view(
@@ -77,67 +78,23 @@ class GroupedScript(MatmulScript):
         return g_x, Operand(g_w, self.w_k, batched=True, cta_group=1)
 
 
-class Groups(tilus.Class):
-    """Where the calling warp is among the groups; each warp goes through them by itself, once, a tile after the other.
-
-    Group i has the rows from the end of the one before it up to ends[i]. One group more has the rows after the last
-    end. Ends that decrease, or lie outside of the m rows, count as the nearest that do not.
-    """
-
-    def __init__(self, ends: GlobalTensor, count: int32, m: int32, block_m: int, tiles_n: int):
-        self.ends = ends
-        self.count: int32 = count
-        self.m: int32 = m
-        self.block_m = block_m
-        self.tiles_n = tiles_n
-        self.group: int32 = -1
-        self.begin: int32 = 0
-        self.end: int32 = 0
-        self.tiles_m: int32 = 0
-        self.first: int32 = 0  # of its tiles, counted through all groups
-
-    def find(self, tile: int32):
-        """Go on to the group of a tile; False: there is no such tile."""
-        while self.group <= self.count and tile >= self.first + self.tiles_m * self.tiles_n:
-            self.first = self.first + self.tiles_m * self.tiles_n
-            self.begin = self.end
-            self.group = self.group + 1
-            self.end = self.m
-            if self.group < self.count:
-                self.end = max(self.begin, min(self.ends[self.group].item(), self.m))
-            self.tiles_m = cdiv(self.end - self.begin, self.block_m)
-        return self.group <= self.count
-
-    def place(self, tile: int32):
-        """The first row of a tile, and its column in tiles. Tiles follow each other down the rows: they share w."""
-        row: int32 = self.begin + (tile - self.first) % self.tiles_m * self.block_m
-        column: int32 = (tile - self.first) // self.tiles_m
-        return row, column
-
-    def depth(self, k: int, block_k: int):
-        """From where to where along k a tile is summed; after the last group over one k-tile of zeros, beyond k."""
-        beyond: int32 = cdiv(k, block_k) * block_k
-        k_begin: int32 = beyond if self.group == self.count else 0
-        k_end: int32 = k_begin + 1 if self.group == self.count else k
-        return k_begin, k_end
-
-
-class GroupSumsScript(GroupedScript):
+class GroupedGradientScript(GroupedScript):
     """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n], called with (m, n, k, groups, x, y, offs, c)."""
 
     @classmethod
     def check_arguments(cls, m, n, k, groups, x, y, offs, c):
-        """All but offs have rows that begin at multiples of 16 bytes."""
+        """Raise InputError, one sentence, for arguments that no schedule could run."""
         check_sums(m, n, k, groups, x, y, offs, c)
 
     @classmethod
     def form_and_extents(cls, m, n, k, groups, x, y, offs, c):
+        """Return the form of the tensors, and the rows and columns that a good tile holds."""
         return form_of_sums(x, y, c), k, n
 
     def open_tensors(
         self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, y_ptr: void_p, offs_ptr: void_p, c_ptr: void_p
     ):
-        """Views of all of them."""
+        """Make views of all tensors."""
         line_x = self.form.a_stride if self.form.a_stride else k
         line_y = self.form.b_stride if self.form.b_stride else n
         line_c = self.form.c_stride
@@ -147,7 +104,7 @@ class GroupSumsScript(GroupedScript):
         self.g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[groups, k, n], strides=[k * line_c, line_c, 1])
 
     def place(self, tile: int32, n: int, k: int):
-        """The group of a tile, its first row and its first column."""
+        """Return the group of a tile, its first row and its first column."""
         tiles_m, tiles_n = cdiv(k, self.block_m), cdiv(n, self.block_n)
         group: int32 = tile // (tiles_m * tiles_n)
         row: int32 = tile % tiles_m * self.block_m
@@ -155,7 +112,7 @@ class GroupSumsScript(GroupedScript):
         return group, row, column
 
     def rows(self, group: int32, m: int32):
-        """Where the rows of a group begin, and end."""
+        """Return begin and end of the rows of a group."""
         begin: int32 = 0
         if group > 0:
             begin = max(0, min(self.g_offs[group - 1].item(), m))
@@ -163,7 +120,14 @@ class GroupSumsScript(GroupedScript):
         return begin, end
 
     def clear(self, s_tile: SharedTensor, left: int32):
-        """Zeros in all rows of a tile but the first `left`, eight rows at a time: then a swizzle begins anew."""
+        """Store zeros into all rows of a tile but the first `left`.
+
+        A tile is cleared eight rows at a time, because the swizzle repeats after eight rows. With left = 11:
+
+            rows  0 to  7    kept
+            rows  8 to 15    loaded, rows 11 to 15 set to zero, stored
+            rows 16 to ...   zeros
+        """
         rows, columns = s_tile.shape
         s_eights = self.reshape_shared(s_tile, [rows // 8, 8, columns])
         r_zeros = self.register_tensor(dtype=self.dtype, shape=[8, columns], init=0.0)

@@ -9,14 +9,14 @@ import torch
 from blackwell_matmul import InputError, check, compile, emulate, simulate
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.hardware.gpus import GPUS
-from blackwell_matmul.kernels.blackwell.group_sums import BlackwellGroupSums
-from blackwell_matmul.kernels.blackwell.grouped import BlackwellGroupedMatmul
-from blackwell_matmul.kernels.hopper.group_sums import HopperGroupSums
-from blackwell_matmul.kernels.hopper.grouped import HopperGroupedMatmul
+from blackwell_matmul.kernels.experts.blackwell import BlackwellGroupedMatmul
+from blackwell_matmul.kernels.experts.blackwell_gradient import BlackwellGroupedGradient
+from blackwell_matmul.kernels.experts.hopper import HopperGroupedMatmul
+from blackwell_matmul.kernels.experts.hopper_gradient import HopperGroupedGradient
 from blackwell_matmul_studies import mutation
 
 PRODUCTS = [HopperGroupedMatmul, BlackwellGroupedMatmul]
-SUMS = [HopperGroupSums, BlackwellGroupSums]
+SUMS = [HopperGroupedGradient, BlackwellGroupedGradient]
 ENDS = {
     "ragged": (70, 129, 300),
     "empty ones": (0, 130, 130, 131, 260, 260),

@@ -1,4 +1,14 @@
-"""`TilesOfC`: where tiles begin, so that what they load of A and of B is there, and how their strips leave."""
+"""Output tile: where a tile begins that would reach beyond C, and how its strips leave.
+
+TMA fills rows that do not exist with zeros. Where many SMs load at once, calls with such rows took up to 1.9 times as
+long (bench/results/h100_tails.json). So the last tiles begin further up, and further to the left. An example of
+m = 200 with block_m = 128:
+
+    tile 0    computes and stores rows 0 to 127
+    tile 1    computes rows 72 to 199, stores rows 128 to 199       last_m = 72, the first row that it computes
+
+The first row is a multiple of 8, the first column a multiple of a strip. Only the preceding tile stores the overlap.
+"""
 
 import tilus
 from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32
@@ -8,14 +18,12 @@ from blackwell_matmul.scheduling.tile_config import LAST_ROWS
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, transposed_layout
 
 
-class TilesOfC(tilus.Class):
-    """The last tiles begin as far up, and as far to the left, as they have rows and columns too many: in steps of 8
-    rows of C, and of whole strips of its columns. What they have twice, the tiles before them store. TMA fills rows
-    that are not there with zeros, and for these a call took up to 1.9 times as long where many SMs load at once
-    (bench/results/h100_tails.json).
+class OutputTile(tilus.Class):
+    """Tiles of block_m x block_n sums, which are stored in strips of strip_n columns.
 
-    m, n: of what is computed, which is C, or with `swap_ab` C transposed; of that a strip is turned as it goes through
-    shared memory (PTX ISA, "stmatrix", .trans). per_column: columns of sums that make one of C."""
+    m, n: size of the computed matrix, C or, with `swap_ab`, C transposed. A strip of C transposed is turned on its way
+    through shared memory (PTX ISA, "stmatrix", .trans). per_column: columns of sums that make one column of C.
+    """
 
     def __init__(
         self,
@@ -42,19 +50,20 @@ class TilesOfC(tilus.Class):
         self.last_n: int32 = cdiv(n, step_n) * step_n - block_n if n > block_n else 0
 
     def begin(self, tile_m: int32, tile_n: int32):
-        """The first row and column that are computed, of a tile that stores C from these on."""
+        """Return the first row and column to compute, for a tile that stores from [tile_m, tile_n] on."""
         return min(tile_m, self.last_m), min(tile_n, self.last_n)
 
     def buffers(self, groups: int, number: int):
-        """Shared memory for so many strips of each group of rows."""
+        """Allocate shared memory for `number` strips of each of `groups` warpgroups."""
         return self.shared_tensor(dtype=self.g_c.dtype, shape=[groups, number, self.rows, self.columns])
 
     def put(self, s_strip: SharedTensor, r_strip: RegisterTensor):
-        """A strip into shared memory, in rows of C."""
+        """Store a strip into shared memory, in rows of C."""
         self.annotate_layout(s_strip, self.layout)
         self.store_shared(s_strip, self.transposed(r_strip) if self.swap_ab else r_strip)
 
     def transposed(self, r: RegisterTensor):
+        """Return the strip as its transpose; no register moves."""
         self.annotate_layout(r, self.sum_layout)
         return self.view(r, layout=self.transposed_layout)
 
@@ -67,8 +76,10 @@ class TilesOfC(tilus.Class):
         tile_m: int32,
         tile_n: int32,
     ):
-        """A strip of the tile that stores from [tile_m, tile_n] on, and nothing before that; [at_m, at_n] is its first
-        sum."""
+        """Store a strip from shared memory into C, without what the preceding tile stores.
+
+        [at_m, at_n]: first sum of the strip. [tile_m, tile_n]: first sum that the tile stores.
+        """
         row, column = (at_n, at_m) if self.swap_ab else (at_m, at_n // self.per_column)  # of C
         first_row, first_column = (tile_n, tile_m) if self.swap_ab else (tile_m, tile_n // self.per_column)
         if column >= first_column:
@@ -82,6 +93,7 @@ class TilesOfC(tilus.Class):
                         self.leave(s_parts[part], batch, row + part * LAST_ROWS, column)
 
     def leave(self, s_rows: SharedTensor, batch: int32, row: int32, column: int32):
+        """Store rows from shared memory into C, by TMA."""
         if len(self.g_c.shape) == 2:
             self.tma.shared_to_global(s_rows, self.g_c, offsets=[row, column])
         else:

@@ -1,15 +1,25 @@
-"""`Ring`: stages of memory that some warps fill and others empty, in turn, as V3 spells it out."""
+"""Pipeline of stages: some warps fill stages of shared or tensor memory, others empty them. V3 spells it out.
+
+An example of four stages; both sides go round to the right, and each lap is one phase of every barrier:
+
+    stage        0          1          2          3
+    state      full       full      filling     empty
+                 ^                     ^
+           wait_full()           wait_empty()
+           arrive at empty()     arrive at full()
+           advance()             advance()
+"""
 
 import tilus
 from tilus import RegisterTensor, int32, uint32
 
 
 class Ring(tilus.Class):
-    """A barrier that says "full" and one that says "empty" for each of `stages`, and where the calling warp is.
+    """Pairs of mbarriers, "full" and "empty", one pair for each of `stages`, and the place of the calling warp.
 
-    Each warp goes round by itself: `stage` is the one whose turn it is, `phase` the parity of the lap. Those who fill
-    call `wait_empty` and see to `fills` arrivals, and the bytes that they announce, at `full()`; those who empty call
-    `wait_full` and see to `empties` arrivals at `empty()`; then both `advance`. scope: of whom a wait hears.
+    Each warp counts for itself: `stage` is its next stage, `phase` the parity of its lap.
+    fills: arrivals, besides the announced bytes, that make a stage full. empties: arrivals that make it empty. scope:
+    "cta" or "cluster", of the acquire in each wait.
     """
 
     def __init__(self, stages: int, fills: int = 1, empties: int = 1, scope: str = "cta"):
@@ -21,21 +31,25 @@ class Ring(tilus.Class):
         self.phase: uint32 = 0
 
     def full(self) -> RegisterTensor:
+        """Return the barrier that becomes complete when this stage is full."""
         return self.full_barriers[self.stage]
 
     def empty(self, back: int = 0) -> RegisterTensor:
-        """The barrier of this stage, or of the one before it."""
+        """Return the barrier that becomes complete when this stage is empty; back=1: when the stage before it is."""
         stage = (self.stages if self.stage == 0 else self.stage) - 1 if back else self.stage
         return self.empty_barriers[stage]
 
     def wait_full(self):
+        """Wait until this stage is full."""
         self.mbarrier.wait(self.full(), phase=self.phase, scope=self.scope)
 
     def wait_empty(self):
+        """Wait until this stage is empty."""
         # A lap behind: nobody has to empty the stages of the first one, and the phase before the first counts as over.
         self.mbarrier.wait(self.empty(), phase=self.phase ^ 1, scope=self.scope)
 
     def advance(self):
+        """Go on to the next stage."""
         # No %: unless it is by a power of two, it takes longer than the wgmma of a small tile.
         self.stage = 0 if self.stage == self.stages - 1 else self.stage + 1
         self.phase = self.phase ^ (self.stage == 0)  # each lap is one phase of every barrier

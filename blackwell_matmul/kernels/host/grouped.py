@@ -1,4 +1,4 @@
-"""Products of groups of rows, outside of the device code: what fits, how tensors lie in memory, and a schedule."""
+"""Grouped GEMM on the host: checks of the arguments, forms of the tensors, and the choice of a schedule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.hardware.gpus import Gpu
-from blackwell_matmul.kernels.forms import lines_of, why_unreadable
-from blackwell_matmul.kernels.matmul import (
+from blackwell_matmul.kernels.host.forms import lines_of, why_unreadable
+from blackwell_matmul.kernels.host.matmul import (
     ALIGNMENT_BYTES,
     HALVES,
     check_device,
@@ -26,7 +26,7 @@ from blackwell_matmul.problem.problem import INT32_MAX, positive
 MOST_SMS = 2**16
 
 Sizes = Mapping[str, tuple[int, ...]]
-"""What a schedule can be made of, by knob, smallest first; shared memory holds the largest of all."""
+"""Values of each knob, smallest first; shared memory has room for the largest of all."""
 
 
 # --- what fits
@@ -48,7 +48,7 @@ def check_product(m: Any, n: Any, k: Any, groups: Any, x: Any, w: Any, offs: Any
 
 
 def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c: Any) -> None:
-    """As `check_product`."""
+    """Raise InputError, one sentence, for arguments that no schedule could run."""
     m, n, k, groups = _sizes(m, n, k, groups)
     tensors = {"x": x, "y": y, "offs": offs, "c": c}
     _check_alike(tensors, {"x": (m, k), "y": (m, n), "offs": (groups,), "c": (groups, k, n)})
@@ -60,14 +60,14 @@ def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c
 
 
 def why_no_rows(x: Any) -> str:
-    """Why TMA cannot read the rows of groups where they are; "" if it can."""
+    """Return the reason why TMA cannot read the rows of groups where they are; "" if it can."""
     if not why_unreadable(x) and not lines_of(x).k_major:
         return "it is not contiguous along its rows, and a group may begin at any of them"
     return why_unreadable(x)
 
 
 def check_types(x: Any, other: Any, offs: Any, first: str = "x", second: str = "w") -> None:
-    """Of the operands, and of the ends of the groups."""
+    """Raise InputError for a wrong type of the operands, or of the ends of the groups."""
     if x.dtype not in HALVES:
         raise InputError(f"{first} is {x.dtype}; it must be {' or '.join(map(str, HALVES))}.")
     check_same("type", {first: str(x.dtype), second: str(other.dtype)})
@@ -80,7 +80,7 @@ def _sizes(*sizes: Any) -> list[int]:
 
 
 def _check_alike(tensors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Their shapes, types and devices."""
+    """Raise InputError for a wrong shape, type or device of a tensor."""
     for name, tensor in tensors.items():
         check_is_tensor(name, tensor)
         if tuple(tensor.shape) != shapes[name]:
@@ -103,14 +103,14 @@ def _check_read(name: str, reason: str) -> None:
 
 
 def form_of_product(x: Any, w: Any) -> Form:
-    """How x[m, k] and w[groups, k, n] lie in memory."""
+    """Return the form of x[m, k] and w[groups, k, n]."""
     left, right = lines_of(x), lines_of(w.mT)
     major = "k" if right.k_major else "n"
     return replace(PLAIN, a_stride=left.stride, b_major=major, b_stride=right.stride, b_batch_stride=right.batch_stride)
 
 
 def form_of_sums(x: Any, y: Any, c: Any) -> Form:
-    """How the rows of x, y and C lie in memory."""
+    """Return the form of x, y and C."""
     return replace(PLAIN, a_stride=lines_of(x).stride, b_stride=lines_of(y).stride, c_stride=c.stride()[-2])
 
 
@@ -123,7 +123,7 @@ def check_knobs(sizes: Sizes, pins: Mapping[str, object]) -> None:
 
 
 def chosen(sizes: Sizes, gpu: Gpu, rows: int, columns: int) -> dict[str, int]:
-    """The largest tiles, or smaller ones that hold as many rows or columns."""
+    """Return the largest tiles, or smaller ones that hold as many rows or columns."""
     largest = {name: values[-1] for name, values in sizes.items()}
     extents = {"block_m": rows, "block_n": columns}
     fit = {

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import pytest
 from kernel_edits import DROP, Edit
-from test_hopper_v6 import built, execute
+from test_hopper_product import execute, kernel
+
+from blackwell_matmul.kernels.parts import multicast
+
+INLINED = (
+    "from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles\n",
+    Path(multicast.__file__).read_text().split('"""\n', 1)[1],
+)
+"""The import of `ClusterOfTiles`, and the class in its place, whose lines are changed as those of a kernel."""
 
 SIZES = 136, 72, 136
-TILES = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 32, "consumers": 1, "cluster_n": 2, "stages": 2}
+TILES = {
+    "block_m": 64,
+    "block_n": 64,
+    "block_k": 32,
+    "e_block_n": 32,
+    "consumers": 1,
+    "stages": 2,
+    "cluster_m": 2,
+    "cluster_n": 2,
+    "split_k": 1,
+}
 TELL = "self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank"
 
 MUTANTS: dict[str, tuple[str, Edit]] = {
@@ -21,13 +44,19 @@ MUTANTS: dict[str, tuple[str, Edit]] = {
 }
 
 
+@functools.cache
+def built(*edits: Edit) -> Any:
+    """The product, with its class of clusters."""
+    return kernel(Path(tempfile.mkdtemp()), edits, INLINED)
+
+
 def test_it_is_right_as_it_stands() -> None:
-    run, good = execute(built(), *SIZES, **TILES)
+    run, good, _ = execute(built(), *SIZES, **TILES)
     assert good and not run.findings
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
     says, edit = MUTANTS[name]
-    run, good = execute(built(edit), *SIZES, **TILES)
+    run, good, _ = execute(built(edit), *SIZES, **TILES)
     assert not good if says == "values" else says in {finding.code for finding in run.findings}

@@ -1,23 +1,28 @@
-"""V7: what a model multiplies.
+"""Matmul of data-center Blackwell, for every form: any order of A and B, batches, scales, bias, residual, activation.
 
-New against V6: A and B are contiguous along k or along their rows, as a transposed view is; there is a matrix for each
-batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residual, a bias, an activation. `form` says
-which, when the kernel is compiled. n and k come with the launch, as m does: one compilation serves all layers of a
-model.
+The kernel is V6, the last rung of the ladder, with these differences:
+
+- A and B are contiguous along k or along their rows, as a transposed view is (`parts.operand`).
+- Each batch has a matrix, or all share one.
+- A strip of C gets the epilogue before it is stored (`parts.epilogue`).
+- n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
+
+`form` is compiled in; one compilation serves every size.
 """
 
-from tilus import DataType, SharedTensor, float32, int32, void_p
+from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.finishing import FinishingScript
-from blackwell_matmul.kernels.operands import lines
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
+from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
+from blackwell_matmul.kernels.parts.operand import lines
+from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.tile_scheduler import ClcTileScheduler
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
-class BlackwellMatmulV7(FinishingScript):
+class BlackwellMatmul(EpilogueScript):
     """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
     TMA needs them."""
 
@@ -65,7 +70,7 @@ class BlackwellMatmulV7(FinishingScript):
         # The grid: two CTAs for each tile of C. Those for which an SM has room start, and compute the tiles of the
         # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
         # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
-        tiles = TilesOfAnySize(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
+        tiles = DynamicGroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.of_a_batch: int32 = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.blocks = 2 * batches * self.of_a_batch
         self.attrs.cluster_blocks = 2
@@ -75,21 +80,18 @@ class BlackwellMatmulV7(FinishingScript):
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
 
-        # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, a strip of C and the
-        # answer to a request.
+        # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, and a strip of C.
         s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [self.stages], self.half_m, self.block_k))
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.half_n, self.block_k))
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.half_m, self.e_block_n // self.columns_of_c])
-        s_answer = self.shared_tensor(dtype=int32, shape=[4])
 
         # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
         # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at
-        # the leader, after one of each thread of both CTAs that stores; an answer is there when its bytes are, and may
-        # be overwritten when every thread of both has told the leader. What `ring` tells is that TMA has written and
+        # the leader, after one of each thread of both CTAs that stores. What `ring` tells is that TMA has written and
         # the tensor core has read, which is no thread's doing: an acquire for the cluster would be in vain.
         ring = Ring(self.stages)
         sums = Ring(2, empties=2 * 128, scope="cluster")
-        answers = Ring(1, empties=2 * 7 * 32, scope="cluster")
+        scheduler = ClcTileScheduler(warps=7, ctas=2)
         self.cluster.sync()  # every warp of both sees the initialised barriers
 
         # Two accumulators in tensor memory, of both CTAs at once: both have started.
@@ -102,7 +104,7 @@ class BlackwellMatmulV7(FinishingScript):
         # Main loop of the warp that loads.
         with self.single_warp(4):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            tile: int32 = self.blockIdx.x // 2
+            tile: int32 = scheduler.first()
             while True:
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
@@ -122,7 +124,7 @@ class BlackwellMatmulV7(FinishingScript):
                     self.a.load(s_a[stage], batch, offset_m, offset_k, full)
                     self.b.load(s_b[stage], batch, offset_n, offset_k, full)
                     ring.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
@@ -145,27 +147,17 @@ class BlackwellMatmulV7(FinishingScript):
                         ring.advance()
                     self.tcgen05.commit(mbarrier=sums.full(), cta_group=2, multicast_mask=0b11)
                     sums.advance()
-                another, _ = self.next_tile(answers, s_answer)
+                another, _ = scheduler.next_tile()
                 if not another:
                     break
 
-        # Main loop of the warp that asks, for both CTAs. After "no" it must not ask again, nor exit before the answer
-        # is there ("clusterlaunchcontrol.try_cancel").
+        # Main loop of the warp that asks for the next tile, for both CTAs.
         with self.single_warp(6):
-            while True:
-                if rank == 0:
-                    answers.wait_empty()
-                    self.mbarrier.arrive_and_expect_tx_multicast(
-                        answers.full(), transaction_bytes=s_answer.nbytes, multicast_mask=0b11, scope="cluster"
-                    )
-                    self.clc.try_cancel(s_answer, mbarrier=answers.full(), multicast=True)
-                another, _ = self.next_tile(answers, s_answer)
-                if not another:
-                    break
+            scheduler.ask()
 
         # Epilogue: the warps that store, while the next tile is multiplied.
         with self.warp_group(0, 4):
-            tile: int32 = self.blockIdx.x // 2
+            tile: int32 = scheduler.first()
             while True:
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
@@ -200,7 +192,7 @@ class BlackwellMatmulV7(FinishingScript):
                     sums.empty(), transaction_bytes=0, target_rank=0, scope="cluster"
                 )
                 sums.advance()
-                another, tile = self.next_tile(answers, s_answer)
+                another, tile = scheduler.next_tile()
                 if not another:
                     break
 
@@ -208,13 +200,3 @@ class BlackwellMatmulV7(FinishingScript):
         # may still read the shared memory of this one, or tell its barriers, it must not exit.
         self.cluster.sync()
         self.tcgen05.dealloc(t_acc)
-
-    def next_tile(self, answers: Ring, s_answer: SharedTensor):
-        """Whether there is another tile, and which: that of the pair that will not start."""
-        answers.wait_full()
-        another, block = self.clc.query_response(s_answer)
-        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
-        self.fence.proxy_async(space="shared")
-        self.mbarrier.arrive_and_expect_tx_remote(answers.empty(), transaction_bytes=0, target_rank=0, scope="cluster")
-        answers.advance()
-        return another, block.x // 2

@@ -1,20 +1,35 @@
-"""V8: what a model multiplies.
+"""Matmul of Hopper, for every form: any order of A and B, batches, scales, bias, residual, activation.
 
-New against V7: A and B are contiguous along k or along their rows, as a transposed view is; there is a matrix for each
-batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residual, a bias, an activation. `form` says
-which, when the kernel is compiled.
+The kernel is H7, the last rung of the ladder, with what makes it fast on every shape. By knob and by part:
+
+- cluster_n: a cluster is a rectangle of tiles and shares A, too (`parts.multicast`).
+- neighbours: CTAs that share nothing come in clusters of two all the same, since two SMs have one way to the L2. 1:
+  without clusters the hardware deals CTAs out in order, and CTAs that follow each other share a GPC.
+- block_k: a k-tile can be wider than a swizzle of TMA. It comes in boxes, with half as many waits.
+- consumers: a warpgroup that multiplies alone leaves a k-tile to the tensor cores while it goes on (`in_flight`). Three
+  warpgroups have tiles of 192 rows.
+- block_m: tiles of 16 or 32 rows load these rows alone (`parts.zero_padding`).
+- swap_ab: computes C transposed, B @ A.T. The rows of a wgmma are 64 of N, its columns any multiple of 8 of M: tiles
+  fit any number of rows. The store alone differs (`parts.output_tile`).
+- e_block_n: a tile can leave in one strip, without a swizzle.
+- The last tiles of C begin where nearly all their rows and columns exist (`parts.output_tile`).
+- Sums of 8-bit products are added up in fp32 every few k-tiles (`sum_tiles`).
+- n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
+- A and B in any order, batches, and the epilogue of a strip (`parts.operand`, `parts.epilogue`).
+
+`scheduling/space.py` chooses among these knobs; docs/measured.md says how fast the kernel is.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles
-from blackwell_matmul.kernels.few_rows import FewRows
-from blackwell_matmul.kernels.finishing import FinishingScript
-from blackwell_matmul.kernels.operands import lines
-from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
-from blackwell_matmul.kernels.tiles_of_c import TilesOfC
+from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
+from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles
+from blackwell_matmul.kernels.parts.operand import lines
+from blackwell_matmul.kernels.parts.output_tile import OutputTile
+from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
+from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.zero_padding import ZeroPadding
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
@@ -26,7 +41,7 @@ from blackwell_matmul.scheduling.wgmma_fragments import (
 )
 
 
-class HopperMatmulV8(FinishingScript):
+class HopperMatmul(EpilogueScript):
     """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
     TMA needs them."""
 
@@ -34,7 +49,7 @@ class HopperMatmulV8(FinishingScript):
     mma = "wgmma"
     features = (
         "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k",
-        "boxes", "swap", "forms",
+        "any_size", "boxes", "swap", "forms",
     )  # fmt: skip
 
     def __init__(
@@ -113,10 +128,10 @@ class HopperMatmulV8(FinishingScript):
         self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = TilesOfAnySize(tiles_m, tiles_n, self.group_m)
+        tiles = DynamicGroupedTiles(tiles_m, tiles_n, self.group_m)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
-        self.out = TilesOfC(
+        self.out = OutputTile(
             self.g_c, rows, columns, self.block_m, self.block_n, self.e_block_n, self.columns_of_c, self.swap_ab
         )
         self.a, self.b = (self.b, self.a) if self.swap_ab else (self.a, self.b)
@@ -141,7 +156,7 @@ class HopperMatmulV8(FinishingScript):
 
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
         if self.block_m < MMA_ROWS:
-            few = FewRows(s_a, held, self.block_m, self.box_k)
+            few = ZeroPadding(s_a, held, self.block_m, self.box_k)
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -205,8 +220,8 @@ class HopperMatmulV8(FinishingScript):
             with self.warp_group(8, 4):
                 self.consume(2, ring, tiles, count, k_tiles)
 
-    def consume(self, which: int, ring: Ring, tiles: TilesOfAnySize, count: int32, k_tiles: int32):
-        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+    def consume(self, which: int, ring: Ring, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32):
+        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()

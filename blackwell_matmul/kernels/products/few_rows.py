@@ -9,8 +9,8 @@ order, so that C is the same, bit for bit, every time.
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.parts.ring import Ring
 
 
 class BlackwellFewRows(MatmulScript):

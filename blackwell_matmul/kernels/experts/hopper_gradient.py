@@ -1,20 +1,20 @@
-"""The gradient of the weights of a mixture: for each group a product that sums over the group's rows.
+"""Gradient of the weights of a mixture of experts: for each group a product that sums over the group's rows.
 
-From V5, without its order of tiles: both operands lie with their rows along the sums, and a group's rows begin and end
-anywhere. The last of them share a k-tile with the rows of the next group, which the warp that loads sets to zero before
-it tells that the stage is full.
+The kernel follows H5, with another order of tiles. The sums run along the rows of both operands. The last rows of a
+group share a k-tile with rows of the next group. The warp that loads sets those to zero before it arrives at the
+barrier of the full stage.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.groups import GroupSumsScript
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.experts.scripts import GroupedGradientScript
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
-class HopperGroupSums(GroupSumsScript):
+class HopperGroupedGradient(GroupedGradientScript):
     """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs says where the rows of each group end."""
 
     target = "sm_90a"
@@ -123,7 +123,7 @@ class HopperGroupSums(GroupSumsScript):
                 self.consume(1, ring, count, m, n, k)
 
     def consume(self, which: int, ring: Ring, count: int32, m: int32, n: int, k: int):
-        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x

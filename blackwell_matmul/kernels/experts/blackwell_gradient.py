@@ -1,19 +1,19 @@
-"""The gradient of the weights of a mixture: for each group a product that sums over the group's rows.
+"""Gradient of the weights of a mixture of experts: for each group a product that sums over the group's rows.
 
-From V5, but each CTA has its share of the tiles from the start. Both operands lie with their rows along the sums, and a
-group's rows begin and end anywhere. The last of them share a k-tile with the rows of the next group, which the warp
-that loads sets to zero before it tells that the stage is full.
+The kernel follows V5, but each CTA has its share of the tiles from the start. The sums run along the rows of both
+operands. The last rows of a group share a k-tile with rows of the next group. The warp that loads sets those to zero
+before it arrives at the barrier of the full stage.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.groups import GroupSumsScript
-from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.experts.scripts import GroupedGradientScript
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.problem.form import Form
 
 
-class BlackwellGroupSums(GroupSumsScript):
+class BlackwellGroupedGradient(GroupedGradientScript):
     """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs says where the rows of each group end."""
 
     sizes = {

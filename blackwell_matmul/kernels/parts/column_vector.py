@@ -1,4 +1,12 @@
-"""`PerColumn`: a bias or a scale, of which there is one for each column of C, in global memory."""
+"""Column vector: a bias, or a scale for each column of C.
+
+An example of block_n = 96, loaded by the 128 threads of a warpgroup, of which gcd(96, 128) = 32 load different columns:
+
+    thread      0    1    2  ...   31    32 to 127
+    columns     0    1    2  ...   31    the same as threads 0 to 31, three times over
+               32   33   34  ...   63
+               64   65   66  ...   95
+"""
 
 import math
 
@@ -9,9 +17,12 @@ from tilus.ir.layout.ops import replicated
 from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
-class PerColumn(tilus.Class):
-    """row: [1, n]. A warpgroup that multiplies and finishes keeps a tile's part in shared memory, loaded before the
-    products: at their end each strip would wait for it. Where it is not kept, it is loaded when a strip asks."""
+class ColumnVector(tilus.Class):
+    """Row of n elements in global memory, read in the parts that a tile needs.
+
+    row: [1, n]. kept: a warpgroup that multiplies and stores loads the tile's part before the products, and keeps it in
+    shared memory, because each strip would wait for a load at the end. Otherwise each strip loads its part.
+    """
 
     def __init__(self, row: GlobalTensor, block_n: int, strip_n: int, kept: bool):
         self.row = row
@@ -24,17 +35,17 @@ class PerColumn(tilus.Class):
             self.s_strips = self.shared_tensor(dtype=row.dtype, shape=[block_n // strip_n, 1, strip_n])
 
     def load(self, column: int32):
-        """Of the tile whose first column this is, into registers."""
+        """Load the part of the tile that begins at this column, into registers."""
         self.first = column
         self.r_row = self.load_global(self.row, offsets=[0, column], shape=[1, self.block_n])
         self.annotate_layout(self.r_row, self.layout)
 
     def store(self):
-        """To where all threads find it, once they have met."""
+        """Store this part into shared memory. All threads of the warpgroup find it there after a sync."""
         self.store_shared(self.reshape_shared(self.s_strips, [1, self.block_n]), self.r_row)
 
     def strip(self, column: int32, columns: int):
-        """[1, columns], from this column on."""
+        """Return [1, columns] elements, from this column on."""
         if self.kept:
             r_strip = self.load_shared(self.s_strips[(column - self.first) // columns])
         else:

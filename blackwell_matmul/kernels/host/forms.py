@@ -1,4 +1,4 @@
-"""Which `Form` the tensors of a call have, for rungs that take any; and why they have none that TMA can address."""
+"""Form of the tensors of a call, for kernels that take any form; and the reasons why TMA cannot address a tensor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.kernels.matmul import (
+from blackwell_matmul.kernels.host.matmul import (
     ALIGNMENT_BYTES,
     HALVES,
     check_device,
@@ -23,15 +23,18 @@ from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
 
 ABSENT = 0
-"""A null pointer, where the form has no such tensor."""
+"""Null pointer, in place of a tensor that the form does not have."""
 
 OUTPUTS = {**dict(zip(HALVES, SIXTEEN_BITS)), torch.float32: "fp32"}
 
 
 @dataclass(frozen=True)
 class Lines:
-    """How a matrix, or one for each batch, lies in memory. k_major: whether its lines are rows; stride: from one line
-    to the next, in elements, 0: each follows the one before; so has batch_stride."""
+    """Layout of a matrix, or of one for each batch, in memory.
+
+    k_major: lines are rows. stride, batch_stride: from a line, and from a matrix, to the next, in elements; 0: each
+    follows the one before.
+    """
 
     k_major: bool
     stride: int
@@ -40,7 +43,7 @@ class Lines:
 
 
 def lines_of(tensor: Any) -> Lines:
-    """Of A[m, k] or B[n, k], or a batch of them; meaningless where `why_unreadable` says something."""
+    """Return the layout of A[m, k] or B[n, k], or a batch of them; meaningless if `why_unreadable` gives a reason."""
     rows, k = tensor.shape[-2:]
     by_row, along_k = tensor.stride()[-2:]
     k_major = along_k == 1 or (k == 1 and by_row != 1)
@@ -53,14 +56,14 @@ def lines_of(tensor: Any) -> Lines:
 
 
 def _stride(line: int, length: int, count: int, item_bytes: int) -> int:
-    """From one line to the next; 0: they follow each other. After one line alone nothing follows: what TMA takes."""
+    """Return the stride from a line to the next, 0 if lines follow each other; for one line, any that TMA takes."""
     step = ALIGNMENT_BYTES // item_bytes
     found = -(-length // step) * step if count == 1 else line
     return 0 if found == length else found
 
 
 def why_unreadable(tensor: Any) -> str:
-    """Why TMA cannot read A or B where they are; "" if it can."""
+    """Return the reason why TMA cannot read A or B where they are; "" if it can."""
     item, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
     inner = [dim for dim in (-1, -2) if strides[dim] == 1 or shape[dim] == 1]
     if not inner:
@@ -83,8 +86,10 @@ def why_unreadable(tensor: Any) -> str:
 
 
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
-    """What a call computes. form: what its user pinned, of which the epilogue's activation, alpha and beta matter, and
-    fast_accum."""
+    """Return the problem of a call.
+
+    form: the pinned form, whose activation, alpha, beta and fast_accum count; the tensors tell everything else.
+    """
     m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)
     pinned, out = form.epilogue, OUTPUTS[c.dtype]
@@ -110,7 +115,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
 
 
 def _check_agrees(form: Form, found: Form, n: int, c: Any) -> None:
-    """With what the user pinned, and with C's columns."""
+    """Raise InputError if the form differs from the pinned form, or from the columns of C."""
     for name in ("bias", "residual"):
         if getattr(form.epilogue, name) and not getattr(found.epilogue, name):
             raise InputError(f"The epilogue has a {name} and the call has none; pass {name}=.")
@@ -181,7 +186,7 @@ def _check_c(c: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
-    """What the epilogue reads."""
+    """Raise InputError for a wrong type, shape, stride or address of a tensor that the epilogue reads."""
     m, n, batches = sizes["m"], sizes["n"], sizes["batches"]
     if ("scale_a" in given) != ("scale_b" in given):
         raise InputError("scale_a and scale_b go together; one of them is missing.")
@@ -200,7 +205,7 @@ def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
 
 
 def pinned_form(value: object) -> Form:
-    """What a user pins: a form, or an epilogue alone."""
+    """Return the form that a user pins, as a form or as an epilogue alone; InputError for another value."""
     if isinstance(value, Epilogue):
         return replace(PLAIN, epilogue=value)
     if not isinstance(value, Form):

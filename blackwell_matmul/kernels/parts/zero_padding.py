@@ -1,4 +1,12 @@
-"""`FewRows`: shared memory of which a tile loads the first rows, as many as it has, and wgmma multiplies 64."""
+"""Zero padding: tiles of A with 16 or 32 rows, where a wgmma multiplies 64.
+
+Shared memory of a tile with rows = 16, as wgmma reads it:
+
+    rows  0 to 15    part 0    loaded by TMA, for each k-tile anew
+    rows 16 to 31    part 1    zeros, stored once
+    rows 32 to 47    part 2    zeros
+    rows 48 to 63    part 3    zeros
+"""
 
 import tilus
 from tilus import SharedTensor
@@ -8,10 +16,8 @@ from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
-class FewRows(tilus.Class):
-    """Parts of `rows` rows, as [tile, part, row, column]. Of each tile one part is loaded; the others are zeros once
-    `clear` has been called, by the warpgroup that multiplies, and stay so.
-    """
+class ZeroPadding(tilus.Class):
+    """View of the tiles s_tiles as [tile, part, row, column], with parts of `rows` rows."""
 
     def __init__(self, s_tiles: SharedTensor, count: int, rows: int, columns: int):
         self.count = count
@@ -23,6 +29,7 @@ class FewRows(tilus.Class):
         self.parts = self.reshape_shared(s_tiles, [count, self.number, rows, columns])
 
     def clear(self):
+        """Store zeros into all parts but the first ones. One warpgroup calls this, the one that multiplies."""
         r_zeros = self.register_tensor(dtype=self.dtype, shape=[self.rows, self.columns], init=0.0)
         self.annotate_layout(r_zeros, self.layout)
         for tile in range(self.count):

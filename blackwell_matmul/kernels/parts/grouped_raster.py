@@ -1,0 +1,58 @@
+"""Raster order of a grouped GEMM: tiles of groups of rows, whose sizes only the device knows.
+
+An example of ends = 5, 5, 14 with m = 16, block_m = 4 and one column of tiles; each number is a tile:
+
+    group 0    rows  0 to  4    0  1        the last tile has one row
+    group 1    no rows
+    group 2    rows  5 to 13    2  3  4     a tile begins at any row
+    group 3    rows 14 and 15   5           after the last end: zeros in C
+"""
+
+import tilus
+from tilus import GlobalTensor, int32
+from tilus.utils import cdiv
+
+
+class GroupedRaster(tilus.Class):
+    """Place of the calling warp among the groups. Each warp goes through all tiles by itself, once, in their order.
+
+    ends: int32, one for each of `count` groups. The rows after the last end are one more group. Ends that decrease, or
+    lie outside of the m rows, count as the nearest ends that do not. tiles_n: tiles beside each other, in each group.
+    """
+
+    def __init__(self, ends: GlobalTensor, count: int32, m: int32, block_m: int, tiles_n: int):
+        self.ends = ends
+        self.count: int32 = count
+        self.m: int32 = m
+        self.block_m = block_m
+        self.tiles_n = tiles_n
+        self.group: int32 = -1
+        self.begin: int32 = 0
+        self.end: int32 = 0
+        self.tiles_m: int32 = 0
+        self.first: int32 = 0  # number of its first tile, counted through all groups
+
+    def find(self, tile: int32):
+        """Go on to the group of a tile. Return False if there is no such tile."""
+        while self.group <= self.count and tile >= self.first + self.tiles_m * self.tiles_n:
+            self.first = self.first + self.tiles_m * self.tiles_n
+            self.begin = self.end
+            self.group = self.group + 1
+            self.end = self.m
+            if self.group < self.count:
+                self.end = max(self.begin, min(self.ends[self.group].item(), self.m))
+            self.tiles_m = cdiv(self.end - self.begin, self.block_m)
+        return self.group <= self.count
+
+    def place(self, tile: int32):
+        """Return the first row of a tile, and its column in tiles. Tiles that follow each other share a tile of w."""
+        row: int32 = self.begin + (tile - self.first) % self.tiles_m * self.block_m
+        column: int32 = (tile - self.first) // self.tiles_m
+        return row, column
+
+    def depth(self, k: int, block_k: int):
+        """Return begin and end of the sum along k. After the last group: one k-tile of zeros, beyond k."""
+        beyond: int32 = cdiv(k, block_k) * block_k
+        k_begin: int32 = beyond if self.group == self.count else 0
+        k_end: int32 = k_begin + 1 if self.group == self.count else k
+        return k_begin, k_end

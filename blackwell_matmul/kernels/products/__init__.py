@@ -1,0 +1,8 @@
+"""Products: the kernels that `matmul`, `linear`, `bmm`, `scaled_mm` and `tune` use. They grew out of the ladders."""
+
+from __future__ import annotations
+
+from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
+
+# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+import_tilus()

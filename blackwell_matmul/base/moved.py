@@ -9,14 +9,25 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import spec_from_loader
 from types import ModuleType
 
 PACKAGE = "blackwell_matmul"
 
-RENAMED = {"trials": "jobs", "doctor": "cli.doctor"}
-"""Old name of a folder to its new one; `PACKAGE` stands before both."""
+RENAMED = {
+    "trials": "jobs",
+    "doctor": "cli.doctor",
+    "kernels.matmul": "kernels.host.matmul",
+    "kernels.forms": "kernels.host.forms",
+    "kernels.finishing": "kernels.parts.epilogue",
+    "kernels.operands": "kernels.parts.operand",
+    "kernels.tiles": "kernels.parts.raster",
+    "kernels.ring": "kernels.parts.ring",
+    "kernels.blackwell.v7": "kernels.products.blackwell",
+    "kernels.hopper.v8": "kernels.products.hopper",
+}
+"""Old name of a folder or a module to its new one; `PACKAGE` stands before both."""
 
 SPLIT = {
     "": ("base", "hardware", "problem", "harness"),
@@ -29,17 +40,19 @@ SPLIT = {
 """Old folder to the folders that its modules are in now."""
 
 
-class OldNames:
+class OldNames(MetaPathFinder, Loader):
     """A finder of `sys.meta_path` and a loader: what it loads is the module of the new name."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return a spec for a module that has moved; None for any other."""
         top, _, old = name.partition(".")
         new = moved_to(old) if top == PACKAGE and old else None
         if new is None:
             return None
         warnings.warn(f"{name} is {PACKAGE}.{new} now; the old name goes with 0.2.0", DeprecationWarning, stacklevel=2)
-        return spec_from_loader(name, self, origin=f"{PACKAGE}.{new}")
+        return ModuleSpec(name, self, origin=f"{PACKAGE}.{new}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module of the new name; the import system gives it the old name's spec until `exec_module`."""
@@ -73,4 +86,4 @@ def _is_in(folder: str, name: str) -> bool:
 def install() -> None:
     """Add the finder, before those that would load a second copy of a moved folder's files."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
-        sys.meta_path.insert(0, OldNames())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, OldNames())

@@ -3,6 +3,8 @@
 `blackwell/`, `hopper/` and `geforce/` are the ladders, one rung a file and one idea a step. `products/` has the kernels
 of torch operations and `tune`, `experts/` the grouped GEMM. They are built from `parts/`, device code, and `host/`, the
 checks and the choice of a schedule. A kernel imports parts, host, the schedules and what lies below, and no simulator.
+
+May import: base, frontend, hardware, problem, scheduling, script.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ OLD = {
     "trials.row_file": "jobs.row_file",
     "frontend.tilus_compat": "frontend.faults.tilus_compat",
     "harness.user_kernel": "harness.calls.user_kernel",
+    "kernels.finishing": "kernels.parts.epilogue",
+    "kernels.blackwell.v7": "kernels.products.blackwell",
     "simulator.timing.loads": "simulator.timing.model.loads",
 }
 

@@ -200,3 +200,6 @@ class EpilogueScript(MatmulScript):
         r_gate = self.sum(self.where(r_first, r_pairs, r_zero), dim=2)
         r_up = self.sum(self.where(r_first, r_zero, r_pairs), dim=2)
         return r_gate * self.logistic(r_gate * LOG2_E) * r_up
+
+
+FinishingScript = EpilogueScript  # the name before 0.1.0, until 0.2.0

@@ -150,8 +150,10 @@ def planned(
     if alone and not batch and out == a.dtype and (name is None or plain):
         plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
-        launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())
-        return ProductPlan(launches, (m, n, k), plain_a, plain_b, shape, n, out)
+        best = best_rung(gpu, m, n, k, a.dtype)
+        batches = (1,) if "forms" in rung(best).features else ()
+        launches = Launches(_kernel(best, PLAIN), a.get_device())
+        return ProductPlan(launches, (m, n, k, *batches), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "

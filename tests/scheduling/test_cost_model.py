@@ -75,7 +75,15 @@ def test_threads_limit_them_too() -> None:
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [
-        *(("h0", "H200"), ("h3", "H100"), ("h7", "H100"), ("v0", "B200"), ("v1", "B200"), ("v2", "B200")),
+        *(
+            ("h0", "H200"),
+            ("h3", "H100"),
+            ("h7", "H100"),
+            ("hopper", "H100"),
+            ("v0", "B200"),
+            ("v1", "B200"),
+            ("v2", "B200"),
+        ),
         *(
             ("v4", "B200"),
             ("v5", "B200"),
@@ -127,7 +135,9 @@ def test_a_warp_that_only_loads_saves_the_turn() -> None:
     assert predicted_cycles(case("h3", LARGE, **narrow, consumers=2)) < predicted_cycles(alone)
 
 
-@pytest.mark.parametrize(("name", "step"), [("v2", 1), ("h2", 1), ("h3", 1), ("h5", 3), ("h7", 11), ("g0", 1)])
+@pytest.mark.parametrize(
+    ("name", "step"), [("v2", 1), ("h2", 1), ("h3", 1), ("h5", 3), ("h7", 5), ("hopper", 11), ("g0", 1)]
+)
 def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str, step: int) -> None:
     """Of every so many tiles each number of stages."""
     gpu, problem = gpu_for_target(rung(name).target), Problem(2048, 2048, 2048)
@@ -150,20 +160,20 @@ def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str, step: 
 def test_a_cluster_spares_nothing_that_neighbours_share_as_it_is(m: int) -> None:
     """Tiles of 64 columns, which the L2 holds up."""
     knobs = {**PERSISTENT, "block_n": 64}
-    alone, shared = (predicted_cycles(case("h6", (m, 16896, 4096), **knobs, cluster_m=c)) for c in (1, 2))
+    alone, shared = (predicted_cycles(case("hopper", (m, 16896, 4096), **knobs, cluster_m=c)) for c in (1, 2))
     assert shared == pytest.approx(alone, rel=0.04)
 
 
 def test_a_cluster_spares_what_parts_of_tiles_do_not_share() -> None:
     """Of 128x4096x7168 an H200 takes 27.9 us with tiles of 64x144 in two parts, and 20.7 with clusters of two rows."""
     knobs = {**PERSISTENT, "block_m": 64, "block_n": 144, "e_block_n": 16, "stages": 8, "consumers": 1, "split_k": 2}
-    alone, shared = (h200("h7", (128, 4096, 7168), **knobs, cluster_m=c) for c in (1, 2))
+    alone, shared = (h200("hopper", (128, 4096, 7168), **knobs, cluster_m=c) for c in (1, 2))
     assert predicted_cycles(shared) < 0.85 * predicted_cycles(alone)
 
 
-@pytest.mark.parametrize("name", ["h6", "h7"])
+@pytest.mark.parametrize("name", ["h6", "h7", "hopper"])
 def test_a_cluster_of_one_row_of_tiles_spares_nothing(name: str) -> None:
-    knobs = {**PERSISTENT, **({"split_k": 2} if name == "h7" else {})}
+    knobs = {**PERSISTENT, **({"split_k": 2} if name != "h6" else {})}
     alone, shared = (h200(name, (128, 4096, 7168), **knobs, cluster_m=c) for c in (1, 2))
     assert predicted_cycles(alone) < predicted_cycles(shared)
 
@@ -172,7 +182,7 @@ def test_few_neighbours_are_worse_than_none_and_than_many() -> None:
     """An H200 takes 12.4 us for it with 60 CTAs of 144 columns, 14.1 with 76 of 112, and 12.2 with 108 of 80; an
     earlier kernel took 12.8 with 60, 15.5 with 68 of 128, and 12.9 with 108."""
     knobs = {**PERSISTENT, "block_m": 64, "e_block_n": 16, "consumers": 1, "cluster_m": 1, "split_k": 4, "stages": 8}
-    none, few, many = (h200("h7", (64, 2112, 7168), **{**knobs, "block_n": n}) for n in (144, 128, 80))
+    none, few, many = (h200("hopper", (64, 2112, 7168), **{**knobs, "block_n": n}) for n in (144, 128, 80))
     assert (none.ctas, few.ctas, many.ctas) == (60, 68, 108)
     assert predicted_cycles(few) > 1.1 * max(predicted_cycles(none), predicted_cycles(many))
 
@@ -192,7 +202,7 @@ def test_any_width_is_a_gain_that_fits_the_columns(sizes: tuple[int, int, int], 
     """What an H200 takes grows by 16, 36 and 12 % with the wider tiles."""
     block_m = 64 if best == 144 else 128
     knobs = {**PERSISTENT, "block_m": block_m, "consumers": block_m // 64, "e_block_n": 16, "stages": 4, "cluster_m": 1}
-    cases = (h200("h6", sizes, **{**knobs, "block_n": columns}) for columns in (best, wider))
+    cases = (h200("hopper", sizes, **{**knobs, "block_n": columns}) for columns in (best, wider))
     fast, slow = map(predicted_cycles, cases)
     assert fast < slow
 
@@ -200,7 +210,7 @@ def test_any_width_is_a_gain_that_fits_the_columns(sizes: tuple[int, int, int], 
 def test_what_the_matrices_weigh_comes_from_memory_first() -> None:
     """A and B of 2 GiB, with products that are as nothing."""
     knobs = {**PERSISTENT, "block_m": 64, "block_n": 256, "consumers": 1, "stages": 4, "cluster_m": 1}
-    bound, figures = h200("h6", (64, 131072, 8192), **knobs), figures_of("H200")
+    bound, figures = h200("hopper", (64, 131072, 8192), **knobs), figures_of("H200")
     memory_cycles = (64 + 131072) * 8192 * 2 / figures.stream_bytes_per_ns * figures.clock_ghz
     assert memory_cycles < predicted_cycles(bound) < 1.1 * memory_cycles
 
@@ -227,14 +237,15 @@ def test_epilogues_are_beside_products_from_v5_on() -> None:
 
 
 def test_a_cluster_without_a_partner_computes_a_tile_for_nothing() -> None:
-    alone, shared = (case("h6", (128, 8192, 4096), **PERSISTENT, cluster_m=cluster_m) for cluster_m in (1, 2))
+    alone, shared = (case("hopper", (128, 8192, 4096), **PERSISTENT, cluster_m=cluster_m) for cluster_m in (1, 2))
     assert shared.ctas == 2 * alone.ctas
 
 
 def parts(sizes: tuple[int, int, int], **knobs: int) -> list[TileConfig]:
     """The same schedule with a tile computed by one CTA, by two, and so on."""
     return [
-        case("h7", sizes, **{**PERSISTENT, "e_block_n": 16, "cluster_m": 1, **knobs}, split_k=s) for s in (1, 2, 4, 8)
+        case("hopper", sizes, **{**PERSISTENT, "e_block_n": 16, "cluster_m": 1, **knobs}, split_k=s)
+        for s in (1, 2, 4, 8)
     ]
 
 
@@ -248,7 +259,8 @@ def test_parts_are_ctas_with_fewer_k_tiles() -> None:
 def test_each_part_more_costs_more_exchange() -> None:
     """Of equally many k-tiles for each CTA, all at once; 64 KiB of sums go half out, half in, 16 bytes a cycle."""
     cycles = [
-        predicted_cycles(case("h7", (128, 128, 512 * s), **PERSISTENT, cluster_m=1, split_k=s)) for s in (1, 2, 4, 8)
+        predicted_cycles(case("hopper", (128, 128, 512 * s), **PERSISTENT, cluster_m=1, split_k=s))
+        for s in (1, 2, 4, 8)
     ]
     assert cycles == sorted(cycles)
     assert cycles[1] - cycles[0] > 65536 / 16
@@ -269,7 +281,7 @@ def test_sms_that_fill_no_cluster_stay_idle() -> None:
     assert 1.7 * full < more < 2 * full
 
 
-@pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h5", "h6", "h7", "g0"])
+@pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h5", "h6", "h7", "hopper", "g0"])
 def test_more_work_takes_more_cycles(name: str) -> None:
     """But for the little that a wait for memory is shorter with it; and one row of tiles is too few CTAs to draw all
     that the memory gives."""

@@ -218,7 +218,7 @@ def test_the_traced_cta_runs_in_full() -> None:
 
 POLICIES = (("adversarial", 0), ("eager", 0), ("random", 1))
 SINGLE = [(name, 1) for name in ("v0", "v1", "v2", "g0", "h0", "h1", "h2", "h3")] + [("h4", 2)]
-PERSISTENT = [("h5", 1, 1), ("h5", 2, 4), ("h6", 1, 4), ("h6", 2, 1), ("h7", 1, 1), ("h7", 2, 4)]
+PERSISTENT = [("h5", 1, 1), ("h5", 2, 4), ("h6", 1, 4), ("h7", 2, 1), ("hopper", 1, 1), ("hopper", 2, 4)]
 """Each rung with one group of warps and with two, in either order of the tiles."""
 
 
@@ -239,7 +239,7 @@ def of_rung(name: str, shape: tuple[int, int, int], sm_count: int = 0, policy: A
     cls = rung(name)
     tile = {"block_m": 64 * knobs.get("consumers", 1) if name[0] == "h" else 128, "block_n": 64, "block_k": 32}
     every = {**tile, "e_block_n": 32, "stages": 2, "consumers": 1, "group_m": 1}
-    every |= {"cluster_m": 1, "cluster_n": 1, "split_k": 1, **knobs}
+    every |= {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "neighbours": 2, "swap_ab": 0, **knobs}
     schedule = {name: value for name, value in every.items() if KNOBS[name].feature in ("", *cls.features)}
     script = cls(sm_count=sm_count) if sm_count else cls
     seen = both(script, *operands(*shape), schedule=schedule, policy=policy[0], seed=policy[1])
@@ -266,9 +266,9 @@ def test_a_rung_whose_products_are_not_put_off(name: str, consumers: int) -> Non
     ("name", "consumers", "group_m", "policy"), [(*each, policy) for each, policy in in_turn(PERSISTENT)]
 )
 def test_several_tiles_for_each_cta(name: str, consumers: int, group_m: int, policy: tuple[str, int]) -> None:
-    """What is repeated are clusters; those of H6 and H7 are of two CTAs at least."""
+    """What is repeated are clusters; those of the product have two CTAs at least."""
     seen = of_rung(name, (1024, 128, 104), 8, policy, consumers=consumers, group_m=group_m)
-    assert seen.run.grid == (8, 1, 1) and seen.repeated == (3 if name in ("h6", "h7") else 7)
+    assert seen.run.grid == (8, 1, 1) and seen.repeated == (3 if name == "hopper" else 7)
 
 
 @pytest.mark.usefixtures("put_off")
@@ -280,7 +280,7 @@ def test_several_tiles_with_tails(name: str, consumers: int, group_m: int) -> No
 
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize(("name", "consumers"), [("h6", 1), ("h7", 2)])
+@pytest.mark.parametrize(("name", "consumers"), [("h6", 1), ("h7", 2), ("hopper", 2)])
 def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
     shape = 1024 * consumers, 64, 104
     seen = of_rung(name, shape, 8, policy, consumers=consumers, cluster_m=2, group_m=4)
@@ -288,7 +288,7 @@ def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
 
 
 @pytest.mark.usefixtures("put_off")
-@pytest.mark.parametrize("name", ["h6", "h7"])
+@pytest.mark.parametrize("name", ["h6", "h7", "hopper"])
 def test_clusters_with_tails(name: str) -> None:
     assert of_rung(name, (776, 136, 104), 132, consumers=2, cluster_m=2).repeated == 8
 
@@ -304,9 +304,10 @@ def test_cta_pairs(policy: tuple[str, int]) -> None:
 
 
 @pytest.mark.usefixtures("put_off")
-def test_ctas_that_give_each_other_parts_run_together() -> None:
+@pytest.mark.parametrize("name", ["h7", "hopper"])
+def test_ctas_that_give_each_other_parts_run_together(name: str) -> None:
     """By way of a workspace in global memory, which belongs to no cluster."""
-    assert of_rung("h7", (256, 128, 104), 4, split_k=2).repeated == 0
+    assert of_rung(name, (256, 128, 104), 4, split_k=2).repeated == 0
 
 
 # --- what is put together

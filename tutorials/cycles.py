@@ -27,9 +27,9 @@ RING = f"{TILE},stages=4,e_block_n=16"
 GROUPS = f"{RING},group_m=8"
 PAIRS = GROUPS.replace("block_m=128", "block_m=256")
 
-TWO_CTAS = {"one CTA, warp 0": "slot 0: warp 0", "another, warp 0": "slot 1: warp 0"}
+TWO_CTAS = {"CTA 1, warp 0": "slot 0: warp 0", "CTA 2, warp 0": "slot 1: warp 0"}
 TWO_JOBS = {"warp 0: loads": "warp 0", "warp 1: multiplies": "warp 1"}
-NEXT_CTA = {"the next, warp 0": "slot 2: warp 0"}
+NEXT_CTA = {"CTA 3, warp 0": "slot 2: warp 0"}
 THREE_JOBS = {"warp 4: loads": "warp 4", "warp 5: multiplies": "warp 5", "warps 0-3: store": "warp 0"}
 SERVERS = {"cp.async": "copies arrive", "TMA loads": "TMA: loads", "tensor core": "tensor core"}
 SERVERS |= {"TMA stores": "TMA: stores", "loads and stores": "stores"}
@@ -157,7 +157,7 @@ def _joined(events: list[Any], kind: str) -> list[tuple[float, float]]:
 
 
 def _legend(canvas: Canvas, y: float) -> None:
-    names = {"an instruction": WARP, "a load": COPY, "a product (MMA)": TENSOR, "a store": STORE}
+    names = {"an instruction": WARP, "a load": COPY, "an MMA": TENSOR, "a store": STORE}
     for place, (name, color) in enumerate(names.items()):
         canvas.box(LEFT + 1.05 * place, y - 0.06, 0.12, 0.12, color)
         canvas.text(LEFT + 1.05 * place + 0.17, y, name, 6.5)
@@ -173,7 +173,7 @@ def _ladder(canvas: Canvas, name: str, bottom: float) -> None:
     """All rungs as bars, this one dark; a mark where its sample was published."""
     samples, left, step = _samples(), LEFT + WIDE + 0.22, 0.165
     tall = (bottom - TOP - 0.2) / max(each["published"] for each in samples.values())
-    canvas.text(left, TOP - 0.13, "millions of cycles", 6)
+    canvas.text(left, TOP - 0.13, "cycles of V0 to V6", 6)
     for place, (rung, each) in enumerate(samples.items()):
         x, mine = left + place * step, rung == name
         canvas.box(x, bottom - 0.15 - each["own"] * tall, 0.13, each["own"] * tall, TENSOR if mine else LINE)
@@ -181,9 +181,8 @@ def _ladder(canvas: Canvas, name: str, bottom: float) -> None:
             x, bottom - 0.15 - each["published"] * tall, x + 0.13, bottom - 0.15 - each["published"] * tall, QUIET
         )
         canvas.text(x + 0.065, bottom - 0.07, rung.upper(), 5, INK if mine else QUIET, ha="center")
-    told = ("bars: predicted,", "lines: published, of", "NVIDIA's samples")
-    for line, text in enumerate(told):
-        canvas.text(left + 0.37, TOP + 0.12 + 0.09 * line, text, 4.6)
+    for line, text in enumerate(("bar: predicted", "line: NVIDIA's sample, measured")):
+        canvas.text(left, bottom + 0.1 + 0.12 * line, text, 5)
 
 
 # --- V1 beside V0
@@ -217,7 +216,7 @@ def v1_beside_v0() -> Canvas:
     rows = {
         "v0": {"V0, warp 0": "slot 0: warp 0", "copies arrive": "cp.async", "tensor core": "tensor core"},
         "v1": {
-            "V1, warp 0": "slot 0: warp 0", "bytes on their way": "slot 0: tma_barrier", "TMA: loads": "TMA loads",
+            "V1, warp 0": "slot 0: warp 0", "bytes in flight": "slot 0: tma_barrier", "TMA: loads": "TMA loads",
             "tensor core": "tensor core",
         },
     }  # fmt: skip
@@ -240,12 +239,13 @@ def predicted(name: str) -> Prediction:
 
 
 def place(name: str) -> str:
-    """Where a rung stands: what is predicted of it, why, and what was published of the sample like it."""
+    """Say in a paragraph what is predicted of a rung and why, and what was published of NVIDIA's sample."""
     mine, sample = predicted(name), _samples()[name]
     share = mine.by_resource["tensor core"] / mine.cycles
     why = next(iter(mine.explanation), f"the tensor core multiplies for {share:.0%} of the time.")
+    reasons = ". ".join(f"{reason[0].upper()}{reason[1:]}" for reason in why.split("; "))
     return (
         f"Predicted, for 8192 x 8192 x 8192 in fp16 and `{RUNGS[name].schedule}`: {mine.cycles / 1e6:.2f} million "
-        f"cycles, {mine.time_us:,.0f} µs; {why} NVIDIA's sample of the same design: {sample['published']:.2f} million, "
-        f"measured by its authors; {sample['predicted']:.2f} are predicted of it."
+        f"cycles, {mine.time_us:,.0f} µs. {reasons} NVIDIA's sample of the same design takes "
+        f"{sample['published']:.2f} million cycles, measured by its authors, and {sample['predicted']:.2f} predicted."
     )

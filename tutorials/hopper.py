@@ -1,7 +1,8 @@
-"""What pages show of a kernel beside the one below: what it changes, and of Hopper's what was measured on an H200.
+"""Generated parts of pages: the difference of a rung and the one below, and times measured on an H200.
 
-`<!-- measured: fp16 -->` stands before a table of bench/results/h200_ladder.json, `<!-- gained: h2 -->` before a
-sentence on a rung beside the one below, `<!-- changed: h2 -->` before the difference of the two files.
+`<!-- measured: fp16 -->` stands before a table of bench/results/h200_ladder.json, `<!-- gained: h2 -->` before the
+speed of a rung relative to the one below, `<!-- changed: h2 -->` before the difference of the two files, and
+`<!-- changed: h2 without comments -->` before that of their code alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NOW = {"h4": "h5", "h5": "h6", "h6": "h7"}
 SIZES = (1024, 2048, 4096, 8192)
 
 _MARK = re.compile(
-    r"(<!-- (?P<what>measured|gained|changed): (?P<of>\w+) -->\n)(?:(?:(?!<!--).)*<!-- end -->\n)?", re.S
+    r"(<!-- (?P<what>measured|gained|changed): (?P<of>[\w ]+) -->\n)(?:(?:(?!<!--).)*<!-- end -->\n)?", re.S
 )
 
 
@@ -68,9 +69,12 @@ def gained(rung: str) -> str:
     return f"Measured, in fp16: {', '.join(times[:-1])} and {times[-1]} times {below.upper()}, at {sizes}.\n"
 
 
-def changed(name: str) -> str:
+def changed(which: str) -> str:
+    """Return the unified difference of a kernel and the one below, folded; which: "h2" or "h2 without comments"."""
+    name, _, less = which.partition(" ")
     below = BELOW.get(name) or f"{name[0]}{int(name[1:]) - 1}"
-    lines = difflib.unified_diff(*(_class(_file(each)) for each in (below, name)), n=1, lineterm="")
+    before, after = (_class(_file(each), not less) for each in (below, name))
+    lines = difflib.unified_diff(before, after, n=1, lineterm="")
     shown = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
     added, taken = (sum(line.startswith(sign) for line in shown) for sign in "+-")
     title = f"{below.upper()} to {name.upper()}: {added} lines more, {taken} less"
@@ -82,6 +86,7 @@ def _file(name: str) -> Path:
     return KERNELS / "products" / f"{name}.py" if name in BELOW else LADDERS[name[0]] / f"v{name[1:]}.py"
 
 
-def _class(file: Path) -> list[str]:
+def _class(file: Path, comments: bool) -> list[str]:
     lines = file.read_text(encoding="utf-8").splitlines()
-    return lines[next(i for i, line in enumerate(lines) if line.startswith("class ")) :]
+    body = lines[next(i for i, line in enumerate(lines) if line.startswith("class ")) :]
+    return [line for line in body if comments or not line.lstrip().startswith("#")]

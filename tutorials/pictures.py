@@ -144,7 +144,8 @@ class Timeline:
             shift = 0.5 if bar.kind.startswith(("load", "mma")) else 0
             left, right = self.x(bar.start + shift), self.x(bar.end + shift)
             size = 6.5 if self.scale > 0.25 else 5.6
-            self.canvas.box(left, y + 0.02, right - left, ROW - 0.04, BAR_COLORS[bar.kind], bar.label, size)
+            label = bar.label if right - left > 0.4 else bar.label.replace("k-tile", "k")
+            self.canvas.box(left, y + 0.02, right - left, ROW - 0.04, BAR_COLORS[bar.kind], label, size)
 
     def wait(self, bar: Bar, y: float) -> None:
         if bar.end == bar.start:
@@ -187,7 +188,7 @@ def v0_time() -> Canvas:
     story = Story(run_of(BlackwellMatmulV0, 48).events)
     lanes = [Lane(f"warp {i}", f"warp {i}") for i in range(4)]
     lanes += [Lane("tensor core", "tensor core"), Lane("mma_barrier", barrier="mma_barrier")]
-    title = "V0, three k-tiles: copy, multiply, wait; one thing at a time"
+    title = "V0, three k-tiles: copies, MMA and waits take turns"
     return Timeline(story, lanes, title, 0.3, last=_end_of_loop(story)).canvas
 
 
@@ -204,7 +205,7 @@ def v1_time() -> Canvas:
         Lane("tma_barrier,\nbytes to come", barrier="tma_barrier", tx=True),
         Lane("mma_barrier", barrier="mma_barrier"),
     ]
-    title = "V1, two k-tiles and two strips: bytes are counted, and still one thing at a time"
+    title = "V1, two k-tiles and two strips: the barrier counts bytes; loads and MMAs take turns"
     return Timeline(story, lanes, title, 0.31).canvas
 
 
@@ -226,7 +227,7 @@ def v3_time() -> Canvas:
     lanes += [Lane(f"tensor core, stage {i}", f"tensor core {i}") for i in range(3)]
     lanes += [Lane(f"{name}[{i}]", barrier=f"{name}[{i}]") for name in ("full", "empty") for i in range(3)]
     lanes += [Lane("complete", barrier="complete")]
-    title = "V3, five k-tiles on three stages: one warp asks for tiles, the other for products"
+    title = "V3, five k-tiles on three stages: one warp issues loads, the other MMAs"
     return Timeline(story, lanes, title, 0.235, last=_end_of_loop(story)).canvas
 
 
@@ -237,12 +238,12 @@ V5_SEED = 16
 
 def v5_time() -> Canvas:
     story = _v5_story(V5_SEED)
-    lanes = [Lane("warp 4: loads", "warp 4"), Lane("warp 5: multiplies", "warp 5"), Lane("warp 6: asks", "warp 6")]
-    lanes += [Lane("warps 0-3: store", "warp 0"), Lane("launch control", "launch control")]
+    lanes = [Lane("warp 4: loads", "warp 4"), Lane("warp 5: multiplies", "warp 5"), Lane("warp 6: requests", "warp 6")]
+    lanes += [Lane("warps 0-3: store", "warp 0"), Lane("CLC response", "launch control")]
     lanes += [Lane(f"TMA, stage {i}", f"TMA s_a ring.full_barriers[{i}]") for i in range(3)]
-    lanes += [Lane(f"tensor core, sum {i}", f"tensor core {i}") for i in range(2)]
+    lanes += [Lane(f"tensor core, acc. {i}", f"tensor core {i}") for i in range(2)]
     lanes += [Lane(f"sums.{name}[{i}]", barrier=f"sums.{name}_barriers[{i}]") for i in range(2) for name in SIDES]
-    lanes += [Lane(f"answers.{name}", barrier=f"scheduler.responses.{name}_barriers") for name in SIDES]
+    lanes += [Lane(f"responses.{name}", barrier=f"scheduler.responses.{name}_barriers") for name in SIDES]
     title = (
         "V5, two tiles of three k-tiles on one CTA: the second (dark load, light MMA) runs while the first is stored"
     )
@@ -282,7 +283,7 @@ def v6_time() -> Canvas:
     lanes = [Lane("leader, warp 4", "warp 4"), Lane("leader, warp 5", "warp 5"), Lane("CTA 1, warp 4", f"{PEER}warp 4")]
     for whose, title in (("", "leader"), (PEER, "CTA 1")):
         lanes += [Lane(f"TMA, {title}, stage {i}", f"TMA {whose}s_a ring.full_barriers[{i}]") for i in range(2)]
-    lanes += [Lane(f"MMA of both, stage {i}", f"tensor core {i}") for i in range(2)]
+    lanes += [Lane(f"MMA, stage {i}", f"tensor core {i}") for i in range(2)]
     lanes += [Lane(f"leader, full[{i}]", barrier=f"ring.full_barriers[{i}]") for i in range(2)]
     for whose, title in (("", "leader"), (PEER, "CTA 1")):
         lanes += [Lane(f"{title}, empty[{i}]", barrier=f"{whose}ring.empty_barriers[{i}]") for i in range(2)]
@@ -375,9 +376,9 @@ def v2_ring() -> Canvas:
         canvas.line(left, y + height, left + tiles * width, y + height)
     for tile, wait in enumerate(waits):
         stage, parity = (int(number) for number in re.findall(r"\d+", wait))
-        x, y, text = left + tile * width, top + stage * height, f"tile {tile}, parity {parity}"
-        canvas.box(x + 0.03, y + 0.03, width - 0.06, height - 0.06, (COPY, COPY_DARK)[parity], text, 6.3)
-        canvas.text(x + width / 2, bottom + 0.16, f"round {tile}", ha="center")
+        x, y, text = left + tile * width, top + stage * height, f"k-tile {tile}, parity {parity}"
+        canvas.box(x + 0.03, y + 0.03, width - 0.06, height - 0.06, (COPY, COPY_DARK)[parity], text, 6)
+        canvas.text(x + width / 2, bottom + 0.16, f"iteration {tile}", ha="center")
         if stage == 0:
             canvas.text(x, top - 0.17, f"lap {tile // stages}", 8, INK)
             canvas.line(x, top - 0.1, x, bottom, QUIET, dashed=True)
@@ -462,7 +463,7 @@ def tma_time() -> Canvas:
         Lane("TMA", "TMA tile arrived"),
         Lane("arrived,\nbytes to come", barrier="arrived", tx=True),
     ]
-    return Timeline(story, lanes, "One tile: one thread asks, all wait, the last byte ends the phase", 0.82).canvas
+    return Timeline(story, lanes, "One tile: one thread issues the load, the last byte ends the phase", 0.82).canvas
 
 
 def tma_swizzle() -> Canvas:
@@ -501,7 +502,7 @@ def tma_multicast() -> Canvas:
     canvas.text(left, top - 0.2, "global memory", 8, INK)
     for half, color in enumerate((COPY, COPY_DARK)):
         canvas.box(left, top + half * size, 1.3, size, color, f"half {half}\nread once", 7)
-        canvas.box(2.6, top + half * size + 0.08, 1.2, size - 0.16, color, f"TMA, asked\nby CTA {half}", 6.5)
+        canvas.box(2.6, top + half * size + 0.08, 1.2, size - 0.16, color, f"TMA load\nof CTA {half}", 6.5)
         canvas.line(left + 1.3, top + (half + 0.5) * size, 2.6, top + (half + 0.5) * size, color, 1.2)
     for cta in range(2):
         x = 4.7 + 1.4 * cta
@@ -534,10 +535,14 @@ def ladder_b200() -> Canvas:
             tall = row[name] * scale
             canvas.box(start + index * 0.27, bottom - tall, 0.25, tall, color)
             canvas.text(start + index * 0.27 + 0.125, bottom - tall - 0.09, f"{row[name]:.2f}", 5.5, ha="center")
-    told = ("published sample, measured by its authors", "the same, predicted", "this ladder's rung, predicted")
-    for index, (text, (_, color)) in enumerate(zip(told, series, strict=True)):
-        canvas.box(left + index * 2.45, 2.92, 0.13, 0.13, color)
-        canvas.text(left + index * 2.45 + 0.2, 2.985, text, 7)
+    told = {
+        "NVIDIA's sample, measured by its authors": 0,
+        "the same, predicted": 2.6,
+        "this ladder's rung, predicted": 4.2,
+    }
+    for (text, offset), (_, color) in zip(told.items(), series, strict=True):
+        canvas.box(left + offset, 2.92, 0.13, 0.13, color)
+        canvas.text(left + offset + 0.2, 2.985, text, 7)
     return canvas
 
 

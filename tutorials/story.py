@@ -179,7 +179,7 @@ class Story:
             self._expecting = name
             self.barriers[name].change(column, 1, count)
             asks = self._next(events, i).what == REQUEST
-            self.bars.append(Bar(agent, column, column + 1, "issue", "ask" if asks else "load"))
+            self.bars.append(Bar(agent, column, column + 1, "issue", "CLC" if asks else "load"))
         elif what == REQUEST and kind == "issue":
             self._requests.append((column, self._expecting))
         elif what == REQUEST:
@@ -207,7 +207,9 @@ class Story:
             self._commits.append(what.rsplit(" ", 1)[1])
         elif what == "tcgen05.mma":
             turn = f" {self._mma_count // self.in_a_row % self.products}" if self.products > 1 else ""
-            self.bars.append(Bar(f"tensor core{turn}", self._mmas.popleft(), column, "mma", f"tile {self._mma_count}"))
+            self.bars.append(
+                Bar(f"tensor core{turn}", self._mmas.popleft(), column, "mma", f"k-tile {self._mma_count}")
+            )
             self._mma_count += 1
         elif what == "tcgen05.commit":
             self.barriers[self._commits.popleft()].change(column, 1)

@@ -35,3 +35,9 @@ def test_every_rung_has_a_section_with_its_difference(rung: str) -> None:
 def test_snippets_print_what_the_page_shows() -> None:
     for snippet, text in zip(refresh.snippets(PAGE), refresh.run(PAGE, "hopper"), strict=True):
         assert snippet.says_the_same(text)
+
+
+def test_differences_can_leave_out_comments() -> None:
+    all_lines, code = hopper.changed("h2"), hopper.changed("h2 without comments")
+    comments = [line for line in all_lines.splitlines() if line[1:].lstrip().startswith("#")]
+    assert comments and not any(line in code.splitlines() for line in comments)

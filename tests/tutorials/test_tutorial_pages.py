@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from pathlib import Path
 
 import hopper
@@ -191,6 +192,18 @@ def test_a_copy_can_be_edited_again() -> None:
 
     twice = edited(edited(BlackwellMatmulV0, "V0: ", "V0 once: "), "V0 once: ", "V0 twice: ")
     assert Path(inspect.getfile(twice)).read_text(encoding="utf-8").startswith('"""V0 twice: ')
+
+
+def test_a_part_that_was_edited_stays_so_in_a_copy_of_the_copy() -> None:
+    from edited import edited
+
+    from blackwell_matmul import BlackwellMatmulV4
+    from blackwell_matmul.kernels.parts.raster import GroupedTiles
+
+    once = edited(BlackwellMatmulV4, "tile % group_tiles // rows", "tile % rows", part=GroupedTiles)
+    twice = edited(once, "V4: ", "V4 twice: ")
+    part = vars(sys.modules[twice.__module__])["GroupedTiles"]
+    assert "column: int32 = tile % rows" in Path(inspect.getfile(part)).read_text(encoding="utf-8")
 
 
 def test_anchor_must_name_one_line() -> None:

@@ -148,7 +148,7 @@ def test_of_a_kernel_that_the_tensor_core_holds_nothing_is_promised():
 def test_the_operation_that_tells_a_barrier_is_that_of_this_one_of_an_array():
     """V1 of tilus has both in one array; here each stage's is told by TMA, and a commit tells those beside them."""
     (first, *_) = predicted("Blackwell", DEEP, stages=3).explanation
-    assert first.endswith("where it waits for full, which cp.async.bulk.tensor (load) tells.")
+    assert first.endswith("where it waits for full, which cp.async.bulk.tensor (load) signals.")
 
 
 V3 = "block_m=128,block_n=256,block_k=64,e_block_n=64,stages={}"

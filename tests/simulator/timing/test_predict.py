@@ -25,11 +25,11 @@ def test_predictions_of_hopper_rungs_are_those_of_today(rung):
 
 @pytest.mark.parametrize(
     ("rung", "held"),
-    [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) tells.")],
+    [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) signals.")],
 )
 def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
     sentence, *_ = predict(rung, 4096, 4096, 4096, explained=False).explanation
-    assert f"of its own at {rung}.py:" in sentence
+    assert f"of its time at {rung}.py:" in sentence
     assert sentence.endswith(held)
 
 

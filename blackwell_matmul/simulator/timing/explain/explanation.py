@@ -55,8 +55,8 @@ def _waits(run: PredictedRun) -> Iterator[str]:
         stand, share = max(stood.items(), key=lambda each: each[1])
         if share > SHARE:
             yield (
-                f"the tensor core multiplies for {used:.0%} of the time; the warp that tells it to stands for"
-                f" {share:.0%} of its own at {_place(stand)}."
+                f"the tensor core multiplies for {used:.0%} of the time; the warp that issues its MMAs spends"
+                f" {share:.0%} of its time at {_place(stand)}."
             )
 
 
@@ -65,7 +65,7 @@ def _place(stand: Stand) -> str:
     where = "a wait" if line is None else line_of(line)
     if not stand.barrier:
         return f"{where}, where it waits for its {stand.teller}" if stand.teller else where
-    told = f", which {stand.teller} tells" if stand.teller else ""
+    told = f", which {stand.teller} signals" if stand.teller else ""
     return f"{where}, where it waits for {stand.barrier}{told}"
 
 

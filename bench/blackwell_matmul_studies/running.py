@@ -13,7 +13,7 @@ from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.results import require_writable
-from blackwell_matmul.harness.bench.workers import Ended, Workers
+from blackwell_matmul.jobs.worker import TaskOutcome, Worker
 from blackwell_matmul_studies import trials_of
 from blackwell_matmul_studies.study_results import Status, StudyResults, TrialRow
 from blackwell_matmul_studies.trial import Trial
@@ -56,15 +56,16 @@ def run(trials: Sequence[Trial], results: StudyResults, limit_s: float, tell: Te
         for number, (trial, child) in enumerate(zip(missing, children), 1):
             about = f"{number} of {len(missing)}: {trial.name}"
             tell(about)
-            results.put(_row(trial, next(child.run([trial.task], partial(_tell_step, tell, about)))))
+            results.put(_row(trial, child.do(trial.task, partial(_tell_step, tell, about))))
+            child.end()
 
 
-def _children(trials: Sequence[Trial], limit_s: float, stack: ExitStack) -> Iterator[Workers]:
+def _children(trials: Sequence[Trial], limit_s: float, stack: ExitStack) -> Iterator[Worker]:
     """One process for each trial; it does its imports while the trial before runs."""
-    ahead: deque[Workers] = deque()
+    ahead: deque[Worker] = deque()
     for trial in trials:
-        workers = Workers(limit_s * trial.patience, environment=trial.environment, module=trial.module)
-        ahead.append(stack.enter_context(workers))
+        worker = Worker(limit_s * trial.patience, trial.module, trial.environment)
+        ahead.append(stack.enter_context(worker))
         ahead[-1].prepare()
         if len(ahead) > 1:
             yield ahead.popleft()
@@ -75,8 +76,8 @@ def _tell_step(tell: Tell, about: str, what: str) -> None:
     tell(f"{about}, {what}")
 
 
-def _row(trial: Trial, ended: Ended) -> TrialRow:
+def _row(trial: Trial, ended: TaskOutcome) -> TrialRow:
     if ended.result is not None:
         return TrialRow(trial.name, "done", ended.result)
-    status: Status = "refused" if ended.refused else "hung" if ended.hung else "failed"
-    return TrialRow(trial.name, status, None, ended.refused or ended.failed, ended.at)
+    status: Status = "refused" if ended.refused else "hung" if ended.timed_out else "failed"
+    return TrialRow(trial.name, status, None, ended.refused or ended.failed, ended.step)

@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.files import write_json
-from blackwell_matmul.harness.bench.results import RESULTS_FORMAT, Machine, as_written, read_whole, require_same
+from blackwell_matmul.harness.bench.results import Machine, ResultFile
 
 Status = Literal["done", "refused", "failed", "hung"]
 
@@ -25,16 +23,15 @@ class TrialRow:
     at: str = ""
 
 
-class StudyResults:
+class StudyResults(ResultFile):
     """`<folder>/<study>.json`. InputError if it is another GPU's, or no such file of this version."""
 
     def __init__(self, folder: Path, study: str, machine: Machine) -> None:
-        self.file, self.study, self.machine = folder / f"{study}.json", study, machine
-        found = read_whole(self.file, "machine", "rows")
-        with as_written(self.file):
-            self._rows = {row["trial"]: TrialRow(**row) for row in found.get("rows", ())}
-            was = Machine(**found["machine"]) if found else machine
-        require_same(machine, was, self.file)
+        self.study = study
+        super().__init__(folder / f"{study}.json", "rows", machine)
+
+    def read_parts(self) -> None:
+        self._rows = {row["trial"]: TrialRow(**row) for row in self.content.get("rows", ())}
 
     def __iter__(self) -> Iterator[TrialRow]:
         return iter(self._rows.values())
@@ -54,21 +51,10 @@ class StudyResults:
     def put(self, row: TrialRow) -> None:
         """Kept at once, whole or not at all."""
         self._rows[row.trial] = row
-        write_json(self.file, self.as_dict())
+        self.save()
 
     def forget(self) -> None:
         self._rows.clear()
 
-    def as_dict(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self]
-        return {"format": RESULTS_FORMAT, "study": self.study, "machine": asdict(self.machine), "rows": rows}
-
-
-def saved(folder: Path, study: str) -> StudyResults:
-    """As a run has left it; InputError where there is none."""
-    file = folder / f"{study}.json"
-    if not (found := read_whole(file, "machine", "rows")):
-        raise InputError(f"{file} is not there; bench --suite {study} --out {folder} makes it.")
-    with as_written(file):
-        machine = Machine(**found["machine"])
-    return StudyResults(folder, study, machine)
+    def parts(self) -> dict[str, Any]:
+        return {"study": self.study, "rows": [asdict(row) for row in self]}

@@ -50,7 +50,7 @@ from explanations import explained  # noqa: E402
 from records import RECORDED, against, read, write  # noqa: E402
 
 from blackwell_matmul.base.files import write_json  # noqa: E402
-from blackwell_matmul.harness.bench.workers import Ended, Workers  # noqa: E402
+from blackwell_matmul.jobs.worker import TaskOutcome, Worker  # noqa: E402
 
 ROWS, COMPUTED, SUMMARY = "rows.jsonl", "computed.jsonl", "differential.json"
 LIMIT_S = 30.0
@@ -98,9 +98,9 @@ class Run:
         while chunk := self._chunk():
             tasks = [{"do": task, "key": key, "gpu": self.gpu, **self._options(key)} for key in chunk]
             module = task.partition(":")[0]
-            with Workers(self.limit_s, environment=environment, module=module) as workers:
-                for key, ended in zip(chunk, workers.run(tasks)):
-                    self._keep(row_of(key, ended))
+            with Worker(self.limit_s, module, environment) as worker:
+                for key, each in zip(chunk, tasks):
+                    self._keep(row_of(key, worker.do(each)))
                     if time.monotonic() > self.until:
                         return
 
@@ -132,14 +132,14 @@ def append(file: Path, row: Row) -> None:
         opened.write(json.dumps(row) + "\n")
 
 
-def row_of(key: str, ended: Ended) -> Row:
+def row_of(key: str, ended: TaskOutcome) -> Row:
     if ended.result is not None:
         return ended.result
     return {
         "key": key,
         "outcome": "error",
-        "at": ended.at,
-        "hung": ended.hung,
+        "at": ended.step,
+        "hung": ended.timed_out,
         "sentence": ended.failed or ended.refused,
     }
 

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from torch.nn import functional
 
 import blackwell_matmul as ours
 from blackwell_matmul.base.files import write_json
-from blackwell_matmul.harness.bench.workers import Ended, Workers
+from blackwell_matmul.jobs.worker import TaskOutcome, Worker, WorkerPool
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.problem.form import ACTIVATIONS
 
@@ -244,39 +243,19 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(torch.uint8)
 
 
-def row_of(number: int, ended: Ended) -> Row:
+def row_of(number: int, ended: TaskOutcome) -> Row:
     if ended.result is not None:
         return ended.result
-    outcome = "hangs" if ended.hung else "error"
-    return {"case": number, "outcome": outcome, "what": ended.at, "sentence": ended.refused or ended.failed}
+    outcome = "hangs" if ended.timed_out else "error"
+    return {"case": number, "outcome": outcome, "what": ended.step, "sentence": ended.refused or ended.failed}
 
 
-class Run:
-    """Cases over some processes, until they are done or the time is up."""
-
-    def __init__(self, numbers: Sequence[int], processes: int, until: float) -> None:
-        self.rows: list[Row] = []
-        self._left, self._until, self._lock = collections.deque(numbers), until, threading.Lock()
-        threads = [threading.Thread(target=self._work) for _ in range(min(processes, len(numbers)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _work(self) -> None:
-        environment = {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-        with Workers(LIMIT_S, environment=environment, module="drawn", keep=True) as workers:
-            while numbers := self._some():
-                tasks = [{"do": "drawn:judge", "number": each} for each in numbers]
-                for number, ended in zip(numbers, workers.run(tasks)):
-                    with self._lock:
-                        self.rows.append(row_of(number, ended))
-
-    def _some(self, most: int = 8) -> list[int]:
-        with self._lock:
-            if time.monotonic() > self._until:
-                return []
-            return [self._left.popleft() for _ in range(min(most, len(self._left)))]
+def judged(numbers: Sequence[int], processes: int, until_s: float) -> list[Row]:
+    """The rows of the cases, over some processes, begun until the time is up."""
+    environment = {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    with WorkerPool([Worker(LIMIT_S, "drawn", environment) for _ in range(min(processes, len(numbers)))]) as pool:
+        outcomes = pool.run(numbers, lambda number: {"do": "drawn:judge", "number": number}, until_s)
+        return [row_of(number, outcome) for number, outcome in outcomes]
 
 
 def main(
@@ -289,7 +268,7 @@ def main(
 ) -> None:
     """Draw, judge and write."""
     numbers = range(first, first + cases) if only is None else [only]
-    rows = sorted(Run(numbers, processes, time.monotonic() + limit_s).rows, key=lambda row: row["case"])
+    rows = sorted(judged(numbers, processes, time.monotonic() + limit_s), key=lambda row: row["case"])
     command = f"python bench/gpu/drawn.py --out bench/results/{out.name} --cases {len(numbers)}"
     command += f" --first {first}" if first else ""
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "repetitions": REPETITIONS}

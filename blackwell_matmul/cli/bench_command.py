@@ -16,7 +16,7 @@ from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Json, checked, flag, known_gpu
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.cli.views.bench_view import book_lines, compiled_lines
+from blackwell_matmul.cli.views.bench_view import compiled_lines, result_lines
 from blackwell_matmul.cli.views.terminal import line
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _require_suite(suite: str) -> None:
 
 
 def _winners(*asked: Any) -> Iterable[Contender]:
-    from blackwell_matmul.tuner.tuned_contenders import winners  # after the request, which is refused without torch
+    from blackwell_matmul.tuner.tuned import winners  # after the request, which is refused without torch
 
     return winners(*asked)
 
@@ -145,10 +145,11 @@ def _measure(request: Request, as_json: bool) -> NoReturn:
     from blackwell_matmul.harness.bench import chart, session
 
     with terminal.telling(as_json) as tell:
-        book = request.run(tell)
+        results = request.run(tell)
     if chart.available():
-        chart.draw(book, book.file.parent)
-    finish(as_json, book.as_dict, lambda: [*book_lines(book), line(f"Written: {book.file}")], session.ok(book))
+        chart.draw(results, results.file.parent)
+    lines = lambda: [*result_lines(results), line(f"Written: {results.file}")]  # noqa: E731
+    finish(as_json, results.as_dict, lines, session.ok(results))
 
 
 def _compile(request: Request, target: str, as_json: bool) -> NoReturn:
@@ -160,9 +161,9 @@ def _compile(request: Request, target: str, as_json: bool) -> NoReturn:
 
 def _draw(folder: Path, as_json: bool) -> NoReturn:
     from blackwell_matmul.harness.bench import chart
-    from blackwell_matmul.harness.bench.results import saved_books
+    from blackwell_matmul.harness.bench.results import saved_results
 
-    files = [str(file) for book in saved_books(folder) for file in chart.draw(book, folder)]
+    files = [str(file) for results in saved_results(folder) for file in chart.draw(results, folder)]
     lines = map(line, files or ["nothing was timed, so nothing is drawn"])
     finish(as_json, lambda: {"files": files}, lambda: lines)
 

@@ -18,7 +18,8 @@ from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
 from blackwell_matmul.hardware import detect
-from blackwell_matmul.harness.bench import nursery, workers
+from blackwell_matmul.harness.bench import TASKS
+from blackwell_matmul.jobs import fork_server
 from blackwell_matmul.problem.problem import Problem
 
 EXAMPLES = """Examples:
@@ -137,7 +138,7 @@ def tune(
         _rank(kernel, problem, gpu, most, by, as_json)
         return
     detect.require_gpu()  # before torch and tilus are loaded
-    nursery.prepare(workers.TASKS)
+    fork_server.preload(TASKS)
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import tuning
 

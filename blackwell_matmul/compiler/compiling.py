@@ -64,13 +64,13 @@ def compile(
     Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
     import_tilus()
-    from blackwell_matmul.compiler import known_code
+    from blackwell_matmul.compiler import entries, known_code
 
     target = target_for(script, target)
     with uncollected():
         candidates = bind_all(script, args, schedule=schedule, target=target)
         known = known_code.place(candidates, target, versions()) if cache and timeline is None else None
-        found = known_code.read(known)
+        found = entries.read_bundle(known)
         if found is not None:
             return found
         bound, program = build_first(candidates, target)
@@ -81,7 +81,7 @@ def compile(
             return _compiled(program, bound, _key(program, bound), written)
         kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
         found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, written)
-        known_code.keep(known, found)
+        entries.keep_key(known, found.key)
         return found
 
 

@@ -17,6 +17,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import make_private, write_whole
 from blackwell_matmul.base.records import sealed, unsealed
 from blackwell_matmul.compiler import cache
+from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
 ENTRY_FORMAT = 2
@@ -79,6 +80,12 @@ def read_key(file: Path | None) -> str | None:
     """Return the key of a bundle in the cache from a record; None if there is none."""
     key = read(file).get(KEY)
     return key if isinstance(key, str) else None
+
+
+def read_bundle(file: Path | None) -> Bundle | None:
+    """Return the bundle that a record names, if the cache still has it."""
+    key = read_key(file)
+    return None if key is None else cache.read(key)
 
 
 def keep_key(file: Path | None, key: str) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tilus import DataType
 
-from blackwell_matmul.compiler import cache, entries
-from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler import entries
 from blackwell_matmul.frontend import Bound
 
 CODES_FOLDER = "codes"
@@ -34,13 +33,3 @@ def _left_out(bound: Bound) -> list[str]:
     declared = inspect.signature(bound.script_cls.__call__).parameters
     given = bound.kernel_args.items()
     return [name for name, value in given if isinstance(value, (int, float)) and value == declared[name].default]
-
-
-def read(file: Path | None) -> Bundle | None:
-    """Return the bundle if the cache still has it."""
-    key = entries.read_key(file)
-    return None if key is None else cache.read(key)
-
-
-def keep(file: Path | None, bundle: Bundle) -> None:
-    entries.keep_key(file, bundle.key)

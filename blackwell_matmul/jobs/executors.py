@@ -30,14 +30,17 @@ ALLOWED_FAILURES = 3
 
 
 @dataclass(frozen=True)
-class Crew:
+class ExecutorPool:
     """An executor, and its current number of parallel trials."""
 
     executor: Executor
-    width: Callable[[], int]
+    parallel_trials: Callable[[], int]
 
 
-def crew(spec: str) -> AbstractContextManager[Crew]:
+OpenExecutor = Callable[[], AbstractContextManager[ExecutorPool]]
+
+
+def open_executor(spec: str) -> AbstractContextManager[ExecutorPool]:
     """Return the executor of this name as a context; InputError or UnsupportedError at once if there is none."""
     kind, colon, detail = spec.partition(":")
     if kind == PROCESSES and bool(colon) == bool(detail):
@@ -51,7 +54,7 @@ def crew(spec: str) -> AbstractContextManager[Crew]:
 
 def known(spec: str) -> str:
     """Return an executor's valid name; nothing is started."""
-    crew(spec)
+    open_executor(spec)
     return spec
 
 
@@ -62,15 +65,15 @@ def _count(spec: str, text: str) -> int:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[Crew]:
+def _processes(count: int) -> Iterator[ExecutorPool]:
     with Pool(count, get_context("spawn")) as pool:
-        yield Crew(pool, lambda: count)
+        yield ExecutorPool(pool, lambda: count)
 
 
 # --- Dask
 
 
-def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
+def _dask(spec: str, address: str) -> AbstractContextManager[ExecutorPool]:
     needed = {"distributed": "Dask"} if address else {"distributed": "Dask", "cryptography": "cryptography"}
     for package, name in needed.items():
         if find_spec(package) is None:
@@ -80,7 +83,7 @@ def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
 
 
 @contextmanager
-def _dask_here() -> Iterator[Crew]:
+def _dask_here() -> Iterator[ExecutorPool]:
     """Start a cluster on this machine's cores for the block. It listens locally and requires a key in memory, as others
     could otherwise run code.
     """
@@ -109,7 +112,7 @@ def _start_tracker() -> None:
 
 
 @contextmanager
-def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
+def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
     """Connect to a scheduler's address, or to a cluster with its key."""
     try:
         with held():  # its threads must not get Ctrl-C either
@@ -120,7 +123,7 @@ def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
             "its address."
         ) from error
     with client:
-        yield Crew(client.get_executor(pure=False), partial(_dask_width, client, spec))
+        yield ExecutorPool(client.get_executor(pure=False), partial(_dask_width, client, spec))
 
 
 def _dask_width(client: Any, spec: str) -> int:
@@ -148,7 +151,7 @@ def _found(spec: str, module: str, name: str) -> Callable[[], Executor]:
 
 
 @contextmanager
-def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
+def _other(spec: str, make: Callable[[], Executor]) -> Iterator[ExecutorPool]:
     with held():
         executor = make()
     if not isinstance(executor, Executor):
@@ -156,7 +159,7 @@ def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
             f"executor is {shown(spec)}, which makes no concurrent.futures.Executor; it must be {EXECUTOR_NAMES}."
         )
     with executor:
-        yield Crew(executor, partial(_other_width, executor))
+        yield ExecutorPool(executor, partial(_other_width, executor))
 
 
 def _other_width(executor: Executor) -> int:

@@ -21,6 +21,9 @@ from blackwell_matmul.base.records import content_of, open_regular, parsed
 from blackwell_matmul.base.validation import said
 
 Row = dict[str, Any]
+DIED = "died"
+"""Field of a row whose trial killed its worker: the reason."""
+
 TAIL_BYTES = 256
 """Bytes to compare for telling an extended file from a new one."""
 

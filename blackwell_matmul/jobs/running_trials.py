@@ -11,9 +11,10 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -23,12 +24,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.base.validation import said, spelled
-from blackwell_matmul.jobs.executors import PROCESSES, Crew, crew
-from blackwell_matmul.jobs.row_file import Row, RowFile, Rows
+from blackwell_matmul.jobs.executors import PROCESSES, ExecutorPool, OpenExecutor, open_executor
+from blackwell_matmul.jobs.handing_out import completed
+from blackwell_matmul.jobs.row_file import DIED, Row, RowFile, Rows
 
 T = TypeVar("T")
-DIED = "died"
-"""Field of a row whose trial killed its worker."""
 WHY_DIED = "its worker ended, and a second one ended with this trial alone"
 LOOK_S = 2.0
 """Seconds between looks for new workers."""
@@ -45,40 +45,47 @@ class Job(Generic[T]):
 
 
 def run(
-    job: Job[T], file: Path | None, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False
+    job: Job[T],
+    file: Path | None,
+    executor: str | OpenExecutor = PROCESSES,
+    until_s: float = math.inf,
+    quiet: bool = False,
+    tell: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Return the rows of the job's trials, with those already there, in the job's order. file: None stores nothing.
-    until_s: deadline to begin, on time.monotonic's clock.
+    until_s: deadline to begin, on time.monotonic's clock. tell: called with each new row.
     """
-    started = crew(executor)  # refused before there is a file
+    opened = partial(open_executor, executor) if isinstance(executor, str) else executor
+    started = opened()  # refused before there is a file
     if not job.trials:
         return []
     fields = job.name(job.trials[0])
     rows = Rows(fields) if file is None else RowFile(file, fields)
-    campaign = _Campaign(job, rows, until_s)
+    this_run = _Run(job, rows, until_s, tell)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    said = nullcontext() if file is None else keeping(campaign.kept)
+    said = nullcontext() if file is None else keeping(this_run.kept)
     with said, Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         task = bar.add_task(job.what, total=len(job.trials))
-        campaign.tell = lambda: bar.update(task, completed=campaign.count())
-        while campaign.is_left():
+        this_run.show = lambda: bar.update(task, completed=this_run.count())
+        while this_run.is_left():
             with started as workers:
-                campaign.go(workers)
-            started = crew(executor)
+                this_run.go(workers)
+            started = opened()
     return [row for trial in job.trials if (row := rows.get(job.name(trial))) is not None]
 
 
-class _Campaign(Generic[T]):
+class _Run(Generic[T]):
     """Remaining work of a run. suspects: trials whose worker died; alone: true while one is tried again."""
 
-    def __init__(self, job: Job[T], rows: Rows, until_s: float) -> None:
-        self._job, self._rows, self._until_s = job, rows, until_s
+    def __init__(self, job: Job[T], rows: Rows, until_s: float, tell: Callable[[Row], None]) -> None:
+        self._job, self._rows, self._until_s, self._tell = job, rows, until_s, tell
         self._names = {rows.name_of(job.name(trial)) for trial in job.trials}
-        self._pending = deque(random.sample(job.trials, len(job.trials)))
+        shared = isinstance(rows, RowFile)
+        self._pending = deque(random.sample(job.trials, len(job.trials)) if shared else job.trials)
         self._suspects: deque[T] = deque()
-        self._flying: dict[Future[Row], T] = {}
+        self._in_progress: dict[Future[Row], T] = {}
         self._alone, self._broken = False, False
-        self.tell: Callable[[], None] = lambda: None
+        self.show: Callable[[], None] = lambda: None
 
     def kept(self) -> str:
         return self._rows.kept(self._names)
@@ -94,37 +101,32 @@ class _Campaign(Generic[T]):
                 trials.popleft()
         return bool(self._suspects or self._pending) and time.monotonic() < self._until_s
 
-    def go(self, workers: Crew) -> None:
+    def go(self, workers: ExecutorPool) -> None:
         """Run until done or until the executor breaks."""
-        self._broken = False
-        while not self._broken and (self._hand_out(workers) or self._flying):
-            done, _ = wait(self._flying, LOOK_S, FIRST_COMPLETED)
-            for future in done:
-                self._take(self._flying.pop(future), future)
-            self.tell()
-        for future, trial in self._flying.items():  # of a broken executor
+        self._broken, submit, room = False, partial(self._submit, workers), partial(self._room, workers)
+        for trial, future in completed(self._next, submit, room, self._in_progress, LOOK_S):
             self._take(trial, future)
-        self._flying.clear()
 
-    def _hand_out(self, workers: Crew) -> bool:
-        """Submit trials; return true if there was one."""
-        handed = False
-        while len(self._flying) < self._room(workers) and not self._broken and self.is_left():
-            self._alone = bool(self._suspects)
-            self._submit(workers, (self._suspects or self._pending).popleft())
-            handed = True
-        return handed
+    def _next(self) -> T | None:
+        if not self.is_left():
+            return None
+        self._alone = bool(self._suspects)
+        return (self._suspects or self._pending).popleft()
 
-    def _room(self, workers: Crew) -> int:
+    def _room(self, workers: ExecutorPool) -> int:
         """Return the room for trials: a suspect waits for an empty executor and runs alone."""
-        return 1 if self._suspects or (self._alone and self._flying) else workers.width()
+        self.show()
+        if self._broken:
+            return 0
+        return 1 if self._suspects or (self._alone and self._in_progress) else workers.parallel_trials()
 
-    def _submit(self, workers: Crew, trial: T) -> None:
+    def _submit(self, workers: ExecutorPool, trial: T) -> Future[Row] | None:
         try:
-            self._flying[workers.executor.submit(self._job.measure, trial)] = trial
+            return workers.executor.submit(self._job.measure, trial)
         except BrokenExecutor:  # before it was handed out
             (self._suspects if self._alone else self._pending).appendleft(trial)
             self._broken = True
+            return None
 
     def _take(self, trial: T, future: Future[Row]) -> None:
         try:
@@ -143,6 +145,7 @@ class _Campaign(Generic[T]):
             self._keep(trial, row)
 
     def _keep(self, trial: T, row: Row) -> None:
+        self._tell(row)
         try:
             self._rows.add(row)
         except InputError as error:

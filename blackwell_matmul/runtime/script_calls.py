@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
+from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
-from blackwell_matmul.runtime import known_calls
 from blackwell_matmul.runtime.calls import Calls
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.frontend import Bound
 
 KEPT_KERNELS = 512
+CALLS_FOLDER = "calls"
+"""Folder of the cache with the bundles' keys by call."""
 
 _loaded: Recent[Hashable, Loaded] = Recent(KEPT_KERNELS)
 
@@ -123,12 +126,27 @@ def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tu
 def _found(
     kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int
 ) -> tuple[Loaded, tuple[int, ...]]:
-    file = known_calls.place(kernel.script_cls, {**tuned, **kernel.pins}, arguments, gpu)
-    found = _known(known_calls.read(file), kernel, gpu)
+    file = _entry(kernel.script_cls, {**tuned, **kernel.pins}, arguments, gpu)
+    found = _known(entries.read_key(file), kernel, gpu)
     if found is None:
         found = _made(kernel, tuned, arguments, gpu, device)
-        known_calls.keep(file, found.bundle.key)
+        entries.keep_key(file, found.bundle.key)
     return found, _places(found.bundle, kernel)
+
+
+def _entry(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
+    """Return the record of a call's bundle: a known call needs neither a schedule's choice nor a built script. None if
+    nothing is stored, as for kernels of others.
+    """
+    from blackwell_matmul.compiler.compiling import versions
+
+    return entries.place(CALLS_FOLDER, script_cls, dict(pins), list(map(_plain, arguments)), gpu, dict(versions()))
+
+
+def _plain(argument: object) -> object:
+    if not isinstance(argument, Tensor):
+        return argument
+    return [list(argument.shape), argument.stride(), str(argument.dtype)]
 
 
 def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
@@ -136,7 +154,7 @@ def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
     if key is None:
         return None
     found = _loaded.get(key)
-    if found is None and (bundle := known_calls.bundle(key)) is not None:
+    if found is None and (bundle := cache.read(key)) is not None:
         found = load(bundle)
         _loaded.put(key, found)
     ours = found is not None and (found.bundle.name, found.bundle.target) == (kernel.script_cls.__name__, gpu.arch)

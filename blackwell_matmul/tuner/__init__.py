@@ -1,7 +1,7 @@
 """Tuner: finds the fastest schedule on this GPU by measurement, and stores it.
 
 `candidates` lists and orders schedules. `ranking` predicts the first of them. `tuning` measures the best through the
-harness and stores the winner, which `store` returns.
+harness and stores the winner, which `tuned` returns.
 
 May import: base, frontend, hardware, harness, jobs, kernels, problem, runtime, scheduling.
 """
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from blackwell_matmul.tuner.ranking import Ranking, rank
-    from blackwell_matmul.tuner.store import stored
+    from blackwell_matmul.tuner.tuned import stored
     from blackwell_matmul.tuner.tuning import Tuning, tune
 
 __all__ = ["Ranking", "Tuning", "rank", "stored", "tune"]
 
-_HOMES = {"Ranking": "ranking", "Tuning": "tuning", "rank": "ranking", "stored": "store", "tune": "tuning"}
+_HOMES = {"Ranking": "ranking", "Tuning": "tuning", "rank": "ranking", "stored": "tuned", "tune": "tuning"}
 
 
 def __getattr__(name: str) -> object:

@@ -30,7 +30,7 @@ from blackwell_matmul.scheduling.rules import why_not
 
 RANKING_RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
-REPEATED = 0.1
+SAME_TILE_PENALTY = 0.1
 """Penalty, as a fraction of the cost, for each further schedule of a tile."""
 
 MATMUL_PARAMETERS = ("m", "n", "k", "a", "b", "c")
@@ -79,19 +79,19 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
     cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
     able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))
-    listed = mixed(able, vars, lambda each: space.counted_alike(cycles[each]))
+    listed = interleaved_by_tile(able, vars, lambda each: space.counted_alike(cycles[each]))
     return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 
 TILE_KNOBS = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighbours", "swap_ab")
 
 
-def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
+def interleaved_by_tile(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
     """Return items best first, with a penalty for each further schedule of a tile."""
     seen, last, costs = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], float](), []
     for row in ranked:
         tile = tuple(pins(row).get(name) for name in TILE_KNOBS)
-        last[tile] = max(last.get(tile, 0.0), cost(row) * (1 + REPEATED * seen[tile]))
+        last[tile] = max(last.get(tile, 0.0), cost(row) * (1 + SAME_TILE_PENALTY * seen[tile]))
         costs.append(last[tile])
         seen[tile] += 1
     return [ranked[at] for at in sorted(range(len(ranked)), key=costs.__getitem__)]

@@ -9,26 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, figures_of
 from blackwell_matmul.hardware.gpus import Gpu, gpu_named
-from blackwell_matmul.harness.bench import session
-from blackwell_matmul.harness.bench.workers import Ended, Task
 from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
-from blackwell_matmul.harness.predicting import predict
+from blackwell_matmul.jobs.row_file import DIED, Row
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixed, spelled
-from blackwell_matmul.tuner.predicting_trials import Predictors, predicted_by
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, interleaved_by_tile, spelled
+from blackwell_matmul.tuner.predictions import Predictors, predictions
 
 MOST_PREDICTIONS = 40
 """Default number of candidates to predict; each takes a core several seconds."""
-
-PREDICTION_LIMIT_S = 120.0
-"""Time limit of one prediction in seconds."""
 
 Tell = Callable[[str], None]
 
@@ -74,8 +68,8 @@ def rank(
 ) -> Ranking:
     """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a named GPU, which may be absent.
 
-    most: number of predictions. executor: as for `jobs.executors.crew`; "": a child process for each core. rows: file
-    of predictions, which runs may share.
+    most: number of predictions. executor: as for `jobs.executors.open_executor`; "": a child process for each core.
+    rows: file of predictions, which runs may share.
 
     Raises InputError for a GPU without figures, and for a kernel that is unknown or cannot run.
     """
@@ -99,16 +93,16 @@ def ordered(
 ) -> tuple[Ranked, ...]:
     """Return all candidates in order, unpredicted for a GPU without figures. until_s: deadline, by time.monotonic."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
-    about = kernel, problem, gpu, asked, until_s, tell
-    told = predicted_by(*about, by) if by.chosen else _predicted(*about)
-    rows = [_ranked(pins, told.get(number)) for number, pins in enumerate(found.ordered)]
+    by_schedule = predictions(kernel, problem, gpu, asked, until_s, tell, by)
+    rows = [_ranked(pins, by_schedule.get(spelled(pins))) for pins in asked]
+    rows += [_ranked(pins, None) for pins in found.ordered[len(asked) :]]
     rows.sort(key=_cost)
-    return tuple(_beside(row, rows[0]) for row in rows)
+    return tuple(_with_slowdown(row, rows[0]) for row in rows)
 
 
 def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
     """Return the best rows of several tiles, as predictions hardly see the other knobs, and the chosen one."""
-    best = mixed(rows, lambda row: row.schedule, _cost)
+    best = interleaved_by_tile(rows, lambda row: row.schedule, _cost)
     best.sort(key=lambda row: row.schedule != chosen)
     return [row for row in rows if row in best[:count]]
 
@@ -117,41 +111,15 @@ def _cost(row: Ranked) -> float:
     return math.inf if row.predicted_us is None else row.predicted_us
 
 
-def _predicted(
-    kernel: UserKernel, problem: Problem, gpu: Gpu, asked: Sequence[Pins], until_s: float, tell: Tell
-) -> dict[int, Ended]:
-    """Return each candidate's result by its number."""
-    told: dict[int, Ended] = {}
-    about = {"do": f"{__name__}:predicted_us", "source": kernel.source, "gpu": gpu.name, "problem": problem.as_dict()}
-
-    def task(number: int) -> Task:
-        return {**about, "schedule": spelled(asked[number])}
-
-    with closing(session.on_all_cores(range(len(asked)), task, PREDICTION_LIMIT_S, until_s)) as ends:
-        for number, ended in ends:
-            told[number] = ended
-            tell(f"predicted {len(told)} of {len(asked)}: {spelled(asked[number])}")
-    return told
-
-
-def predicted_us(
-    step: Tell, source: str, gpu: str, problem: Mapping[str, Any], schedule: str
-) -> dict[str, float]:  # a task of a child
-    """Predict one candidate in a child process."""
-    step(schedule)
-    found = predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu, explained=False)
-    return {"us": found.time_us}
-
-
-def _ranked(pins: Pins, ended: Ended | None) -> Ranked:
-    if ended is None:
+def _ranked(pins: Pins, row: Row | None) -> Ranked:
+    if row is None:
         return Ranked(pins, reason="not predicted, since others are likelier to be fast.")
-    if ended.result is None:
-        return Ranked(pins, reason=f"not predicted: {ended.refused or ended.failed}")
-    return Ranked(pins, ended.result["us"])
+    if "us" not in row:
+        return Ranked(pins, reason=f"not predicted: {row[DIED] if DIED in row else row['refused']}")
+    return Ranked(pins, row["us"])
 
 
-def _beside(row: Ranked, first: Ranked) -> Ranked:
+def _with_slowdown(row: Ranked, first: Ranked) -> Ranked:
     """Return the row with its percentage behind the first."""
     if row is first or row.predicted_us is None or first.predicted_us is None:
         return row

@@ -21,9 +21,10 @@ from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book, Row
+from blackwell_matmul.harness.bench.results import Row, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan, Tell
-from blackwell_matmul.tuner.measuring_crews import MeasuringCrew
+from blackwell_matmul.jobs.worker import ended_on_exception
+from blackwell_matmul.tuner.gpu_workers import GpuWorkers
 
 LEAST_SHARE = 8
 """Minimum candidates per GPU; each GPU runs cuBLAS, and finalists are timed twice."""
@@ -31,13 +32,13 @@ LEAST_SHARE = 8
 FINALISTS = 3
 """Finalists of each share, as GPUs of one kind may reverse close times."""
 
-HEAT = 0.5
+SHARE_ROUNDS_FRACTION = 0.5
 """Fraction of the rounds for a share's order; finalists get all rounds."""
 
 NO_GPU_LEFT = "no GPU was left for it."
 
 
-def worth_it(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
+def useful_gpus(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
     """Return as many GPUs as have a sufficient share, at least one."""
     return gpus[: max(1, candidates // LEAST_SHARE)]
 
@@ -60,71 +61,65 @@ class Measured:
 
 
 class Share:
-    """One GPU's part of a plan with one problem. lost: reason if the GPU failed. at: contender that failed then.
-    under_way: others that may have caused it.
+    """One GPU's part of a plan with one problem. lost: reason if the GPU failed. failed_at: contender that failed
+    then. in_progress: others that may have caused it.
     """
 
-    def __init__(self, crew: MeasuringCrew, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
-        self.crew, self.plan, self.book, self._index = crew, plan, book, index
-        self._tell: Tell = lambda what: tell(f"GPU {crew.gpu.index}: {what}")
-        self.lost, self.at, self.under_way = "", "", frozenset[str]()
+    def __init__(self, workers: GpuWorkers, plan: Plan, results: SuiteResults, index: Index, tell: Tell) -> None:
+        self.workers, self.plan, self.results, self._index = workers, plan, results, index
+        self._tell: Tell = lambda what: tell(f"GPU {workers.gpu.index}: {what}")
+        self.lost, self.failed_at, self.in_progress = "", "", frozenset[str]()
 
     def run(self, until_s: float) -> None:
         """Check until this time, on time.monotonic's clock, and time the correct ones."""
-        crew = self.crew.checkers
-        session.check_side_by_side(self.plan, self.book, self._index, crew, self._tell, until_s, self._goes_on)
+        about = self.plan, self.results, self._index, self.workers.checkers, self._tell
+        session.check_in_parallel(*about, until_s, self._may_continue)
         if not self.lost:
             self.time()
 
     def time(self) -> None:
-        broken = self._broken_off()
-        while session.time_pass(self.plan, self.book, self._index, self.crew.timer, self._tell):
-            new, broken = self._broken_off() - broken, self._broken_off()
-            if new and not self._serves(min(new)):
+        untimed = self._untimed()
+        while session.time_pass(self.plan, self.results, self._index, self.workers.timer, self._tell):
+            new, untimed = self._untimed() - untimed, self._untimed()
+            if new and not self._still_works(min(new)):
                 return
 
-    def _goes_on(self, row: Row) -> bool:
+    def _may_continue(self, row: Row) -> bool:
         """Return true to go on; the timer tests the GPU while others use it."""
-        if row.status != "failed" or self._serves(row.contender):
+        if row.status != "failed" or self._still_works(row.contender):
             return True
-        self.under_way = self._unfinished()
+        self.in_progress = frozenset(contender.name for contender, _ in self.workers.checkers.running.values())
         return False
-
-    def _unfinished(self) -> frozenset[str]:
-        """Return the contender that each checker works on."""
-        shares = session.dealt(self.plan.contenders, len(self.crew.checkers))
-        left = (next((each.name for each in share if self._row(each) is None), None) for share in shares)
-        return frozenset(filter(None, left))
 
     def rows(self) -> list[Row]:
         return [row for each in self.plan.contenders if (row := self._row(each)) is not None]
 
     def _row(self, contender: Contender) -> Row | None:
-        return self.book.get(contender.name, self.plan.cases[0].problem)
+        return self.results.get(contender.name, self.plan.cases[0].problem)
 
-    def _broken_off(self) -> set[str]:
-        return {row.contender for row in self.book if row.untimed}
+    def _untimed(self) -> set[str]:
+        return {row.contender for row in self.results if row.untimed}
 
-    def _serves(self, at: str) -> bool:
+    def _still_works(self, at: str) -> bool:
         """Test with cuBLAS if the GPU still works after a failure."""
         again = replace(cublas(), name=f"{CUBLAS} after {at}")
         alone = replace(self.plan, contenders=(again,))
-        session.check_missing(alone, self.book, self._index, self.crew.timer, self._tell)
+        session.check_missing(alone, self.results, self._index, self.workers.timer, self._tell)
         row = self._row(again)
         if row is not None and row.status == "failed":
-            self.lost, self.at = row.reason, at
+            self.lost, self.failed_at = row.reason, at
         return not self.lost
 
 
 class SeveralGpus:
-    """Several GPUs that measure a plan of one problem. like: a book of this machine. folder: for intermediate files."""
+    """Several GPUs that measure a plan of one problem. like: results of this machine. folder: intermediate files."""
 
     def __init__(
-        self, crews: Iterable[MeasuringCrew], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell
+        self, workers: Iterable[GpuWorkers], plan: Plan, index: Index, like: SuiteResults, folder: Path, tell: Tell
     ) -> None:
-        self._serving, self._plan, self._index, self._tell = list(crews), plan, index, tell
+        self._serving, self._plan, self._index, self._tell = list(workers), plan, index, tell
         self._like, self._folder = like, folder
-        self._blamed: set[str] = set()
+        self._suspects: set[str] = set()
         self.found = Measured()
 
     def measure(self, until_s: float) -> Measured:
@@ -132,43 +127,44 @@ class SeveralGpus:
         left, finalists = [each for each in self._plan.contenders if each.kind != CUBLAS], list[Row]()
         while left and self._serving:
             shares = self._dealt(left)
-            _side_by_side(shares, until_s)
-            left = [each for share in shares if share.lost for each in self._to_take_over(share)]
+            _in_parallel(shares, until_s)
+            left = [each for share in shares if share.lost for each in self._reassigned(share)]
             for share in shares:
                 if not share.lost:
-                    self.found.take(share.crew.gpu, share.rows())
+                    self.found.take(share.workers.gpu, share.rows())
                     finalists += _first(share.rows())
         self._fail(left, NO_GPU_LEFT)
-        self._compare(finalists)
+        self._time_finalists(finalists)
         return self.found
 
     def _dealt(self, left: Sequence[Contender]) -> list[Share]:
         """Deal contenders in turn, so that each GPU gets some that are predicted fast."""
         serving, settings = self._serving[: len(left)], self._plan.settings
-        heat = replace(settings, rounds=math.ceil(HEAT * settings.rounds))
-        return [self._share(*each, heat) for each in zip(serving, session.dealt(left, len(serving)))]
+        shorter = replace(settings, rounds=math.ceil(SHARE_ROUNDS_FRACTION * settings.rounds))
+        return [self._share(workers, left[at :: len(serving)], shorter) for at, workers in enumerate(serving)]
 
-    def _share(self, crew: MeasuringCrew, candidates: Sequence[Contender], settings: Settings) -> Share:
+    def _share(self, workers: GpuWorkers, candidates: Sequence[Contender], settings: Settings) -> Share:
         plan = replace(self._plan, contenders=(cublas(), *candidates), settings=settings)
-        book = Book(Path(tempfile.mkdtemp(dir=self._folder)), self._like.suite, self._like.machine)
-        return Share(crew.one_by_one() if self.found.lost else crew, plan, book, self._index, self._tell)
+        results = SuiteResults(Path(tempfile.mkdtemp(dir=self._folder)), self._like.suite, self._like.machine)
+        mine = workers.with_single_checker() if self.found.lost else workers
+        return Share(mine, plan, results, self._index, self._tell)
 
-    def _to_take_over(self, share: Share) -> list[Contender]:
+    def _reassigned(self, share: Share) -> list[Contender]:
         """Return a lost GPU's remaining contenders, except one that has lost two GPUs."""
-        self._lose(share)
+        self._mark_lost(share)
         mine = list(share.plan.contenders[1:])
-        guilty = [each for each in mine if each.name == share.at and each.name in self._blamed]
-        self._blamed |= {share.at, *share.under_way}
-        self._fail(guilty, f"two GPUs were lost at its turn; the second one: {share.lost}")
-        return [each for each in mine if each not in guilty]
+        repeated = [each for each in mine if each.name == share.failed_at and each.name in self._suspects]
+        self._suspects |= {share.failed_at, *share.in_progress}
+        self._fail(repeated, f"two GPUs were lost at its turn; the second one: {share.lost}")
+        return [each for each in mine if each not in repeated]
 
-    def _lose(self, share: Share) -> None:
-        gpu = share.crew.gpu
-        self._serving = [crew for crew in self._serving if crew.gpu != gpu]
+    def _mark_lost(self, share: Share) -> None:
+        gpu = share.workers.gpu
+        self._serving = [each for each in self._serving if each.gpu != gpu]
         self.found.lost[gpu.index] = share.lost
         then = "the others take its share over" if self._serving else "no other one is left"
         warnings.warn(
-            f"GPU {gpu.index} is left out from here on, and {then}: at the turn of {share.at} something failed, "
+            f"GPU {gpu.index} is left out from here on, and {then}: at the turn of {share.failed_at} something failed, "
             f"and then cuBLAS, too: {share.lost}",
             RuntimeWarning,
             stacklevel=2,
@@ -179,27 +175,27 @@ class SeveralGpus:
         for each in contenders:
             self.found.rows[each.name] = Row(each.name, case.problem, case.band, status="failed", reason=reason)
 
-    def _compare(self, finalists: Sequence[Row]) -> None:
+    def _time_finalists(self, finalists: Sequence[Row]) -> None:
         """Time the finalists on one GPU; if it is lost, on the next."""
         names = {row.contender for row in finalists}
         able = [each for each in self._plan.contenders if each.name in names]
         while able and self._serving:
             share = self._share(self._serving[0], able, self._plan.settings)
             for name in (CUBLAS, *names):
-                share.book.put(replace(self.found.rows[name], timing=None, session="", cublas_us=None))
+                share.results.put(replace(self.found.rows[name], timing=None, session="", cublas_us=None))
             share.time()
             if not share.lost:
-                self.found.take(share.crew.gpu, share.rows())
+                self.found.take(share.workers.gpu, share.rows())
                 self.found.last = frozenset(names)
                 return
-            self._lose(share)
+            self._mark_lost(share)
         for name in names:
             self.found.rows[name] = replace(self.found.rows[name], timing=None, untimed=NO_GPU_LEFT)
 
 
-def _side_by_side(shares: Sequence[Share], until_s: float) -> None:
-    everyone = [workers for share in shares for workers in share.crew.everyone]
-    with ThreadPoolExecutor(len(shares)) as threads, session.ended_if_broken_off(everyone):
+def _in_parallel(shares: Sequence[Share], until_s: float) -> None:
+    everyone = [worker for share in shares for worker in share.workers.all]
+    with ThreadPoolExecutor(len(shares)) as threads, ended_on_exception(everyone):
         list(threads.map(lambda share: share.run(until_s), shares))
 
 

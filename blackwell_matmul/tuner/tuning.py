@@ -15,27 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.interrupts import keeping
-from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.hardware.gpus import Gpu
-from blackwell_matmul.harness.bench import bench_machine, nursery, session
+from blackwell_matmul.harness.bench import TASKS, bench_machine, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu, measuring_gpus
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book, Row
+from blackwell_matmul.harness.bench.request import require_within
+from blackwell_matmul.harness.bench.results import Row, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.bench.workers import Workers
 from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
+from blackwell_matmul.jobs import fork_server
+from blackwell_matmul.jobs.worker import WorkerPool, worker_pool
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
-from blackwell_matmul.tuner.measuring_crews import measuring_crews
-from blackwell_matmul.tuner.predicting_trials import Predictors
+from blackwell_matmul.tuner.gpu_workers import gpu_workers
+from blackwell_matmul.tuner.predictions import Predictors
 from blackwell_matmul.tuner.ranking import MOST_PREDICTIONS, Ranked, first, ordered
-from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, worth_it
+from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, useful_gpus
 
 BUDGET_S = 120.0
 TOP, TOP_UNPREDICTED = 8, 16
@@ -134,28 +134,28 @@ def tune(
     Raises InputError for an unknown kernel, one that cannot run, or unknown GPUs. Raises UnsupportedError without a
     GPU. Warns of a lost GPU.
     """
-    _require("budget", budget_s, 1, 86_400)
-    _require("top", TOP if top is None else top, 1, 100_000)
-    _require("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000)
-    _require("limit", limit_s, 1, 86_400)
+    require_within("budget", budget_s, 1, 86_400)
+    require_within("top", TOP if top is None else top, 1, 100_000)
+    require_within("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000)
+    require_within("limit", limit_s, 1, 86_400)
     kernel, measuring = find(rung), measuring_gpus(gpus)
     gpu, start, tell = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic(), progress or (lambda what: None)
     with ExitStack() as stack:
         stack.enter_context(keeping(lambda: "no winner is kept"))
-        stack.callback(nursery.leave)
+        stack.callback(fork_server.stop_all)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        compilers = stack.enter_context(session.crew_of(top or TOP, limit_s))  # they import meanwhile
+        compilers = stack.enter_context(worker_pool(top or TOP, limit_s, TASKS))  # they import meanwhile
         found = candidates(kernel, problem, gpu)
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
         fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space
         most = (0 if fitted else MOST_PREDICTIONS) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
         tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
-        measuring = worth_it(measuring, len(tried))
+        measuring = useful_gpus(measuring, len(tried))
         seconds = start, budget_s, limit_s
         measured = _measure(kernel, problem, gpu, measuring, tried, folder, seconds, compilers, tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
-    return _kept(_on(measuring, measured, made), kernel, problem, gpu)
+    return _stored(_with_gpus(measuring, measured, made), kernel, problem, gpu)
 
 
 def _top(ranked: Sequence[Ranked], fitted: bool) -> int:
@@ -174,25 +174,25 @@ def _measure(
     tried: Sequence[Ranked],
     folder: Path,
     seconds: tuple[float, float, float],
-    compilers: Sequence[Workers],
+    compilers: WorkerPool,
     tell: Callable[[str], None],
 ) -> Measured:
     """Measure the candidates and cuBLAS as `bench` does. seconds: start, budget and limit."""
     start, budget_s, limit_s = seconds
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), TUNING_SETTINGS, DEVICE, limit_s)
-    book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
-    with measuring_crews(measuring, _checkers(problem), limit_s) as crews:
-        session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s, compilers)
+    results, index = SuiteResults(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
+    with gpu_workers(measuring, _checkers(problem), limit_s) as workers:
+        session.compile_missing(plan, results, index, gpu, tell, start + COMPILE_SHARE * budget_s, compilers)
         until_s = max(start + CHECK_SHARE * budget_s, time.monotonic() + LEAST_CHECK_S)
         ready = _compiled(plan, index, problem)
-        if len(crews) > 1:
-            measured = SeveralGpus(crews, ready, index, book, folder, tell).measure(until_s)
-            return replace(measured, rows={**_by_name(book), **measured.rows})
-        (crew,) = crews
-        session.check_side_by_side(ready, book, index, crew.checkers, tell, until_s)
-        session.time_missing(ready, book, index, crew.timer, tell)
-    return Measured(_by_name(book))
+        if len(workers) > 1:
+            measured = SeveralGpus(workers, ready, index, results, folder, tell).measure(until_s)
+            return replace(measured, rows={**_by_name(results), **measured.rows})
+        (alone,) = workers
+        session.check_in_parallel(ready, results, index, alone.checkers, tell, until_s)
+        session.time_missing(ready, results, index, alone.timer, tell)
+    return Measured(_by_name(results))
 
 
 def _checkers(problem: Problem) -> int:
@@ -200,11 +200,11 @@ def _checkers(problem: Problem) -> int:
     return CHECKERS if 8 * problem.batches * (m * n + m * k + n * k) <= MOST_AT_ONCE_BYTES else 1
 
 
-def _by_name(book: Book) -> dict[str, Row]:
-    return {row.contender: row for row in book}
+def _by_name(results: SuiteResults) -> dict[str, Row]:
+    return {row.contender: row for row in results}
 
 
-def _on(measuring: Sequence[MeasuringGpu], measured: Measured, made: Tuning) -> Tuning:
+def _with_gpus(measuring: Sequence[MeasuringGpu], measured: Measured, made: Tuning) -> Tuning:
     """Add the GPUs that measured, the last session's first."""
     indices = [gpu.index for gpu in measuring if gpu.index not in measured.lost]
     where = measured.gpu_of.get(cublas().name)
@@ -253,7 +253,7 @@ def _trial(each: Ranked, name: str, measured: Measured) -> CandidateTrial:
     return made("timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
 
 
-def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
+def _stored(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
     """Store the winner."""
     if made.winner is None:
         return made
@@ -264,9 +264,3 @@ def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tunin
     }
     file = winners.keep(kernel.script_cls, problem, gpu, record)
     return replace(made, stored_in=None if file is None else str(file))
-
-
-def _require(name: str, value: object, low: int, high: int) -> None:
-    found = number(value)
-    if found is None or not low <= found <= high:
-        raise InputError(f"{name} is {shown(value)}; it must be from {low} to {high}.")

@@ -14,6 +14,8 @@ OLD = {
     "form": "problem.form",
     "testing": "harness.testing",
     "trials.row_file": "jobs.row_file",
+    "harness.bench.workers": "jobs.worker",
+    "tuner.store": "tuner.tuned",
     "frontend.tilus_compat": "frontend.faults.tilus_compat",
     "harness.user_kernel": "harness.calls.user_kernel",
     "kernels.finishing": "kernels.parts.epilogue",

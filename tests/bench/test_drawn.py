@@ -15,7 +15,7 @@ sys.path.insert(0, str(GPU))
 
 import drawn  # noqa: E402
 
-from blackwell_matmul.harness.bench.workers import Ended  # noqa: E402
+from blackwell_matmul.jobs.worker import TaskOutcome  # noqa: E402
 
 NUMBERS = (0, 3, 4, 5, 6, 12, 15, 16)
 """A case of each kind, small in all sizes."""
@@ -54,11 +54,11 @@ def off(case: Any) -> Any:
 @pytest.mark.parametrize(
     ("ended", "outcome"),
     [
-        (Ended(failed="it said nothing for 60 s", at="matmul 8x8x8", hung=True), "hangs"),
-        (Ended(failed="it died", at="matmul 8x8x8"), "error"),
+        (TaskOutcome(failed="it said nothing for 60 s", step="matmul 8x8x8", timed_out=True), "hangs"),
+        (TaskOutcome(failed="it died", step="matmul 8x8x8"), "error"),
     ],
 )
-def test_what_hangs_or_dies_has_a_row(ended: Ended, outcome: str) -> None:
+def test_what_hangs_or_dies_has_a_row(ended: TaskOutcome, outcome: str) -> None:
     row = drawn.row_of(7, ended)
     assert (row["case"], row["outcome"], row["what"]) == (7, outcome, "matmul 8x8x8") and json.dumps(row)
 
@@ -68,7 +68,7 @@ def test_a_summary_has_each_kinds_largest_error_and_the_rows_that_are_not_right(
         {"case": n, "kind": "bmm", "outcome": o, "error_over_torchs": e}
         for n, o, e in ((0, "right", 1), (1, "wrong", 3))
     ]
-    rows.append(drawn.row_of(2, Ended(failed="it died", at="bmm")))
+    rows.append(drawn.row_of(2, TaskOutcome(failed="it died", step="bmm")))
     found = drawn.summary(rows)
     assert found["outcomes"] == {"right": 1, "wrong": 1, "error": 1}
     assert found["kinds"] == {"bmm": {"cases": 2, "most_error_over_torchs": 3}}

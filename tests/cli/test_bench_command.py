@@ -12,7 +12,7 @@ import pytest
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, request, session
-from blackwell_matmul.harness.bench.results import Book, Machine, Row
+from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
 from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 
@@ -92,7 +92,7 @@ def test_a_form_is_of_every_problem_and_its_rungs_take_part(command: Command, h2
     assert "3 x 64x96x128 bf16, a_major=m, out=fp32, bias gelu" in out and Path("o/results.json").is_file()
     assert {case.band for case in odd.cases} == {"odd, bias gelu"} and len(odd.cases) == 24
     assert [case.problem.dtype for case in small.cases] == ["e4m3"]
-    again = Book(Path("o"), "size", Machine("H200", "sm_90a", 132, 989))
+    again = SuiteResults(Path("o"), "size", Machine("H200", "sm_90a", 132, 989))
     assert [row.problem for row in again] == [one.cases[0].problem] * 2
 
 
@@ -189,7 +189,7 @@ def test_what_was_refused_is_told_beside_what_is_there(
 
 
 def test_drawing_needs_no_gpu(command: Command) -> None:
-    book = Book(Path("o"), "ladder", Machine("H200", "sm_90a", 132, 989.0))
+    book = SuiteResults(Path("o"), "ladder", Machine("H200", "sm_90a", 132, 989.0))
     book.save()
     assert command("--draw", "o") == (0, "nothing was timed, so nothing is drawn\n", "")
 

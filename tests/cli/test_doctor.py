@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from blackwell_matmul import cli
@@ -652,57 +654,75 @@ def test_an_unknown_layer_and_a_time_that_is_none() -> None:
         verify.verify((), timeout_s=0)
 
 
-def child(monkeypatch: pytest.MonkeyPatch, body: str, timeout_s: float = 30) -> tuple[LayerOutcome, ...]:
-    """The outcomes of a layer whose process runs this text."""
-    real = verify.run_within
-    monkeypatch.setattr(verify, "run_within", lambda command, limit: real([sys.executable, "-c", body], limit))
-    return verify.verify(("triton",), timeout_s=timeout_s)
+@pytest.fixture
+def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[LayerOutcome, ...]]:
+    """The outcomes of a layer that does these statements."""
+
+    def found(body: str, before: str = "", timeout_s: float = 30) -> tuple[LayerOutcome, ...]:
+        text = f"import json, os, signal, subprocess, sys, time\n{before}\ndef run_layer(step, layer):\n    {body}\n"
+        (tmp_path / "layers.py").write_text(text)
+        return verify.verify(("triton",), timeout_s=timeout_s)
+
+    monkeypatch.setattr(verify, "CHECKS", "layers")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    return found
 
 
-ONE = 'print(\'outcome: {"what": "copy", "where": "here", "status": "correct"}\', flush=True);'
+ONE = "print('noise'); step(json.dumps({'what': 'copy', 'where': 'here', 'status': 'correct'}));"
 
 
-def test_a_layer_that_crashes_keeps_what_it_had_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = child(monkeypatch, f"import os, signal; print('noise'); {ONE} os.kill(os.getpid(), signal.SIGSEGV)")
+def test_a_layer_that_crashes_keeps_what_it_had_done(layer: Any) -> None:
+    first, second = layer(f"{ONE} os.kill(os.getpid(), signal.SIGSEGV)")
     assert (first.what, first.status) == ("copy", "correct")
-    assert (second.status, second.detail) == ("failed", "its process was ended by signal 11")
+    assert (second.status, second.detail) == ("failed", "its process was ended by signal 11 (SIGSEGV)")
 
 
-def test_a_layer_that_raises_gives_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = child(monkeypatch, "raise ImportError('libtriton.so is broken')")
-    assert found.detail == "its process ended with code 1: ImportError: libtriton.so is broken"
+def test_a_layer_that_raises_says_what(layer: Any) -> None:
+    (found,) = layer("pass", before="raise ImportError('libtriton.so is broken')")
+    assert (found.status, found.detail) == ("failed", "ImportError: libtriton.so is broken")
 
 
-def test_a_layer_that_hangs_ends_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    grandchild = (
-        "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
-    )
-    found = child(monkeypatch, f"{grandchild} {ONE} time.sleep(60)", timeout_s=2)
+def test_a_layer_that_hangs_ends_with_its_children(layer: Any, tmp_path: Path) -> None:
+    grandchild = "made = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+    written = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(made.pid));"
+    found = layer(f"{grandchild} {written} {ONE} time.sleep(60)", timeout_s=3)
     assert [each.status for each in found] == ["correct", "failed"]
-    assert found[1].detail == "its time is up: no end after 2 s"
+    assert found[1].detail == "its time is up: no end after 3 s"
+    deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
+    while (there := is_there(pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not there
 
 
-def test_triton_that_is_not_installed_is_not_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def is_there(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Outcomes that checks in this process tell."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(checks, "_report", lambda text: found.append(json.loads(text)))
+    return found
+
+
+def test_triton_that_is_not_installed_is_not_run(monkeypatch: pytest.MonkeyPatch, told: list[dict[str, Any]]) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else real(name, *rest)
     )
     checks.triton()
-    (found,) = verify._outcomes("triton", capsys.readouterr().out)
-    assert (found.status, found.detail) == ("not run", "Triton is not installed")
+    (found,) = told
+    assert (found["status"], found["detail"]) == ("not run", "Triton is not installed")
 
 
-def test_the_simulator_layer_for_real(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_simulator_layer_for_real(told: list[dict[str, Any]]) -> None:
     """In this process, which has torch and tilus."""
-
-    def here(command: Sequence[str], timeout_s: float) -> verify.ProcessEnd:
-        checks.CHECKS[command[-1]]()
-        return verify.ProcessEnd(0, *capsys.readouterr())
-
-    monkeypatch.setattr(verify, "run_within", here)
-    found = verify.verify(("simulator",))
+    checks.simulator()
+    found = [LayerOutcome("simulator", **each) for each in told]
     assert verify.passed(found) and {each.status for each in found} == {"correct"}
     names = [each.what.partition(" ")[0] for each in found]
     assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + list(KERNELS)
@@ -721,14 +741,14 @@ def test_the_simulator_layer_for_real(monkeypatch: pytest.MonkeyPatch, capsys: p
     ],
 )
 def test_rungs_for_other_gpus_take_one_short_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpu: DetectedGpu, others: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, Any]], gpu: DetectedGpu, others: dict[str, str]
 ) -> None:
     tried: list[tuple[str, bool]] = []
     monkeypatch.setattr(checks, "_primitives", lambda device: ())
     monkeypatch.setattr(checks, "_product", lambda what, kernel, device: (what, kernel, (), bool))
     monkeypatch.setattr(checks, "check", lambda what, where, run, may_refuse: tried.append((what, may_refuse)))
     checks._on_gpu(gpu)
-    found = list(verify._outcomes("gpu", capsys.readouterr().out))
+    found = [LayerOutcome("gpu", **each) for each in told]
     assert {each.detail: each.what for each in found} == {
         f"this GPU has no {need}": ", ".join(name for name in KERNELS if rung(name).mma == mma)
         for need, mma in others.items()

@@ -11,7 +11,7 @@ import pytest
 
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.jobs import executors
-from blackwell_matmul.jobs.executors import crew
+from blackwell_matmul.jobs.executors import open_executor
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from blackwell_matmul.jobs.executors import crew
     ],
 )
 def test_no_executor_is_one_sentence(spec: str, words: str) -> None:
-    with pytest.raises(InputError) as caught, crew(spec):
+    with pytest.raises(InputError) as caught, open_executor(spec):
         pass
     assert words in str(caught.value) and str(caught.value).endswith(".")
 
@@ -37,7 +37,7 @@ def test_no_executor_is_one_sentence(spec: str, words: str) -> None:
 def test_dask_here_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "find_spec", lambda name: None if name == "cryptography" else True)
     with pytest.raises(UnsupportedError, match=r"and cryptography is not installed; install blackwell-matmul\[dask\]"):
-        crew("dask")
+        open_executor("dask")
 
 
 STRANGER = """
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 def test_a_cluster_that_is_started_here_takes_nobody_without_its_key() -> None:
     pytest.importorskip("cryptography")
-    with crew("dask") as found:
+    with open_executor("dask") as found:
         address = found.executor._client.scheduler.address
         assert address.startswith("tls://127.0.0.1:")
         assert found.executor.submit(len, "abc").result() == 3
@@ -66,16 +66,19 @@ def test_a_cluster_that_is_started_here_takes_nobody_without_its_key() -> None:
 def test_dask_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"install blackwell-matmul\[dask\], or take processes\.$"):
-        crew("dask")
+        open_executor("dask")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="needs Dask")
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "CONNECT_LIMIT_S", 0.2)
-    with pytest.raises(BlackwellMatmulError, match="no Dask scheduler answers there"), crew("dask:tcp://127.0.0.1:9"):
+    with (
+        pytest.raises(BlackwellMatmulError, match="no Dask scheduler answers there"),
+        open_executor("dask:tcp://127.0.0.1:9"),
+    ):
         pass
 
 
 def test_any_other_by_its_name() -> None:
-    with crew("cheap_trials:two_threads") as found:
-        assert isinstance(found.executor, ThreadPoolExecutor) and found.width() == 2
+    with open_executor("cheap_trials:two_threads") as found:
+        assert isinstance(found.executor, ThreadPoolExecutor) and found.parallel_trials() == 2

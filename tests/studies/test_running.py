@@ -12,7 +12,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul_studies import running
 from blackwell_matmul_studies.running import run
-from blackwell_matmul_studies.study_results import StudyResults, TrialRow, saved
+from blackwell_matmul_studies.study_results import StudyResults, TrialRow
 from blackwell_matmul_studies.trial import Trial
 
 HERE = Machine("none", "sm_90a", 1, None)
@@ -41,7 +41,7 @@ def test_each_trial_has_its_environment_and_each_end_is_a_row(results):
 
 
 def test_one_that_hangs_costs_its_time_limit(results, monkeypatch):
-    monkeypatch.setattr("blackwell_matmul.harness.bench.workers.START_LIMIT_S", 60.0)
+    monkeypatch.setattr("blackwell_matmul.jobs.worker.START_LIMIT_S", 60.0)
     run([trial("hangs")], results, limit_s=1)
     (row,) = results
     assert (row.status, row.reason, row.at) == ("hung", "no sign of life for 1 s", "hanging")
@@ -50,19 +50,21 @@ def test_one_that_hangs_costs_its_time_limit(results, monkeypatch):
 def test_a_patient_trial_has_a_longer_limit(results, monkeypatch):
     limits = []
     monkeypatch.setattr(running, "_row", lambda trial, ended: TrialRow(trial.name, "done", {}))
-    monkeypatch.setattr(running, "Workers", lambda limit_s, **options: limits.append(limit_s) or nullcontext(Nobody()))
+    monkeypatch.setattr(running, "Worker", lambda limit_s, *options: limits.append(limit_s) or nullcontext(Nobody()))
     run([trial("tells a"), replace(trial("tells b"), patience=5.0)], results, limit_s=90)
     assert limits == [90, 450]
 
 
 class Nobody:
-    """Workers that do nothing."""
+    """A worker that does nothing."""
 
     def prepare(self):
         pass
 
-    def run(self, tasks, step):
-        yield None
+    def do(self, task, step):
+        pass
+
+    end = prepare
 
 
 def test_a_second_run_goes_on(results, tmp_path):
@@ -71,7 +73,7 @@ def test_a_second_run_goes_on(results, tmp_path):
     told: list[str] = []
     run([trial("tells a", word="other"), trial("tells b", word="b")], again, limit_s=60, tell=told.append)
     assert told[0] == "1 of 1: tells b" and again.result("tells a")["word"] == "a"
-    assert [row.trial for row in saved(tmp_path, "a-study")] == ["tells a", "tells b"]
+    assert [row.trial for row in StudyResults(tmp_path, "a-study", HERE)] == ["tells a", "tells b"]
 
 
 def test_the_figures_of_two_gpus_are_kept_apart(results, tmp_path):
@@ -81,8 +83,6 @@ def test_the_figures_of_two_gpus_are_kept_apart(results, tmp_path):
 
 
 def test_what_is_no_result_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(InputError, match="is not there; bench --suite a-study"):
-        saved(tmp_path, "a-study")
     machine = '{"gpu": "none", "arch": "", "sm_count": 0, "peak_tflops": null}'
     for content in ("[1]", '{"format": 1, "rows": []}', f'{{"format": 1, "machine": {machine}, "rows": [{{"a": 1}}]}}'):
         (tmp_path / "a-study.json").write_text(content)

@@ -9,24 +9,24 @@ import sys
 import threading
 import time
 import warnings
-from itertools import takewhile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from blackwell_matmul.harness.bench import contenders, nursery, session
+from blackwell_matmul.harness.bench import contenders
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book, Machine
+from blackwell_matmul.harness.bench.results import Machine, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.bench.workers import Ended
+from blackwell_matmul.jobs import fork_server, worker
+from blackwell_matmul.jobs.worker import TaskOutcome
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner import several_gpus
-from blackwell_matmul.tuner.measuring_crews import measuring_crews
+from blackwell_matmul.tuner.gpu_workers import gpu_workers
 from blackwell_matmul.tuner.several_gpus import SeveralGpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,24 +47,25 @@ class Gpus:
         self.log: list[tuple[int, str, tuple[str, ...]]] = []
         self.rounds: list[int] = []
 
-    def __call__(self, limit_s, environment=None, keep=False):
+    def __call__(self, limit_s, module, environment=None):
         return FakeWorkers(self, int(environment["CUDA_VISIBLE_DEVICES"]))
 
     def did(self, gpu: int, what: str) -> list[tuple[str, ...]]:
         return [names for at, did, names in self.log if (at, did) == (gpu, what)]
 
-    def end_of(self, gpu: int, task) -> Ended:
+    def end_of(self, gpu: int, task) -> TaskOutcome:
         parts = task.get("contenders") or [{"contender": task["contender"]}]
         names = tuple(part["contender"]["name"] for part in parts)
-        self.log.append((gpu, task["do"], names))
-        self.rounds += [task["settings"]["rounds"]] if task["do"] == "measure" else []
+        do = task["do"].rpartition(":")[2]
+        self.log.append((gpu, do, names))
+        self.rounds += [task["settings"]["rounds"]] if do == "measure" else []
         what, who = self.dies_at.get(gpu, ("", ""))
-        if (what == task["do"] and who in names) or self.poison & set(names):
+        if (what == do and who in names) or self.poison & set(names):
             self.dead.add(gpu)
         bad = sorted(self.crashes & set(names))
         if gpu in self.dead or bad:
-            return Ended(failed="no sign of life for 30 s", at=names[0] if not bad else bad[0], hung=self.hangs)
-        return Ended(result=CHECKED if task["do"] == "check" else timed(names, self.factors.get(gpu, 1.0)))
+            return TaskOutcome(failed="no sign of life for 30 s", step=[*bad, *names][0], timed_out=self.hangs)
+        return TaskOutcome(result=CHECKED if do == "check" else timed(names, self.factors.get(gpu, 1.0)))
 
 
 class FakeWorkers:
@@ -83,8 +84,13 @@ class FakeWorkers:
     def end(self):
         self._over = True
 
-    def run(self, tasks, step=None):
-        yield from (self._gpus.end_of(self._index, task) for task in takewhile(lambda task: not self._over, tasks))
+    def renew(self):
+        pass
+
+    def do(self, task, step=None):
+        if self._over:
+            raise worker.WorkerEnded
+        return self._gpus.end_of(self._index, task)
 
 
 CHECKED = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
@@ -102,7 +108,7 @@ def timed(names, factor):
 @pytest.fixture
 def gpus(monkeypatch):
     made = Gpus()
-    monkeypatch.setattr(session, "Workers", made)
+    monkeypatch.setattr(worker, "Worker", made)
     return made
 
 
@@ -116,10 +122,10 @@ def seen(count):
 
 
 def measured(folder, count, names=ALL, until_s=math.inf, checkers=1, limit_s=3.0):
-    like = Book(folder, "tune", Machine("a GPU", "sm_90a", 1, None))
+    like = SuiteResults(folder, "tune", Machine("a GPU", "sm_90a", 1, None))
     index = Index(folder / "bundles", "sm_90a")
-    with measuring_crews(seen(count), checkers, limit_s) as crews:
-        return SeveralGpus(crews, plan_of(names), index, like, folder, tell).measure(until_s)
+    with gpu_workers(seen(count), checkers, limit_s) as workers:
+        return SeveralGpus(workers, plan_of(names), index, like, folder, tell).measure(until_s)
 
 
 def tell(what: str) -> None:
@@ -240,8 +246,8 @@ def test_a_budget_that_is_spent_checks_nothing(gpus, tmp_path, quiet):
 @pytest.mark.parametrize(("cores", "checkers"), [(32, 4), (8, 3), (4, 1), (1, 1)])
 def test_all_gpus_together_check_as_many_at_once_as_there_are_cores_for(gpus, monkeypatch, cores, checkers):
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    with measuring_crews(seen(2), 4, 3.0) as crews:
-        assert [len(crew.checkers) for crew in crews] == [checkers, checkers]
+    with gpu_workers(seen(2), 4, 3.0) as workers:
+        assert [len(each.checkers.workers) for each in workers] == [checkers, checkers]
 
 
 @pytest.fixture
@@ -258,26 +264,25 @@ from pathlib import Path
 here, gpu = Path({folder!r}), os.environ["CUDA_VISIBLE_DEVICES"]
 
 def done(task):
-    names = [part["contender"]["name"] for part in task.get("contenders", [task])]
-    (here / f"{{task['do']}} {{gpu}} {{os.getpid()}} {{'-'.join(names)}}").touch()
-    while task["do"] == "check" and len({{path.name.split()[2] for path in here.glob("check *")}}) < {at_once}:
+    names, do = [part["contender"]["name"] for part in task.get("contenders", [task])], task["do"].rpartition(":")[2]
+    (here / f"{{do}} {{gpu}} {{os.getpid()}} {{'-'.join(names)}}").touch()
+    while do == "check" and len({{path.name.split()[2] for path in here.glob("check *")}}) < {at_once}:
         time.sleep(0.01)
-    return {checked!r} if task["do"] == "check" else {{**{timed!r}, "timings": {{
+    return {checked!r} if do == "check" else {{**{timed!r}, "timings": {{
         name: {{**{timed!r}["timings"]["a"], "median_us": 1.0 + number}} for number, name in enumerate(names)
     }}}}
 
 (here / f"start {{gpu}} {{os.getpid()}}").touch()
 for line in sys.stdin:
-    for task in json.loads(line):
-        print("blackwell-matmul: " + json.dumps({{"result": done(task)}}), flush=True)
+    print("blackwell-matmul: " + json.dumps({{"result": done(json.loads(line))}}), flush=True)
 """
 """A child that loads nothing. Its checks end when so many children have begun one."""
 
 
 def test_each_gpu_has_its_processes_once_and_they_check_at_the_same_time(tmp_path, monkeypatch, many_cores):
     code = LIGHT.format(folder=str(tmp_path), at_once=8, checked=CHECKED, timed=timed("a", 1.0))
-    monkeypatch.setattr(nursery, "FORKS", False)
-    monkeypatch.setattr(nursery, "CHILD", (sys.executable, "-S", "-c", code))
+    monkeypatch.setattr(fork_server, "FORKS", False)
+    monkeypatch.setattr(fork_server, "CHILD_COMMAND", (sys.executable, "-S", "-c", code))
     found = measured(tmp_path, 2, tuple("abcdefghijklmnop"), checkers=4, limit_s=60.0)
     assert len(found.rows) == 17 and all(row.timing for row in found.rows.values())
     for gpu, sessions in (("0", 2), ("1", 1)):
@@ -308,12 +313,15 @@ def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp
         MeasuringGpu(0, {"CUDA_VISIBLE_DEVICES": "5"}),
         MeasuringGpu(1, {"CUDA_VISIBLE_DEVICES": "6", "PYTHONHOME": "/nowhere"}),
     ]
-    like, index = Book(tmp_path, "tune", Machine("a GPU", "sm_90a", 1, None)), Index(tmp_path / "bundles", "sm_90a")
+    like, index = (
+        SuiteResults(tmp_path, "tune", Machine("a GPU", "sm_90a", 1, None)),
+        Index(tmp_path / "bundles", "sm_90a"),
+    )
     with (
         pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"),
-        measuring_crews(two, 1, plan.limit_s) as crews,
+        gpu_workers(two, 1, plan.limit_s) as workers,
     ):
-        found = SeveralGpus(crews, plan, index, like, tmp_path, tell).measure(math.inf)
+        found = SeveralGpus(workers, plan, index, like, tmp_path, tell).measure(math.inf)
     assert found.last == {"a", "b"} and set((tmp_path / "seen").read_text()) == {"5"}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
+import pickle
 import subprocess
 import sys
 from functools import partial
@@ -18,18 +20,19 @@ from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import tuning_lines
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.gpus import GPUS
-from blackwell_matmul.harness.bench import bench_machine, child, contenders, nursery, session
+from blackwell_matmul.harness.bench import TASKS, bench_machine, contenders, session
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.bench.workers import Ended
 from blackwell_matmul.harness.calls.user_kernel import find
+from blackwell_matmul.jobs import fork_server, worker, worker_main
+from blackwell_matmul.jobs.worker import TaskOutcome
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
 from blackwell_matmul.tuner import rank, several_gpus, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
-from blackwell_matmul.tuner.predicting_trials import PredictionTrial
-from blackwell_matmul.tuner.tuned_contenders import winners
+from blackwell_matmul.tuner.predictions import PredictionTrial
+from blackwell_matmul.tuner.tuned import winners
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
@@ -72,11 +75,11 @@ def test_what_hangs_crashes_or_is_wrong_is_reported_and_never_wins():
 
 
 class Instant:
-    """As `session.Workers`: everything is right at once. predicted_us: of each candidate; none is refused."""
+    """As `worker.Worker`: everything is right at once. predicted_us: of each candidate; none is refused."""
 
     predicted_us = ()
 
-    def __init__(self, limit_s, environment=None, keep=False):
+    def __init__(self, limit_s, module, environment=None):
         pass
 
     def __enter__(self):
@@ -88,35 +91,37 @@ class Instant:
     def prepare(self):
         pass
 
-    def run(self, tasks, step=None):
-        for task in tasks:
-            times = {"median_us": 1.0, "q1_us": 1.0, "q3_us": 1.0, "least_us": 1.0, "rounds": 3, "launched_by": "calls"}
-            names = [each["contender"]["name"] for each in task.get("contenders", ())]
-            if task["do"].endswith("predicted_us"):
-                times_us = [us for pins, us in self.predicted_us if pins in task["schedule"]]
-                yield Ended(result={"us": times_us[0]}) if times_us else Ended(refused="nobody knows.")
-                continue
-            checked = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
-            timed = {
-                "timings": {name: {**times, "median_us": 9.0 - len(name) % 7} for name in names},
-                "warmup": {"seconds": 0.0, "rounds": 0, "settled": True}, "telemetry": {}, "sets": 1,
-            }  # fmt: skip
-            yield Ended(result=checked if task["do"] == "check" else timed)
+    def renew(self):
+        pass
+
+    end = renew
+
+    def do(self, task, step=None):
+        times = {"median_us": 1.0, "q1_us": 1.0, "q3_us": 1.0, "least_us": 1.0, "rounds": 3, "launched_by": "calls"}
+        names = [each["contender"]["name"] for each in task.get("contenders", ())]
+        if "pickled" in task:
+            _, (trial,), _ = pickle.loads(base64.b64decode(task["pickled"]))
+            times_us = [us for pins, us in self.predicted_us if pins in trial.schedule]
+            return TaskOutcome(result={"us": times_us[0]}) if times_us else TaskOutcome(refused="nobody knows.")
+        checked = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
+        timed = {
+            "timings": {name: {**times, "median_us": 9.0 - len(name) % 7} for name in names},
+            "warmup": {"seconds": 0.0, "rounds": 0, "settled": True}, "telemetry": {}, "sets": 1,
+        }  # fmt: skip
+        return TaskOutcome(result=checked if task["do"] == f"{TASKS}:check" else timed)
 
 
 class InThisProcess(Instant):
     """Whatever is asked for, where torch and tilus are imported already."""
 
-    def run(self, tasks, step=None):
-        for task in tasks:
-            ended, _ = child._ended(task, step or (lambda what: None))
-            yield Ended(**ended)
+    def do(self, task, step=lambda what: None):
+        found, _ = worker_main.outcome(task, step)
+        return TaskOutcome(**found)
 
 
 @pytest.fixture
 def instant(monkeypatch):
-    monkeypatch.setattr(session, "Workers", Instant)
-    monkeypatch.setattr(tuning, "Workers", Instant)
+    monkeypatch.setattr(worker, "Worker", Instant)
 
 
 def test_top_takes_the_first_by_the_rule(instant):
@@ -205,9 +210,7 @@ def test_gpus_share_the_candidates_and_the_record_says_which(two_gpus):
 
 def test_where_shares_would_be_small_one_gpu_measures(two_gpus, monkeypatch):
     given = []
-    monkeypatch.setattr(
-        Instant, "__init__", lambda self, limit_s, environment=None, keep=False: given.append(environment)
-    )
+    monkeypatch.setattr(Instant, "__init__", lambda self, limit_s, module, environment=None: given.append(environment))
     found = tune(FAULTY, PROBLEM, top=3, predict=0)
     assert found.gpus == (0,) and {(trial.gpu, trial.compared) for trial in found.trials} == {(None, True)}
     assert {"CUDA_VISIBLE_DEVICES": "GPU-0"} in given and {"CUDA_VISIBLE_DEVICES": "GPU-1"} not in given
@@ -215,9 +218,7 @@ def test_where_shares_would_be_small_one_gpu_measures(two_gpus, monkeypatch):
 
 def test_one_gpu_of_several_is_the_only_one_that_its_processes_see(two_gpus, monkeypatch):
     given = []
-    monkeypatch.setattr(
-        Instant, "__init__", lambda self, limit_s, environment=None, keep=False: given.append(environment)
-    )
+    monkeypatch.setattr(Instant, "__init__", lambda self, limit_s, module, environment=None: given.append(environment))
     found = tune(FAULTY, PROBLEM, top=2, predict=0, gpus=[1])
     assert {"CUDA_VISIBLE_DEVICES": "GPU-1"} in given and found.gpus == (1,)
     assert {(trial.gpu, trial.compared) for trial in found.trials} == {(None, True)}
@@ -288,8 +289,8 @@ def test_an_order_by_the_model_itself(monkeypatch):
 
 
 def test_a_form_is_ranked_and_one_that_a_rung_does_not_compute_is_refused(command, monkeypatch):
-    monkeypatch.setattr(session, "Workers", InThisProcess)
-    monkeypatch.setattr(nursery, "prepare", lambda module: None)
+    monkeypatch.setattr(worker, "Worker", InThisProcess)
+    monkeypatch.setattr(fork_server, "preload", lambda module: None)
     said = ("--size", "256", "256", "128", "--gpu", "B200", "--layout", "nn", "--epilogue", "bias,gelu")
     code, out, _ = command("blackwell", *said, "--predict", "1", "--json")
     record = json.loads(out)

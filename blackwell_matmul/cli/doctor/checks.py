@@ -1,4 +1,4 @@
-"""Layers of `verify`, each in its own process: `python -m blackwell_matmul.cli.doctor.checks LAYER`.
+"""Layers of `verify`, each a task of its own process.
 
 Inputs are small integers. Sums are exact in any order, so a result is right or wrong without tolerance.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,12 +15,14 @@ from typing import Any
 
 from blackwell_matmul.base.errors import EmulationError, SimulationError, UnsupportedError
 from blackwell_matmul.base.validation import said, spelled
-from blackwell_matmul.cli.doctor.verify import OUTCOME_PREFIX
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import KERNELS, LADDERS, rung
 from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
+
+_report: Callable[[str], None] = print
+"""Step of the task: takes an outcome as JSON."""
 
 Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
 """A check: name, kernel, arguments, and a test of the result."""
@@ -29,7 +30,7 @@ Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
 
 def tell(what: str, where: str, status: str, detail: str = "", seconds: float | None = None) -> None:
     record = {"what": what, "where": where, "status": status, "detail": detail, "seconds": seconds}
-    print(OUTCOME_PREFIX + json.dumps(record), flush=True)
+    _report(json.dumps(record))
 
 
 def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = False) -> None:
@@ -228,5 +229,9 @@ CHECKS: Mapping[str, Callable[[], None]] = {
 }
 
 
-if __name__ == "__main__":
-    CHECKS[sys.argv[1]]()
+def run_layer(step: Callable[[str], None], layer: str) -> dict[str, object]:
+    """Run a layer's checks as a worker's task; each outcome is a step."""
+    global _report
+    _report = step
+    CHECKS[layer]()
+    return {}

@@ -6,22 +6,21 @@ Each layer runs in its own process (`checks`), so that crashes, hangs and failed
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.processes import end_with_children, left_with
 from blackwell_matmul.base.validation import shown
+from blackwell_matmul.jobs.worker import Worker
 
 LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
 MAX_TIMEOUT_SECONDS = 86_400
-OUTCOME_PREFIX = "outcome: "
-"""Prefix of a line with an outcome as JSON in a layer's output; other lines come from libraries."""
+CHECKS = "blackwell_matmul.cli.doctor.checks"
+"""Module that runs a layer in a worker; each step is an outcome as JSON."""
 
 Status = Literal["correct", "wrong", "failed", "not run"]
 
@@ -73,50 +72,15 @@ def verify(
 def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[LayerOutcome]:
     if progress is not None:
         progress(layer)
-    start = time.perf_counter()
-    ended = run_within([sys.executable, "-m", "blackwell_matmul.cli.doctor.checks", layer], timeout_s)
-    yield from _outcomes(layer, ended.stdout)
-    if ended.code != 0:
-        yield LayerOutcome(layer, "the rest", "", "failed", _why(ended, timeout_s), time.perf_counter() - start)
-
-
-@dataclass(frozen=True)
-class ProcessEnd:
-    """End of a process. code: None after a timeout."""
-
-    code: int | None
-    stdout: str
-    stderr: str
-
-
-def run_within(command: Sequence[str], timeout_s: float) -> ProcessEnd:
-    """Run a command; on timeout or interrupt, kill it with its children."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, errors="replace", start_new_session=True,
-    )  # fmt: skip
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-        return ProcessEnd(process.returncode, stdout, stderr)
-    except subprocess.TimeoutExpired:
-        end_with_children(process)
-        return ProcessEnd(None, *process.communicate())
-    finally:
-        if process.poll() is None:
-            end_with_children(process)
-
-
-def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
-    for line in printed.splitlines():
-        if line.startswith(OUTCOME_PREFIX):
-            record: Mapping[str, Any] = json.loads(line.removeprefix(OUTCOME_PREFIX))
-            yield LayerOutcome(layer, **record)
-
-
-def _why(ended: ProcessEnd, timeout_s: float) -> str:
-    """Return why a process failed: timeout, signal, or the last line of its stderr."""
-    if ended.code is None:
-        return f"its time is up: no end after {timeout_s:.0f} s"
-    if ended.code < 0:
-        return f"its process was ended by signal {-ended.code}"
-    return left_with(ended.code, ended.stderr)
+    start, told = time.perf_counter(), list[str]()
+    with Worker(timeout_s, CHECKS) as worker:
+        limit = threading.Timer(timeout_s, worker.end)
+        limit.daemon = True
+        limit.start()
+        ended = worker.do({"do": f"{CHECKS}:run_layer", "layer": layer}, told.append)
+        limit.cancel()
+    yield from (LayerOutcome(layer, **json.loads(each)) for each in told)
+    if ended.result is None:
+        seconds = time.perf_counter() - start
+        why = f"its time is up: no end after {timeout_s:.0f} s" if seconds >= timeout_s else ended.failed
+        yield LayerOutcome(layer, "the rest", "", "failed", why or ended.refused, seconds)

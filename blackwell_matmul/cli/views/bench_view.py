@@ -14,7 +14,7 @@ from blackwell_matmul.cli.views.terminal import duration, line, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.bench.results import Book, Machine, Row
+    from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
 
 
 COLUMNS = (
@@ -24,22 +24,22 @@ COLUMNS = (
 )
 
 
-def book_lines(book: Book) -> Iterator[RenderableType]:
+def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from blackwell_matmul.harness.bench.results import means
     from blackwell_matmul.harness.bench.suites import layers_of
 
-    rows = list(book)
+    rows = list(results)
     ordered = sorted(rows, key=lambda row: (row.problem.dtype, *_size(row)))
     for problem, members in groupby(ordered, key=lambda row: row.problem):
-        layers = layers_of(problem) if book.suite == "llm" else ""
-        yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), book.machine)
+        layers = layers_of(problem) if results.suite == "llm" else ""
+        yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), results.machine)
     for mean in means(rows):
         band = f", {mean.band}" if mean.band else ""
         which = f"{mean.problems} of {mean.of} problems{band}"
         yield Text(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
-    yield Text(measured_on(book), style="dim")
+    yield Text(measured_on(results), style="dim")
 
 
 def _size(row: Row) -> tuple[int, int, int]:
@@ -88,10 +88,10 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}%"
 
 
-def measured_on(book: Book) -> str:
+def measured_on(results: SuiteResults) -> str:
     """Return one paragraph: machine, versions, method, data, clocks."""
-    peak = f"; dense peak {book.machine.peak_tflops:g} TFLOPS" if book.machine.peak_tflops else ""
-    return " ".join([on_what(book.machine, peak), *_how(list(book.sessions.values()))])
+    peak = f"; dense peak {results.machine.peak_tflops:g} TFLOPS" if results.machine.peak_tflops else ""
+    return " ".join([on_what(results.machine, peak), *_how(list(results.sessions.values()))])
 
 
 def on_what(machine: Machine, peak: str = "") -> str:

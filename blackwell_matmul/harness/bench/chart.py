@@ -1,4 +1,4 @@
-"""Plot of the ladder from a book of results; matplotlib is imported on demand.
+"""Plot of the ladder from results; matplotlib is imported on demand.
 
 Each type has a panel. Square problems: TFLOPS over the size, a line for each contender, cuBLAS dashed, the dense peak
 above. Other suites: percentages of cuBLAS over M, a dot for each problem and a line through the geometric means.
@@ -14,7 +14,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.harness.bench.contenders import CUBLAS
-from blackwell_matmul.harness.bench.results import Book, Machine, Row
+from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
@@ -24,15 +24,15 @@ OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
 CHART_STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
 
 
-def draw(book: Book, folder: Path) -> list[Path]:
-    """Draw a book's plots as SVG and PNG; return their paths, none if nothing was timed."""
-    rows = [row for row in book if row.timing is not None]
+def draw(results: SuiteResults, folder: Path) -> list[Path]:
+    """Draw a suite's plots as SVG and PNG; return their paths, none if nothing was timed."""
+    rows = [row for row in results if row.timing is not None]
     if not rows:
         return []
     square = all(row.problem.m == row.problem.n == row.problem.k for row in rows)
     with _matplotlib().rc_context(CHART_STYLE):
-        figure = _panels(rows, book.machine, _tflops_panel if square else _percent_panel)
-        files = [folder / f"{book.suite}.{ending}" for ending in ("svg", "png")]
+        figure = _panels(rows, results.machine, _tflops_panel if square else _percent_panel)
+        files = [folder / f"{results.suite}.{ending}" for ending in ("svg", "png")]
         for file in files:
             figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
     return files
@@ -112,7 +112,7 @@ def _dot(style: dict[str, Any]) -> dict[str, Any]:
 
 
 def _styles(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the contenders in the book's order, each with its line style."""
+    """Yield the contenders in the results' order, each with its line style."""
     names = list(dict.fromkeys(row.contender for row in rows))
     kernels = [name for name in names if name != CUBLAS and name not in OTHERS]
     for name in names:

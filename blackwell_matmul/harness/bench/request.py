@@ -8,12 +8,13 @@ from pathlib import Path
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.interrupts import keeping
+from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book, require_writable
+from blackwell_matmul.harness.bench.results import SuiteResults, require_writable
 from blackwell_matmul.harness.bench.session import REPETITIONS, TASK_LIMIT_S, Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.problem.form import PLAIN, Form
@@ -53,9 +54,9 @@ class Request:
     batches: int = 1
 
     def __post_init__(self) -> None:
-        _require("--rounds", self.rounds, 1, 100_000)
-        _require("--repetitions", self.repetitions, 1, 10_000_000)
-        _require("--limit", self.limit_s, 1, 86_400)
+        require_within("--rounds", self.rounds, 1, 100_000)
+        require_within("--repetitions", self.repetitions, 1, 10_000_000)
+        require_within("--limit", self.limit_s, 1, 86_400)
         known = all(case.problem.is_plain and case.problem.element_bytes > 1 for case in self._cases)
         if self.baselines and not known:
             raise InputError(
@@ -105,28 +106,30 @@ class Request:
         like = f"{gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_gb_per_s} GB/s"
         return Index(self.bundles or self.out / BUNDLES, like)
 
-    def run(self, tell: Tell) -> Book:
-        """Run on this machine's GPU; return the saved book."""
+    def run(self, tell: Tell) -> SuiteResults:
+        """Run on this machine's GPU; return the saved results."""
         gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)
-        book = Book(self.out, self._suite, bench_machine.machine_of(gpu))
+        results = SuiteResults(self.out, self._suite, bench_machine.machine_of(gpu))
         if self.again:
-            book.forget((contender.name, case.problem) for contender, case in plan.pairs())
+            results.forget((contender.name, case.problem) for contender, case in plan.pairs())
         require_writable(self.out)
-        session.run(plan, book, self.index(gpu), gpu, tell)
-        book.save()
-        return book
+        session.run(plan, results, self.index(gpu), gpu, tell)
+        results.save()
+        return results
 
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str], int]:
         """Compile without a GPU, for this name or target; return the folder, refusals, and the number of kernels."""
         gpu = gpu_named(target)
         index, plan = self.index(gpu), self.plan(gpu)
         require_writable(index.folder)
-        with keeping(lambda: session.kept(plan, index)):
+        with keeping(lambda: session.progress_message(plan, index)):
             refused = session.compile_missing(plan, None, index, gpu, tell)
         return index.folder, refused, session.compiled(plan, index)
 
 
-def _require(name: str, value: float, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InputError(f"{name} is {value:g}; it must be from {low} to {high}.")
+def require_within(name: str, value: object, low: int, high: int) -> None:
+    """Raise InputError unless an option's value is a number in this range."""
+    found = number(value)
+    if found is None or not low <= found <= high:
+        raise InputError(f"{name} is {shown(value)}; it must be from {low} to {high}.")

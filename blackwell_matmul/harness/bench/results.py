@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -102,18 +103,47 @@ class Machine:
         return f"{self.gpu} ({self.arch}, {self.sm_count} SMs)"
 
 
-class Book:
+class ResultFile(ABC):
+    """A JSON file of one machine, which a later run continues. content: as read; empty if the file is missing.
+
+    Raises InputError for another machine's file, and for one without this part.
+    """
+
+    def __init__(self, file: Path, part: str, machine: Machine) -> None:
+        self.file, self.machine, self.content = file, machine, read_whole(file, "machine", part)
+        with as_written(file):
+            self.read_parts()
+            was = Machine(**self.content["machine"]) if self.content else machine
+        if machine.identity != was.identity:
+            raise InputError(f"{file} has figures of {was} and this is {machine}; choose another folder with --out.")
+
+    @abstractmethod
+    def read_parts(self) -> None:
+        """Take over what the content has."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, Any]:
+        """Return the current content besides format and machine."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), **self.parts()}
+
+    def save(self) -> None:
+        """Save the file, after each step, so that an interrupted run loses one step."""
+        write_json(self.file, self.as_dict())
+
+
+class SuiteResults(ResultFile):
     """Rows of one suite in a folder's file, which may hold other suites."""
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
-        self.file, self.suite, self.machine = folder / FILE, suite, machine
-        self._whole = read_whole(self.file, "machine", "suites")
-        with as_written(self.file):
-            mine = self._whole["suites"].get(suite, {}) if self._whole else {}
-            self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
-            self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
-            was = Machine(**self._whole["machine"]) if self._whole else machine
-        require_same(machine, was, self.file)
+        self.suite = suite
+        super().__init__(folder / FILE, "suites", machine)
+
+    def read_parts(self) -> None:
+        mine = self.content["suites"].get(self.suite, {}) if self.content else {}
+        self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
+        self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -132,15 +162,10 @@ class Book:
         for key in keys:
             self._rows.pop(key, None)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the whole file's content, with this suite's current rows."""
+    def parts(self) -> dict[str, Any]:
+        """Return all suites, with this one's current rows."""
         rows = [row.as_dict(self.machine.peak_tflops) for row in self]
-        suites = {**self._whole.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}
-        return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), "suites": suites}
-
-    def save(self) -> None:
-        """Save the file, after each step, so that an interrupted run loses one step."""
-        write_json(self.file, self.as_dict())
+        return {"suites": {**self.content.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}}
 
 
 def read_whole(file: Path, *names: str) -> dict[str, Any]:
@@ -169,11 +194,6 @@ def _no_result(file: Path) -> InputError:
     return InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
 
 
-def require_same(machine: Machine, was: Machine, file: Path) -> None:
-    if machine.identity != was.identity:
-        raise InputError(f"{file} has figures of {was} and this is {machine}; choose another folder with --out.")
-
-
 def require_writable(folder: Path) -> None:
     """Check that results can be saved, before any work; make the folder."""
     try:
@@ -185,14 +205,14 @@ def require_writable(folder: Path) -> None:
         raise InputError(f"cannot write to the folder {folder}: {why}; choose another with --out.") from error
 
 
-def saved_books(folder: Path) -> list[Book]:
+def saved_results(folder: Path) -> list[SuiteResults]:
     """Return the suites saved in a folder; InputError if there are none."""
     whole = read_whole(folder / FILE, "machine", "suites")
     if not whole:
         raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
     with as_written(folder / FILE):
         machine, suites = Machine(**whole["machine"]), list(whole["suites"])
-    return [Book(folder, suite, machine) for suite in suites]
+    return [SuiteResults(folder, suite, machine) for suite in suites]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -159,8 +158,3 @@ def _different(
 
 def _bits(result: torch.Tensor) -> torch.Tensor:
     return result.contiguous().view(torch.int16)
-
-
-TASKS: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType(
-    {"compile": compile_kernel, "check": check, "measure": measure, "stress": stress}
-)

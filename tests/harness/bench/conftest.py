@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul.hardware.gpus import GPUS
-from blackwell_matmul.harness.bench import child, contenders, session
+from blackwell_matmul.harness.bench import contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book, Machine
+from blackwell_matmul.harness.bench.results import Machine, SuiteResults
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.bench.workers import Ended
+from blackwell_matmul.jobs import worker_main
+from blackwell_matmul.jobs.worker import TaskOutcome
 from blackwell_matmul.problem.problem import Problem
 
 FAKES = Path(__file__).with_name("fake_contenders.py")
@@ -21,10 +22,10 @@ QUICK = Settings(rounds=3, warmup_s=0.0)
 
 
 class InThisProcess:
-    """As `Workers`, without children: nothing may hang or die."""
+    """As `Worker`, without children: nothing may hang or die."""
 
-    def __init__(self, limit_s: float) -> None:
-        self.done: list[str] = []
+    def __init__(self, limit_s: float, module: str) -> None:
+        pass
 
     def __enter__(self):
         return self
@@ -32,10 +33,12 @@ class InThisProcess:
     def __exit__(self, *error) -> None:
         pass
 
-    def run(self, given, step=None):
-        for task in given:
-            ended, _ = child._ended(task, step or (lambda what: None))
-            yield Ended(**ended)
+    def do(self, task, step=lambda what: None):
+        found, _ = worker_main.outcome(task, step)
+        return TaskOutcome(**found)
+
+    def renew(self) -> None:
+        pass
 
 
 class Trial:
@@ -48,8 +51,8 @@ class Trial:
         options = {"settings": QUICK, "device": "cpu", "limit_s": 60.0, **changes}
         self.plan = session.Plan((contenders.cublas(), *fakes), cases, **options)
 
-    def run(self) -> Book:
-        book = Book(self.folder, self.suite, MACHINE)
+    def run(self) -> SuiteResults:
+        book = SuiteResults(self.folder, self.suite, MACHINE)
         index = Index(self.folder / "bundles", "sm_90a")
         session.run(self.plan, book, index, GPUS["H200"], self.told.append)
         return book
@@ -58,7 +61,7 @@ class Trial:
 @pytest.fixture
 def trial(tmp_path, monkeypatch):
     """A function that makes a `Trial`, to run in this process."""
-    monkeypatch.setattr(session, "Workers", InThisProcess)
+    monkeypatch.setattr(session, "Worker", InThisProcess)
     return lambda *names, **options: Trial(tmp_path, *names, **options)
 
 

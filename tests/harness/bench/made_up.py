@@ -6,7 +6,7 @@ from pathlib import Path
 
 from blackwell_matmul.harness.bench.devices import DATA
 from blackwell_matmul.harness.bench.protocol import timing
-from blackwell_matmul.harness.bench.results import Book, Machine, Row
+from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
 from blackwell_matmul.problem.problem import Problem
 
 MACHINE = Machine("Made-up GPU", "sm_90a", 132, 989.0, {"driver_version": "580.1", "versions": {"torch": "2.11.0"}})
@@ -39,8 +39,8 @@ def row(contender: str, problem: Problem, **changes) -> Row:
     return Row(**{**found, **changes})
 
 
-def ladder(folder: Path, contenders=tuple(SPEED), sizes=SIZES, dtypes=("fp16", "bf16")) -> Book:
-    book = Book(folder, "ladder", MACHINE)
+def ladder(folder: Path, contenders=tuple(SPEED), sizes=SIZES, dtypes=("fp16", "bf16")) -> SuiteResults:
+    book = SuiteResults(folder, "ladder", MACHINE)
     for dtype in dtypes:
         for size in sizes:
             problem = Problem(size, size, size, dtype)

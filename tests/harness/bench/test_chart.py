@@ -11,7 +11,7 @@ import pytest
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.cli.views import bench_view, terminal
 from blackwell_matmul.harness.bench import chart
-from blackwell_matmul.harness.bench.results import Book, saved_books
+from blackwell_matmul.harness.bench.results import SuiteResults, saved_results
 from blackwell_matmul.problem.problem import Problem
 
 
@@ -25,7 +25,7 @@ def test_a_ladder_is_drawn_the_same_each_time(tmp_path):
 
 
 def test_other_suites_get_their_percentages(tmp_path):
-    book = Book(tmp_path, "odd", made_up.MACHINE)
+    book = SuiteResults(tmp_path, "odd", made_up.MACHINE)
     for m in (1, 63, 1792):
         for name in ("cublas", "h6"):
             book.put(made_up.row(name, Problem(m, 4096, 4096)))
@@ -33,15 +33,15 @@ def test_other_suites_get_their_percentages(tmp_path):
 
 
 def test_nothing_timed_is_nothing_drawn(tmp_path):
-    assert chart.draw(Book(tmp_path, "ladder", made_up.MACHINE), tmp_path) == []
+    assert chart.draw(SuiteResults(tmp_path, "ladder", made_up.MACHINE), tmp_path) == []
 
 
 def test_pictures_are_drawn_later_from_the_file(tmp_path):
     made_up.ladder(tmp_path, sizes=(1024,), dtypes=("fp16",)).save()
-    (book,) = saved_books(tmp_path)
+    (book,) = saved_results(tmp_path)
     assert len(chart.draw(book, tmp_path)) == 2
     with pytest.raises(InputError, match="bench --out"):
-        saved_books(tmp_path / "nowhere")
+        saved_results(tmp_path / "nowhere")
 
 
 def test_without_matplotlib_a_sentence(tmp_path, monkeypatch):
@@ -62,11 +62,11 @@ def test_without_matplotlib_a_sentence(tmp_path, monkeypatch):
 
 def test_the_table_of_a_whole_ladder(tmp_path):
     book = made_up.ladder(tmp_path)
-    text = terminal.rendered(bench_view.book_lines(book))
+    text = terminal.rendered(bench_view.result_lines(book))
     line = next(line for line in text.splitlines() if line.strip().startswith("h6"))
     assert line.split() == ["h6", "4.94", "µs", "2.0%", "434.7", "94.9%", "44.0%", "block_m=128,block_n=256"]
     assert "h6: 94.9% of cuBLAS, the geometric mean over 8 of 8 problems, squares" in text
     assert "Measured on Made-up GPU (sm_90a, 132 SMs); dense peak 989 TFLOPS, driver 580.1, torch 2.11.0." in text
     assert "SM clock: 1725 MHz, power: 683 W" in text and "had not settled" not in text
     book.sessions["x"] = made_up.session(settled=False)
-    assert "The times of 1 of 9 problems had not settled" in terminal.rendered(bench_view.book_lines(book))
+    assert "The times of 1 of 9 problems had not settled" in terminal.rendered(bench_view.result_lines(book))

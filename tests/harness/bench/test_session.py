@@ -9,7 +9,7 @@ import pytest
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli.views import bench_view, terminal
 from blackwell_matmul.harness.bench import session
-from blackwell_matmul.harness.bench.results import FILE, Book, Machine, means
+from blackwell_matmul.harness.bench.results import FILE, Machine, SuiteResults, means
 from blackwell_matmul.problem.problem import Problem
 
 SMALL = Problem(33, 40, 24)
@@ -94,7 +94,7 @@ def test_stress_counts_every_result_that_differs(trial):
 
 def test_results_survive_a_round_trip(trial):
     book = trial("right", "wrong").run()
-    read = Book(book.file.parent, "size", book.machine)
+    read = SuiteResults(book.file.parent, "size", book.machine)
     assert list(read) == list(book)
     record = json.loads(book.file.read_text())
     row = next(row for row in record["suites"]["size"]["rows"] if row["contender"] == "right")
@@ -110,7 +110,7 @@ def test_suites_share_a_file(trial):
 def test_figures_of_two_gpus_are_not_mixed(tmp_path, trial):
     trial("right").run()
     with pytest.raises(InputError, match=r"has figures of cpu .* and this is other .*; choose another folder"):
-        Book(tmp_path, "size", Machine("other", "sm_100a", 148, None))
+        SuiteResults(tmp_path, "size", Machine("other", "sm_100a", 148, None))
 
 
 HEAD = '{"format": 1, "machine": {"gpu": "cpu", "arch": "", "sm_count": 0, "peak_tflops": null}, "suites": '
@@ -125,7 +125,7 @@ DAMAGED = [
 def test_a_file_that_is_no_result_is_left_alone(tmp_path, content):
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InputError, match="is no result of this version of bench"):
-        Book(tmp_path, "ladder", Machine("cpu", "", 0, None))
+        SuiteResults(tmp_path, "ladder", Machine("cpu", "", 0, None))
     assert (tmp_path / FILE).read_text() == content
 
 
@@ -138,7 +138,7 @@ def test_means_are_geometric_and_by_band(trial):
 
 
 def test_the_table_tells_figures_and_reasons(trial):
-    text = terminal.rendered(bench_view.book_lines(trial("right", "wrong").run()))
+    text = terminal.rendered(bench_view.result_lines(trial("right", "wrong").run()))
     assert "33x40x24 fp16" in text and "of cuBLAS" in text
     assert "wrong: 1 of 1320 elements" in text
     assert "SM clock: unknown, power: unknown" in text and "A ~ N(0, 1)" in text

@@ -1,15 +1,28 @@
-"""Contenders of `bench --tuned`: each rung with its tuned schedule for a problem."""
+"""Tuned schedules: by a rung and a problem, and as contenders of `bench --tuned`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.calls.user_kernel import find
+from blackwell_matmul.kernels import rung as rung_class
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.winners import winner
 from blackwell_matmul.tuner.candidates import spelled
+
+
+def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[str, Any] | None:
+    """Return the schedule that `tune` found for a rung (its name, or a script class), by knob; None if there is none.
+
+    gpu: default the first of this machine.
+    """
+    script_cls = rung_class(rung) if isinstance(rung, str) else rung
+    return winner(script_cls, problem, gpu_at(0) if gpu is None else gpu)
 
 
 def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:

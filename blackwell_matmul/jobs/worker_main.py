@@ -1,12 +1,14 @@
-"""Child process of a measurement: reads tasks, several in a line of JSON, runs them, and reports steps and results.
+"""Child process of a worker: reads tasks, one a line of JSON, runs them, and reports steps and outcomes.
 
 Its arguments are modules to import before there is work.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -25,24 +27,24 @@ MESSAGE_PREFIX = "blackwell-matmul: "
 def main() -> None:
     collect_seldom()
     out = _own_stdout()
-    given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(given,), daemon=True).start()
+    tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     for module in sys.argv[1:]:
         with suppress(Exception):  # whose task it is says why
             import_module(module)
-    while all(_done(task, out) for task in given.get()):
+    while _run_task(tasks.get(), out):
         pass
     os._exit(0)  # a GPU that hangs would hold up an orderly end
 
 
-def _done(task: Mapping[str, Any], out: TextIO) -> bool:
+def _run_task(task: Mapping[str, Any], out: TextIO) -> bool:
     """Run a task; return true if this process can continue."""
-    ended, broken = _ended(task, lambda what: _say(out, {"step": what}))
-    _say(out, ended)
+    found, broken = outcome(task, lambda what: _report(out, {"step": what}))
+    _report(out, found)
     return not broken
 
 
-def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
+def outcome(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
     """Return the report of a task, and true if the process is unusable after a failed kernel."""
     from blackwell_matmul.base.errors import BlackwellMatmulError, DriverError
     from blackwell_matmul.base.validation import spelled
@@ -59,20 +61,23 @@ def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[s
         return {"result": _function(task["do"])(told, **arguments)}, False
     except BlackwellMatmulError as error:
         if not isinstance(error, DriverError):
-            return {"refused": str(error), "at": at}, False
-        return {"failed": str(error).rstrip("."), "at": at}, True
+            return {"refused": str(error), "step": at}, False
+        return {"failed": str(error).rstrip("."), "step": at}, True
     except Exception as error:
-        return {"failed": spelled(error), "at": at}, True
+        return {"failed": spelled(error), "step": at}, True
 
 
 def _function(name: str) -> Callable[..., dict[str, Any]]:
-    module, colon, inside = name.partition(":")
-    if not colon:
-        from blackwell_matmul.harness.bench.tasks import TASKS
-
-        return TASKS[name]
+    module, _, inside = name.partition(":")
     found: Callable[..., dict[str, Any]] = getattr(import_module(module), inside)
     return found
+
+
+def call(step: Callable[[str], None], pickled: str) -> dict[str, Any]:
+    """Return the row of a pickled function and its arguments, as `worker.WorkerPool.submit` sends it."""
+    function, arguments, named = pickle.loads(base64.b64decode(pickled))
+    row: dict[str, Any] = function(*arguments, **named)
+    return row
 
 
 def _own_stdout() -> TextIO:
@@ -82,15 +87,15 @@ def _own_stdout() -> TextIO:
     return pipe
 
 
-def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
+def _report(pipe: TextIO, message: Mapping[str, Any]) -> None:
     pipe.write(f"{MESSAGE_PREFIX}{json.dumps(message)}\n")
     pipe.flush()
 
 
-def _listen(given: queue.SimpleQueue[list[dict[str, Any]]]) -> None:
+def _listen(tasks: queue.SimpleQueue[dict[str, Any]]) -> None:
     """Pass on the tasks. At the end of stdin, kill this process: its parent may have been killed."""
     for line in sys.stdin:
-        given.put(json.loads(line))
+        tasks.put(json.loads(line))
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)  # with the processes that a compiler has started here
     os._exit(1)

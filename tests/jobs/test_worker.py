@@ -15,26 +15,29 @@ from pathlib import Path
 import psutil
 import pytest
 
-from blackwell_matmul.harness.bench import contenders, nursery, workers
-from blackwell_matmul.harness.bench.workers import Ended, Workers
+from blackwell_matmul.harness.bench import TASKS, contenders
+from blackwell_matmul.jobs import fork_server, worker
+from blackwell_matmul.jobs.row_file import DIED
+from blackwell_matmul.jobs.worker import TaskOutcome, Worker, WorkerEnded, WorkerPool
 from blackwell_matmul.problem.problem import Problem
 
-FAKES = Path(__file__).with_name("fake_contenders.py")
+FAKES = Path(__file__).parents[1] / "harness" / "bench" / "fake_contenders.py"
 
 
 def check(name: str) -> dict:
     who = contenders.function(name, f"{FAKES}:{name}")
     return {
-        "do": "check", "contender": who.as_task(), "problem": asdict(Problem(8, 8, 8)), "bundle": None, "device": "cpu"
+        "do": f"{TASKS}:check", "contender": who.as_task(), "problem": asdict(Problem(8, 8, 8)), "bundle": None,
+        "device": "cpu",
     }  # fmt: skip
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "own process"])
 def begun(request, monkeypatch):
     """Both ways in which a child begins."""
-    if request.param and not nursery.FORKS:
+    if request.param and not fork_server.FORKS:
         pytest.skip("forks on Linux alone")
-    monkeypatch.setattr(nursery, "FORKS", request.param)
+    monkeypatch.setattr(fork_server, "FORKS", request.param)
 
 
 def path_to(folder: Path, text: str, name: str = "light") -> str:
@@ -48,7 +51,7 @@ IN_TURN = ("right", "leaves", "chatty", "nothing")
 
 def test_one_child_goes_on_until_it_breaks_and_another_takes_over():
     """With the tasks of a measurement, which import torch and tilus."""
-    with Workers(limit_s=20.0) as pool:
+    with Worker(20.0, TASKS) as pool:
         ends = told_in_turn(pool, [check(name) for name in IN_TURN])
     assert ends[3].refused.endswith("where make() returns a call.")
 
@@ -80,17 +83,17 @@ def nothing(step):
 @pytest.mark.usefixtures("begun")
 def test_another_child_takes_over_from_one_that_breaks_however_it_begins(tmp_path):
     path = path_to(tmp_path, LIGHT)
-    with Workers(20.0, {"PYTHONPATH": path}, "light") as pool:
+    with Worker(20.0, "light", {"PYTHONPATH": path}) as pool:
         ends = told_in_turn(pool, [{"do": f"light:{name}"} for name in IN_TURN])
     assert ends[3].refused == "there is nothing to call."
 
 
-def told_in_turn(pool: Workers, tasks: list[dict]) -> list[Ended]:
+def told_in_turn(pool: Worker, tasks: list[dict]) -> list[TaskOutcome]:
     """The ends of these four, of which the second breaks its child and the last is refused."""
     steps = []
-    ends = list(pool.run(tasks, steps.append))
+    ends = [pool.do(task, steps.append) for task in tasks]
     assert [bool(each.result and each.result["ok"]) for each in ends] == [True, False, True, False]
-    assert ends[1].failed == "its process ended with code 3" and ends[1].at == "leaves" and not ends[1].hung
+    assert ends[1].failed == "its process ended with code 3" and ends[1].step == "leaves" and not ends[1].timed_out
     assert steps == list(IN_TURN)
     return ends
 
@@ -116,32 +119,52 @@ def hangs(step):
 
 
 @pytest.mark.usefixtures("begun")
-@pytest.mark.parametrize("keep", [False, True])
-def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_path, keep):
+def test_a_worker_keeps_its_child_until_the_child_fails_or_a_new_one_is_asked_for(tmp_path):
     path = path_to(tmp_path, WHICH)
-    with Workers(20.0, environment={"PYTHONPATH": path}, module="light", keep=keep) as pool:
+    with Worker(20.0, "light", {"PYTHONPATH": path}) as worker:
 
-        def pids(*names):
-            return [(ended.result or {}).get("pid") for ended in pool.run([{"do": f"light:{name}"} for name in names])]
+        def pid(name="which"):
+            return (worker.do({"do": f"light:{name}"}).result or {}).get("pid")
 
-        (first, again), (second,) = pids("which", "which"), pids("which")
-        assert first == again and (first == second) == keep
-        assert (pids("broken"), pids("which") == [second]) == ([None], False)
-        next(unfinished := pool.run([{"do": "light:which"}] * 2))
-        unfinished.close()
-        assert len({*pids("which"), second, first}) == 3 - keep
-    assert pids("which") == []
+        first = pid()
+        assert first == pid() and pid("broken") is None
+        second = pid()
+        worker.renew()
+        assert len({first, second, pid()}) == 3
+    with pytest.raises(WorkerEnded):
+        pid()
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_pool_has_no_child_after_its_items_and_gives_nothing_out_while_an_outcome_is_read(tmp_path):
+    environment = {"PYTHONPATH": path_to(tmp_path, WHICH)}
+    with WorkerPool([Worker(20.0, "light", environment) for _ in range(2)]) as pool:
+        names, given, pids = ["which", "which", "broken", "which", "which"], [], []
+
+        def task(name):
+            given.append(name)
+            return {"do": f"light:{name}"}
+
+        for name, outcome in pool.run(names, task):
+            before = len(given)
+            time.sleep(0.05)
+            assert len(given) == before and (name == "broken") == bool(outcome.failed)
+            pids.append((outcome.result or {}).get("pid"))
+        assert given == names and pids.count(None) == 1
+        leave([pid for pid in pids if pid])
+        assert pool.submit(os.path.commonprefix, ["ab", "ac"]).result() == "a"
+        assert pool.submit(os._exit, 3).result() == {DIED: "its process ended with code 3"}
 
 
 @pytest.mark.usefixtures("begun")
 def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
     """As Ctrl-C does, from another thread than the one that waits for what the child says."""
     path = path_to(tmp_path, HANGS)
-    pool = Workers(20.0, {"PYTHONPATH": path}, "light")
+    pool = Worker(20.0, "light", {"PYTHONPATH": path})
     at_work, ends = threading.Event(), []
 
     def wait() -> None:
-        ends.extend(pool.run([{"do": "light:hangs"}], lambda step: at_work.set()))
+        ends.append(pool.do({"do": "light:hangs"}, lambda step: at_work.set()))
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
@@ -151,13 +174,13 @@ def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
     assert not waiting.is_alive() and ends[0].failed.startswith("its process was ended by signal 9")
 
 
-@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+@pytest.mark.skipif(not fork_server.FORKS, reason="forks on Linux alone")
 def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
     path = path_to(tmp_path, WHICH)
 
     def pids(number):
-        with Workers(20.0, {"PYTHONPATH": path, "NUMBER": str(number)}, "light") as pool:
-            return [ended.result["pid"] for ended in pool.run([{"do": "light:which"}])]
+        with Worker(20.0, "light", {"PYTHONPATH": path, "NUMBER": str(number)}) as pool:
+            return [pool.do({"do": "light:which"}).result["pid"]]
 
     with ThreadPoolExecutor(4) as threads:
         assert len({pid for each in threads.map(pids, range(8)) for pid in each}) == 8
@@ -165,9 +188,9 @@ def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
 
 def test_a_child_leaves_when_its_parent_is_killed(tmp_path):
     code = (
-        "from blackwell_matmul.harness.bench.workers import Workers\n"
-        "with Workers(600, module='light') as pool:\n"
-        "    for _ in pool.run([{'do': 'light:hangs'}], lambda step: print(step, flush=True)): pass\n"
+        "from blackwell_matmul.jobs.worker import Worker\n"
+        "with Worker(600, 'light') as pool:\n"
+        "    pool.do({'do': 'light:hangs'}, lambda step: print(step, flush=True))\n"
     )
     path = path_to(tmp_path, HANGS)
     parent = subprocess.Popen(
@@ -175,7 +198,7 @@ def test_a_child_leaves_when_its_parent_is_killed(tmp_path):
     )
     assert parent.stdout.readline() == "hangs\n"
     children = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
-    assert len(children) >= 1 + 2 * nursery.FORKS
+    assert len(children) >= 1 + 2 * fork_server.FORKS
     parent.kill()
     parent.wait()
     leave(children)
@@ -197,12 +220,12 @@ def is_there(pid: int) -> bool:
 
 def test_why_a_process_ended_is_its_last_line(monkeypatch):
     command = (sys.executable, "-c", "raise SystemExit('no such luck')")
-    for forks in {nursery.FORKS, False}:
-        monkeypatch.setattr(nursery, "FORKS", forks)
-        monkeypatch.setattr(nursery, "TEMPLATE" if forks else "CHILD", command)
-        with Workers(limit_s=20.0, module="of no use") as pool:
-            (ended,) = pool.run([{"do": "x"}])
-        assert ended == Ended(failed="its process ended with code 1: no such luck")
+    for forks in {fork_server.FORKS, False}:
+        monkeypatch.setattr(fork_server, "FORKS", forks)
+        monkeypatch.setattr(fork_server, "SERVER_COMMAND" if forks else "CHILD_COMMAND", command)
+        with Worker(20.0, "of no use") as pool:
+            ended = pool.do({"do": "x:y"})
+        assert ended == TaskOutcome(failed="its process ended with code 1: no such luck")
 
 
 HEAVY = """
@@ -223,13 +246,13 @@ def killed(step):
 """
 
 
-@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+@pytest.mark.skipif(not fork_server.FORKS, reason="forks on Linux alone")
 def test_children_import_once_and_are_processes_of_their_own(tmp_path):
     path = path_to(tmp_path, HEAVY, "heavy")
 
     def ends(name, gpu):
-        with Workers(20.0, {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}, "heavy") as pool:
-            yield from pool.run([{"do": f"heavy:{name}"}])
+        with Worker(20.0, "heavy", {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}) as pool:
+            yield pool.do({"do": f"heavy:{name}"})
 
     first, second = (next(ends("about", gpu)).result for gpu in "01")
     assert first["pid"] != second["pid"] and (first["gpu"], second["gpu"]) == ("0", "1")
@@ -254,11 +277,11 @@ def pid(step):
 """
 
 
-@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+@pytest.mark.skipif(not fork_server.FORKS, reason="forks on Linux alone")
 def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
     path = path_to(tmp_path, SPOILT, "spoilt")
-    with Workers(20.0, {"PYTHONPATH": path}, "spoilt") as pool:
-        (ended,) = pool.run([{"do": "spoilt:pid"}])
+    with Worker(20.0, "spoilt", {"PYTHONPATH": path}) as pool:
+        ended = pool.do({"do": "spoilt:pid"})
     assert ended.result["folder"] == os.getcwd() and ended.result["by"] is None
     assert (tmp_path / f"imported {ended.result['pid']}").exists() and len(list(tmp_path.glob("imported *"))) == 2
 
@@ -266,11 +289,11 @@ def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
 def test_a_child_that_is_not_needed_is_ended_before_its_imports_are_done(tmp_path):
     path = path_to(tmp_path, "import time; time.sleep(25)", "slow")
     start = time.monotonic()
-    with Workers(20.0, {"PYTHONPATH": path}, "slow") as pool:
+    with Worker(20.0, "slow", {"PYTHONPATH": path}) as pool:
         pool.prepare()
     assert time.monotonic() - start < 20
 
 
 def test_messages_are_told_from_what_libraries_print():
-    assert workers._message("hello\n") == {}
-    assert workers._message(f"blackwell-matmul: {json.dumps({'step': 'x'})}\n") == {"step": "x"}
+    assert worker._message("hello\n") == {}
+    assert worker._message(f"blackwell-matmul: {json.dumps({'step': 'x'})}\n") == {"step": "x"}

@@ -1,4 +1,4 @@
-"""Template process: imports once, then forks children on request of `nursery`.
+"""Process of the fork server: imports once, then forks children on request of `fork_server`.
 
 Its arguments are its socket's number and the modules. It has one thread and uses no GPU, as neither survives a fork.
 Each message has five files: the child's environment, stdin, stdout, stderr, and a socket. There, an intermediate
@@ -18,10 +18,10 @@ from contextlib import suppress
 from importlib import import_module
 
 from blackwell_matmul.base.processes import collect_seldom
-from blackwell_matmul.harness.bench import child
+from blackwell_matmul.jobs import worker_main
 
-BEGAN = b"!"
-MOST_DESCRIPTORS = 5
+STARTED = b"!"
+FILES_PER_MESSAGE = 5
 
 
 def main() -> None:
@@ -32,20 +32,20 @@ def main() -> None:
             import_module(module)
     gc.freeze()  # else each child would copy what the collector writes to
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those between
-    while files := socket.recv_fds(asked, 1, MOST_DESCRIPTORS)[1]:
+    while files := socket.recv_fds(asked, 1, FILES_PER_MESSAGE)[1]:
         if os.fork() == 0:
             asked.close()
-            _between(*files)
+            _supervise(*files)
         for file in files:
             os.close(file)
     os._exit(0)
 
 
-def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
+def _supervise(about: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     parent = socket.socket(fileno=status)
     with suppress(OSError):
-        parent.send(BEGAN)
+        parent.send(STARTED)
     number = os.fork()
     if number == 0:
         parent.close()
@@ -78,15 +78,15 @@ def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
         os.close(file)
     with os.fdopen(about) as text:
         environment = json.load(text)
-    if _spoilt():
-        os.execve(sys.executable, [sys.executable, "-m", child.__name__, *sys.argv[2:]], environment)
+    if _has_used_cuda():
+        os.execve(sys.executable, [sys.executable, "-m", worker_main.__name__, *sys.argv[2:]], environment)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin, sys.argv = os.fdopen(0), sys.argv[:1]
-    child.main()
+    worker_main.main()
 
 
-def _spoilt() -> bool:
+def _has_used_cuda() -> bool:
     """Return true if an import has used CUDA, which then fails after a fork."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda._is_in_bad_fork()

@@ -1,4 +1,4 @@
-"""Fork server for child processes: a template process does the imports once, and children fork from it.
+"""Fork server: a process that does the imports once, and from which child processes fork.
 
 Imports take a core some seconds for each child otherwise. Only Linux forks: other systems' libraries do not survive it.
 """
@@ -20,22 +20,22 @@ from contextlib import suppress
 from typing import IO, Any, Protocol
 
 from blackwell_matmul.base.processes import end_with_children
-from blackwell_matmul.harness.bench.template import BEGAN
+from blackwell_matmul.jobs.fork_server_main import STARTED
 
 FORKS = sys.platform == "linux"
-CHILD = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
-TEMPLATE = (sys.executable, "-m", "blackwell_matmul.harness.bench.template")
+CHILD_COMMAND = (sys.executable, "-m", "blackwell_matmul.jobs.worker_main")
+SERVER_COMMAND = (sys.executable, "-m", "blackwell_matmul.jobs.fork_server_main")
 
-BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Environment of the template: tvm-ffi asks torch for a GPU at import, and CUDA does not survive a fork."""
+NVML_CHECK_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Environment of the server: tvm-ffi asks torch for a GPU at import, and CUDA does not survive a fork."""
 
-OF_A_CHILD = "CUDA_VISIBLE_DEVICES"
-"""Variable that may differ between children of a template, as imports do not read it."""
+CHILD_VARIABLE = "CUDA_VISIBLE_DEVICES"
+"""Variable that may differ between children of a server, as imports do not read it."""
 
 Environment = Mapping[str, str]
 
 
-class Begun(Protocol):
+class Child(Protocol):
     """A running child: reads tasks, writes results."""
 
     @property
@@ -44,30 +44,30 @@ class Begun(Protocol):
     @property
     def stdout(self) -> IO[str]: ...
 
-    def why(self) -> tuple[int, str]:
+    def exit_status(self) -> tuple[int, str]:
         """Wait for the end; return the exit code, or minus the signal, and stderr."""
 
     def end(self) -> None:
         """Kill the child with its children; once, as its process number may be reused."""
 
 
-def begin(module: str, environment: Environment) -> Begun:
+def start_child(module: str, environment: Environment) -> Child:
     """Start a child. module: imported before there is work."""
     if not FORKS:
-        return Fresh((*CHILD, module), environment)
+        return SpawnedChild((*CHILD_COMMAND, module), environment)
     with _lock:
-        return Forked(_template_of(module, environment), environment)
+        return ForkedChild(_server_of(module, environment), environment)
 
 
-def prepare(module: str) -> None:
-    """Start a template's imports for children that follow."""
+def preload(module: str) -> None:
+    """Start a server's imports for children that follow."""
     if FORKS:
         with _lock:
-            _template_of(module, os.environ)
+            _server_of(module, os.environ)
 
 
-class Fresh:
-    """A child process without a template."""
+class SpawnedChild:
+    """A child process without a fork server."""
 
     def __init__(self, command: tuple[str, ...], environment: Environment) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -79,7 +79,7 @@ class Fresh:
         self.stdin: IO[str] = self._process.stdin
         self.stdout: IO[str] = self._process.stdout
 
-    def why(self) -> tuple[int, str]:
+    def exit_status(self) -> tuple[int, str]:
         return self._process.wait(), text_of(self._errors)
 
     def end(self) -> None:
@@ -88,11 +88,11 @@ class Fresh:
         close(self.stdin, self._errors)
 
 
-class Forked:
-    """A child forked from a template. A process in between waits for it, and kills it on request."""
+class ForkedChild:
+    """A child forked by the server. A process in between waits for it, and kills it on request."""
 
-    def __init__(self, template: Template, environment: Environment) -> None:
-        self._template, self._errors = template, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
+    def __init__(self, server: ForkServer, environment: Environment) -> None:
+        self._server, self._errors = server, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self._over = False
         (tasks, stdin), (stdout, answers) = os.pipe(), os.pipe()
         self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout, errors="replace")
@@ -100,15 +100,15 @@ class Forked:
         with tempfile.TemporaryFile() as about, theirs:
             about.write(json.dumps(dict(environment)).encode())
             about.seek(0)
-            template.send([about.fileno(), tasks, answers, self._errors.fileno(), theirs.fileno()])
+            server.send([about.fileno(), tasks, answers, self._errors.fileno(), theirs.fileno()])
         os.close(tasks)
         os.close(answers)
 
-    def why(self) -> tuple[int, str]:
+    def exit_status(self) -> tuple[int, str]:
         said = self._rest()
-        if self._over or said == BEGAN:  # we or its intermediate process ended it
+        if self._over or said == STARTED:  # we or its intermediate process ended it
             return -signal.SIGKILL, ""
-        return (int(said.removeprefix(BEGAN)), text_of(self._errors)) if said else self._template.why()
+        return (int(said.removeprefix(STARTED)), text_of(self._errors)) if said else self._server.exit_status()
 
     def _rest(self) -> bytes:
         said = b""
@@ -127,7 +127,7 @@ class Forked:
         close(self.stdin, self._errors, self._status)
 
 
-class Template:
+class ForkServer:
     """The process that imports. It exits when its socket closes, as at this process's end."""
 
     def __init__(self, module: str, environment: Environment) -> None:
@@ -135,12 +135,13 @@ class Template:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                (*TEMPLATE, str(theirs.fileno()), module), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=self._errors, start_new_session=True, env={**environment, **BY_NVML}, pass_fds=[theirs.fileno()],
+                (*SERVER_COMMAND, str(theirs.fileno()), module),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
+                env={**environment, **NVML_CHECK_ENVIRONMENT}, pass_fds=[theirs.fileno()],
             )  # fmt: skip
 
     @property
-    def there(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def send(self, files: list[int]) -> None:
@@ -148,33 +149,33 @@ class Template:
         with suppress(BrokenPipeError, ConnectionResetError):  # it died already; the child's status tells
             socket.send_fds(self._socket, [b"f"], files)
 
-    def why(self) -> tuple[int, str]:
+    def exit_status(self) -> tuple[int, str]:
         return self._process.wait(), text_of(self._errors)
 
     def close(self) -> None:
-        """Let the template exit after all requested forks; children may still read their status."""
+        """Let the server exit after all requested forks; children may still read their status."""
         self._socket.close()
         if not self._asked:
             self.end()
 
     def end(self) -> None:
-        """Kill the template; its children exit when their stdin closes."""
+        """Kill the server; its children exit when their stdin closes."""
         self._process.kill()
         self._process.wait()
 
 
 _lock = threading.Lock()
-_kept: dict[Any, Template] = {}
-"""Latest template by all inputs of its imports."""
+_kept: dict[Any, ForkServer] = {}
+"""Latest server by all inputs of its imports."""
 
 
-def _template_of(module: str, environment: Environment) -> Template:
-    imported = tuple(sorted((name, value) for name, value in environment.items() if name != OF_A_CHILD))
+def _server_of(module: str, environment: Environment) -> ForkServer:
+    imported = tuple(sorted((name, value) for name, value in environment.items() if name != CHILD_VARIABLE))
     key = os.getpid(), _folder(), module, imported
-    if key not in _kept or not _kept[key].there:
-        _leave()
+    if key not in _kept or not _kept[key].is_alive:
+        _stop_all()
         _end_at_exit()
-        _kept[key] = Template(module, environment)
+        _kept[key] = ForkServer(module, environment)
     return _kept[key]
 
 
@@ -185,13 +186,13 @@ def _folder() -> str:
     return ""
 
 
-def leave() -> None:
-    """Close all templates; each has hundreds of MB."""
+def stop_all() -> None:
+    """Close all servers; each has hundreds of MB."""
     with _lock:
-        _leave()
+        _stop_all()
 
 
-def _leave() -> None:
+def _stop_all() -> None:
     while _kept:
         _kept.popitem()[1].close()
 
@@ -202,9 +203,9 @@ def _end_at_exit() -> None:
 
 
 def _end() -> None:
-    for (number, *_), template in _kept.items():
+    for (number, *_), server in _kept.items():
         if number == os.getpid():
-            template.end()
+            server.end()
 
 
 def text_of(file: IO[bytes]) -> str:

@@ -83,7 +83,10 @@ class Builder:
 
     slots: initial registers of a warp, constants behind the declared ones. specials: slots whose contents depend on the
     warp, by name and bytes. labels: jump targets. tables: those of brx.idx. names: variables and special registers.
+    gpu: the target of the PTX.
     """
+
+    gpu = ""
 
     def __init__(
         self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]], names: set[str]

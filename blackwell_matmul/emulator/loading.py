@@ -51,6 +51,7 @@ def loaded(
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
     places = Places(addresses, shared, shared_bytes, local, -(-local_bytes // 16) * 16)
     builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *local, *SPECIALS})
+    builder.gpu = module.target
     steps = [_built(builder, each) for each in entry.instructions]
     starter = Starter(builder, shape.grid, shape.block, shape.cluster, places)
     firsts = itertools.product(*(range(0, extent, size) for extent, size in zip(shape.grid[::-1], shape.cluster[::-1])))

@@ -140,7 +140,10 @@ class TensorMemory:
             self.written[:, start : start + columns] = False
         return start
 
-    def check(self, column: int, columns: int, what: str) -> None:
+    def check(self, column: int, columns: int, what: str, lane: int = 0) -> None:
+        """Check that columns are allocated, and that `lane`, the last one, exists."""
+        if lane >= TENSOR_LANES:
+            raise Undefined(f"{what} lane {lane} of tensor memory, which has {TENSOR_LANES}")
         if not any(low <= column and column + columns <= low + size for low, size in self.allocated.items()):
             raise Undefined(f"{what} columns {column} to {column + columns - 1} of tensor memory, not all allocated")
 

@@ -23,22 +23,26 @@ WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
 
 
-def _bits(*ranges: tuple[int, int]) -> int:
-    return sum((1 << high + 1) - (1 << low) for low, high in ranges)
+def bit_mask(*bits: int) -> int:
+    return sum(1 << bit for bit in bits)
 
 
-RESERVED_WGMMA = _bits((14, 15), (30, 31), (46, 48), (52, 61))
-RESERVED_TCGEN05 = _bits((14, 15), (30, 31), (53, 60))
+RESERVED_WGMMA = bit_mask(14, 15, 30, 31, 46, 47, 48, *range(52, 62))
+RESERVED_TCGEN05 = bit_mask(14, 15, 30, 31, *range(53, 61))
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A matrix descriptor in bytes. leading, stride: their meaning depends on the layout, see `chunks`."""
+    """A matrix descriptor in bytes. leading, stride: their meaning depends on the layout, see `chunks`.
+
+    continues: `leading` is the address where rows go on that pass 128 bytes (bit 52, for K of 48 bytes).
+    """
 
     start: int
     leading: int
     stride: int
     swizzle: int
+    continues: bool = False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -52,9 +56,13 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
         raise Undefined(f"the matrix descriptor {bits:#018x} has {bits >> 46 & 7} in bits 46 to 48, where 1 must be")
     if code not in table:
         raise Undefined(f"the matrix descriptor {bits:#018x} has swizzle mode {code}, which is not emulated")
-    if (bits >> 49 & 7 and table[code]) or (blackwell and bits >> 52 & 1):
-        raise Undefined(f"the matrix descriptor {bits:#018x} has a base offset or absolute step; that is not emulated")
-    return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, table[code])
+    if bits >> 49 & 7 and table[code]:
+        raise Undefined(f"the matrix descriptor {bits:#018x} has a base offset, which is not emulated")
+    continues = blackwell and bool(bits >> 52 & 1)
+    if continues and table[code] != 128:
+        raise Undefined(f"the matrix descriptor {bits:#018x} has bit 52 set, and 128-byte swizzle alone has that")
+    start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
+    return Descriptor(start, leading, stride, table[code], continues)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -68,6 +76,14 @@ def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
     if k_major:
         step = chunk * CHUNK if found.swizzle else chunk * found.leading
         offset = row // 8 * found.stride + row % 8 * span + step
+        if found.swizzle and found.start % span + inner * CHUNK > span:
+            passed = found.start % span + step - span
+            if not found.continues:
+                raise Undefined(
+                    f"a row of {inner * CHUNK} bytes from byte {found.start % span} on passes the row of {span} bytes "
+                    "that is swizzled; bit 52 of the descriptor and an address tell where the rest lies"
+                )
+            offset = np.where(passed < 0, offset, offset - step + found.leading - found.start + passed)
     elif found.swizzle:
         in_span = span // CHUNK
         offset = chunk // in_span * found.leading + chunk % in_span * CHUNK + row // 8 * found.stride + row % 8 * span
@@ -81,18 +97,22 @@ def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_
     per_chunk = ELEMENTS_IN_CHUNK[format]
     outer, inner = (rows, k // per_chunk) if k_major else (k, rows // per_chunk)
     index = chunks(found, outer, inner, k_major)
-    last = int(index.max()) * CHUNK + CHUNK
-    if last > memory.nbytes:
-        raise Undefined(f"a matrix reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
-    if memory.written is not None:
-        marks = memory.written[: memory.nbytes // 16 * 16].reshape(-1, CHUNK)[index]
-        if not marks.all():
-            raise Undefined(
-                f"a matrix reads {marks.size - int(marks.sum()):,} bytes of {memory.name} that nothing has written"
-            )
-    raw = memory.data[: memory.nbytes // CHUNK * CHUNK].view("V16")[index]
+    raw = read_chunks(memory, index, "a matrix", 2 * PADDED_BITS.get(format, 8))
     values = elements(raw.view(np.uint8).reshape(outer, -1), format)
     return values if k_major else values.T
+
+
+def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> Array:
+    """Return chunks of shared memory; Undefined beyond its end, or if one of their `used` bytes was not written."""
+    last, count = int(index.max()) * CHUNK + CHUNK, memory.nbytes // CHUNK * CHUNK
+    if last > memory.nbytes:
+        raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
+    if memory.written is not None:
+        marks = memory.written[:count].reshape(-1, CHUNK)[index][..., :used]
+        if not marks.all():
+            missing = marks.size - int(marks.sum())
+            raise Undefined(f"{what} reads {missing:,} bytes of {memory.name} that nothing has written")
+    return memory.data[:count].view("V16")[index]
 
 
 # --- elements
@@ -109,11 +129,15 @@ ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed
 """Elements in 16 bytes. Unpacked floats of 4 and 6 bits are padded: 16 elements take 16 bytes."""
 
 
+PADDED_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
+"""Bits of elements, of which 16 are packed and padded to 16 bytes in shared memory."""
+
+
 @functools.cache
 def _table(format: str) -> Array:
     """Return the value of each byte."""
     kind = _TABLES[format]
-    bits = {"e2m1": 15, "e2m3": 63, "e3m2": 63}.get(format, 255)
+    bits = (1 << PADDED_BITS.get(format, 8)) - 1
     return (np.arange(256) & bits).astype(np.uint8).view(kind).astype(np.float32)
 
 
@@ -127,18 +151,34 @@ def elements(raw: Array, format: str) -> Array:
         return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     if format in ("s8", "u8"):
         return raw.view(np.int8 if format == "s8" else np.uint8).astype(np.int32)
+    if format == "f64":
+        return raw.view(np.float64)
+    if format in ("s4", "u4"):
+        values = _nibbles(raw).astype(np.int32)
+        return (values ^ 8) - 8 if format == "s4" else values
+    if format == "b1":
+        return np.unpackbits(raw, axis=-1, bitorder="little").astype(np.int32)
     if format == "packed e2m1":
         return _table("e2m1")[_nibbles(raw)]
-    if format in ("e2m1", "e2m3", "e3m2"):
-        return _table(format)[_padded(raw, 4 if format == "e2m1" else 6)]
+    if format in PADDED_BITS:
+        return _table(format)[padded(raw, PADDED_BITS[format])]
     return _table(format)[raw]
+
+
+def in_bytes(raw: Array, format: str) -> Array:
+    """Return the values of elements in registers or tensor memory, where those of 4 and 6 bits have a byte each: 4 bits
+    in its middle, 6 bits at its low end (PTX ISA, "mma": .kind::f8f6f4).
+    """
+    if format == "e2m1":
+        return _table(format)[raw >> 2]
+    return _table(format)[raw] if format in ("e2m3", "e3m2") else elements(raw, format)
 
 
 def _nibbles(raw: Array) -> Array:
     return np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)
 
 
-def _padded(raw: Array, bits: int) -> Array:
+def padded(raw: Array, bits: int) -> Array:
     """Return 16 elements of 4 or 6 bits from the first bytes of each chunk."""
     parts = raw.reshape(*raw.shape[:-1], -1, CHUNK)
     if bits == 4:
@@ -152,7 +192,17 @@ def _padded(raw: Array, bits: int) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """Return a (M x K) times b (N x K) transposed: float32, or int32 that wraps."""
+    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps."""
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
     return a @ b.T
+
+
+def differing(a: Array, b: Array) -> Array:
+    """Return how many bits of a row of A and a column of B differ."""
+    return (a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * product(a, b)).astype(np.int32)
+
+
+def saturated(a: Array, b: Array) -> Array:
+    """Return the sum of int32 numbers, clamped to their range."""
+    return np.clip(a.astype(np.int64) + b, -(1 << 31), (1 << 31) - 1).astype(np.int32)

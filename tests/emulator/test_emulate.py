@@ -148,7 +148,7 @@ def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
     refused(f"PTX line {line} (x/y.py:42): mul.f32.fancy %r2, %r2, %r3: mul.f32.fancy is not emulated.", code)
     for text in (
         "call.uni f, (%r1);",
-        "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];",
+        "tcgen05.shift.cta_group::1.down [%r2];",
         "bra NOWHERE;",
         "mov$ %r1, 5;",
         "$x;",

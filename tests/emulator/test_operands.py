@@ -70,7 +70,7 @@ def test_the_start_of_a_swizzled_operand_may_lie_within_a_row() -> None:
         (bits(0, 16, 16, 0, True) | 7 << 61, True, "swizzle mode 7"),
         (bits(0, 16, 16, 128, True) | 1 << 49, True, "base offset"),
         (bits(0, 16, 16, 128, False) | 2 << 49, False, "base offset"),
-        (bits(0, 16, 16, 128, True) | 1 << 52, True, "absolute step"),
+        (bits(0, 16, 16, 64, True) | 1 << 52, True, "has bit 52 set, and 128-byte swizzle alone has that"),
     ],
 )
 def test_descriptors_that_stop(word: int, blackwell: bool, told: str) -> None:

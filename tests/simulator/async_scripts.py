@@ -270,6 +270,18 @@ class StoreThenReload(tilus.Script):
         self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[ROWS, COLUMNS]), offsets=[0, 0])
 
 
+class Unused(tilus.Script):
+    """Mbarriers that nothing uses, with different counts."""
+
+    def __call__(self, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[32])
+        one = self.mbarrier.alloc(counts=1)
+        two = self.mbarrier.alloc(counts=[2, 3])
+        self.store_global(g_y, self.register_tensor(dtype=int32, shape=[32], init=1), offsets=[0])
+
+
 class Handoff(tilus.Script):
     """Warp 0 writes a row for each round, warp 1 reads it; two barriers keep them in step.
 

@@ -14,8 +14,9 @@ from blackwell_matmul.emulator.instructions import (
     moves,
     tensor_cores,
 )
+from blackwell_matmul.emulator.instructions.matrices import wmma
 
 __all__ = [
     "carries", "cluster_launch", "control", "convert", "copies", "floats", "fragments", "groups", "integers",
-    "mbarriers", "moves", "tensor_cores",
+    "mbarriers", "moves", "tensor_cores", "wmma",
 ]  # fmt: skip

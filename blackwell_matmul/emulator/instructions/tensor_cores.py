@@ -14,12 +14,33 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
-from blackwell_matmul.emulator.instructions.fragments import words
+from blackwell_matmul.emulator.instructions.fragments import ELEMENTS, scale_block, words
 from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, number_of, wait_all
+from blackwell_matmul.emulator.instructions.matrices.shapes import (
+    LONG_K,
+    MMA_KINDS,
+    SCALE_BLOCKS,
+    Shape,
+    layout,
+    row_lanes,
+    shape_of,
+    verify,
+)
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
-from blackwell_matmul.emulator.operands import SCALE_TYPES, chunks, descriptor, elements, matrix, product
+from blackwell_matmul.emulator.operands import (
+    CHUNK,
+    SCALE_TYPES,
+    chunks,
+    descriptor,
+    in_bytes,
+    matrix,
+    padded,
+    product,
+    read_chunks,
+    saturated,
+)
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined, in_ctas
 from blackwell_matmul.emulator.unknown import Unknown
@@ -106,13 +127,14 @@ _SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 
 
 def _window(warp: WarpState, address: int, lane: Array, column: Array, what: str) -> tuple[Array, Array]:
-    """Return absolute lanes and columns; a warp reaches its warpgroup rank's 32 lanes ("Access restrictions")."""
-    base, start = address >> 16, address & 0xFFFF
-    low, last = 32 * (warp.index % 4), base + int(lane.max())
-    if base < low or last >= low + 32:
-        raise Undefined(f"{what} lanes {base} to {last}, but warp {warp.index} reaches lanes {low} to {low + 31}")
+    """Return absolute lanes and columns. A warp reaches its 32 lanes ("Access restrictions"), whichever 32 the address
+    names; kernels that name others run so on a B200.
+    """
+    base, start = (address >> 16) % LANES, address & 0xFFFF
+    if base + int(lane.max()) >= LANES:
+        raise Undefined(f"{what} lanes {base} to {base + int(lane.max())} of the 32 that a warp reaches")
     warp.cta.tensor.check(start + int(column.min()), int(column.max() - column.min()) + 1, what)
-    return base + lane, start + column
+    return 32 * (warp.index % 4) + base + lane, start + column
 
 
 @instruction("tcgen05.ld")
@@ -182,75 +204,21 @@ def wait_stores(build: Builder, each: Statement) -> Act:
 # --- products
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Instruction descriptor (PTX ISA, "Instruction Descriptor"): types, majors, M and N in 32 bits.
-
-    m: over both CTAs of a pair. scales: bytes of a word that hold A's and B's scale of the first block of K.
-    """
-
-    m: int
-    n: int
-    k: int
-    d: str
-    a: str
-    b: str
-    a_k_major: bool
-    b_k_major: bool
-    negate: bool
-    block: int
-    scale: str
-    scales: tuple[int, int]
-
-
-_ACCUMULATORS = {0: "f16", 1: "f32", 2: "s32"}
-_KINDS: dict[str, tuple[int, dict[int, str]]] = {
-    "f16": (16, {0: "f16", 1: "bf16"}),
-    "tf32": (8, {2: "tf32"}),
-    "i8": (32, {0: "u8", 1: "s8"}),
-    "f8f6f4": (32, {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}),
-    "mxf8f6f4": (32, {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}),
-    "mxf4": (64, {1: "packed e2m1"}),
-    "mxf4nvf4": (64, {1: "packed e2m1"}),
-}
-"""K of one instruction, and the formats of A and B by number, for each kind."""
-
-
-def shape_of(bits: int, kind: str, block: int) -> Shape:
-    """Return a product's instruction descriptor; Undefined if it is illegal."""
-    k, formats = _KINDS[kind]
-    scaled = kind.startswith("mx")
-    if bits >> 2 & 1:
-        raise Undefined("a product of sparse operands is not emulated")
-    a, b = bits >> 7 & 7, bits >> 10 & (3 if kind.startswith("mxf4") else 7)
-    if a not in formats or b not in formats:
-        raise Undefined(f"the instruction descriptor {bits:#010x} has formats {a} and {b}; kind::{kind} has {formats}")
-    m = (bits >> 27 & 3) << 7 if scaled else (bits >> 24 & 31) << 4
-    d = "f32" if scaled else _ACCUMULATORS.get(bits >> 4 & 3, "")
-    if not d:
-        raise Undefined(f"the instruction descriptor {bits:#010x} has accumulator format 3, which does not exist")
-    return Shape(
-        m=m, n=(bits >> 17 & 63) << 3, k=k, d=d, a=formats[a], b=formats[b], a_k_major=not bits >> 15 & 1,
-        b_k_major=not bits >> 16 & 1, negate=bool((bits >> 13 ^ bits >> 14) & 1), block=block,
-        scale="ue8m0" if bits >> 23 & 1 else "ue4m3", scales=(bits >> 29 & 3, bits >> 4 & 3),
-    )  # fmt: skip
-
-
-_BLOCKS = {"block16": 16, "block32": 32, "scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16}
-
-
 @instruction("tcgen05.mma")
 def multiply(build: Builder, each: Statement) -> Act:
-    """Multiply: `tcgen05.mma.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
+    """Multiply: `tcgen05.mma{.ws}.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
 
     a: a descriptor or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b], enable`.
     """
     modifiers = each.modifiers
     kind = next((word[6:] for word in modifiers if word.startswith("kind::")), "")
-    if any(word in modifiers for word in ("sp", "ws")) or kind not in _KINDS:
+    scaled, stationary = "block_scale" in modifiers, "ws" in modifiers
+    group = group_of(each)
+    if "sp" in modifiers or kind not in MMA_KINDS or scaled != (kind in SCALE_BLOCKS):
         raise Unknown(f"{each.opcode} is not emulated")
-    group, scaled = group_of(each), "block_scale" in modifiers
-    block = next((_BLOCKS[word] for word in modifiers if word in _BLOCKS), 32) if scaled else 0
+    if stationary and (scaled or group == 2):
+        raise Unknown(f"{each.opcode}, with .ws and {'scales' if scaled else 'two CTAs'}, is not emulated")
+    block = scale_block(each) if scaled else 0
     d, rest = _tensor_address(build, each.operands[0]), each.operands[1:]
     a_in_tensor = isinstance(rest[0], Address)
     a = _tensor_address(build, rest[0]) if a_in_tensor else build.scalar(rest[0], "b64")
@@ -260,12 +228,16 @@ def multiply(build: Builder, each: Statement) -> Act:
     masked = [build.scalar(part) for part in rest[0].parts] if isinstance(rest[0], Vector) else []
     rest = rest[1:] if masked else rest
     enable = build.predicate(rest[0])
+    if stationary and len(rest) > 1:
+        raise Unknown(f"{each.opcode} with a mask of zero columns is not emulated")
     down = int(rest[1].value) if len(rest) > 1 and isinstance(rest[1], Number) else 0
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
-            shape = shape_of(idesc(warp, lane), kind, block)
+            shape = shape_of(idesc(warp, lane), kind, block, group, stationary)
             left, right = a(warp, lane), b(warp, lane)
+            if (shape.k == LONG_K or (left | right) >> 52 & 1) and build.gpu != "sm_103a":
+                raise Undefined(f"K of {LONG_K} and descriptors with bit 52 are sm_103a's; this PTX is for {build.gpu}")
             target, scales = d(warp, lane), [read(warp, lane) for read in scale_addresses]
             skipped = sum(read(warp, lane) << 32 * index for index, read in enumerate(masked))
             keeps = bool(enable(warp) >> lane & 1)
@@ -311,59 +283,39 @@ class TensorProduct:
     skipped: int
 
     def run(self) -> None:
-        shape, count = self.shape, len(self.ctas)
-        _verify(shape, count)
-        found, columns = descriptor(self.b, True), shape.n // count
+        shape = self.shape
+        verify(shape)
+        found, columns = descriptor(self.b, True), shape.n // shape.group
         parts = [matrix(cta.shared, found, columns, shape.k, shape.b, shape.b_k_major) for cta in self.ctas]
-        right = np.concatenate(parts)
         for cta in self.ctas:
-            left = self._left(cta)
-            result = _scaled(cta, left, right, self.scales, shape) if self.scales else product(left, right)
+            parts_of_a, right = self._parts_of_a(cta), np.concatenate(parts)
+            if self.scales:
+                parts_of_a, right = _scaled(cta, parts_of_a, right, self.scales, shape)
+            results = [product(left, part) for left, part in zip(parts_of_a, np.split(right, len(parts_of_a)))]
+            result = np.concatenate(results, axis=1) if len(results) > 1 else results[0]
             self._add(cta, -result if shape.negate else result)
 
-    def _left(self, cta: CtaState) -> Array:
-        shape, rows = self.shape, self.shape.m // len(self.ctas)
-        if self.a_in_tensor:
-            return _tensor_operand(cta, self.a, rows, shape)
-        return matrix(cta.shared, descriptor(self.a, True), rows, shape.k, shape.a, shape.a_k_major)
+    def _parts_of_a(self, cta: CtaState) -> list[Array]:
+        """Return A for each part of N that lies in lanes of its own, or once for all."""
+        shape = self.shape
+        if not self.a_in_tensor:
+            return [matrix(cta.shared, descriptor(self.a, True), shape.rows, shape.k, shape.a, shape.a_k_major)]
+        return [_tensor_operand(cta, self.a, shape, shape.rows * part) for part in range(shape.stacked)]
 
     def _add(self, cta: CtaState, result: Array) -> None:
-        type, (lane, column) = self.shape.d, _layout(self.shape, len(self.ctas))
+        type, (lane, column) = self.shape.d, layout(self.shape)
         lane, column = lane + (self.target >> 16), column + (self.target & 0xFFFF)
-        cta.tensor.check(int(column.min()), int(column.max() - column.min()) + 1, "a product writes")
+        first, last = int(column.min()), int(column.max())
+        cta.tensor.check(first, last - first + 1, "a product writes", int(lane.max()))
         if self.keeps:
             old = _from_words(cta.tensor.read(lane, column, "a product adds to"), type)
-            result = result + (old * old.dtype.type(2.0**-self.down) if self.down else old)
+            old = old * old.dtype.type(2.0**-self.down) if self.down else old
+            result = saturated(result, old) if self.shape.saturates else result + old
         raw = _to_words(result, type)
         if self.skipped:
             kept = np.array([not self.skipped >> int(each) & 1 for each in lane[:, 0]])
             lane, column, raw = lane[kept], column[kept], raw[kept]
         cta.tensor.write(lane, column, raw)
-
-
-def _verify(shape: Shape, group: int) -> None:
-    """Check PTX ISA, "Matrix Shape": M of 64 or 128 for one CTA, 128 or 256 for two; N by 8 for M = 64, else by 16."""
-    step = 8 if shape.m == 64 else 16
-    if shape.m not in (64 * group, 128 * group) or shape.n % step or not step <= shape.n <= 256:
-        raise Undefined(
-            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group} and N a multiple "
-            f"of {step} up to 256"
-        )
-
-
-def _rows(rows: int) -> Array:
-    """Return the lane of each row; 64 rows use the lower 16 of each 32 lanes."""
-    row = np.arange(rows)
-    return row // 16 * 32 + row % 16 if rows == 64 else row
-
-
-def _layout(shape: Shape, group: int) -> tuple[Array, Array]:
-    """Return lane and column of each element of a CTA's rows ("Data path layouts")."""
-    rows = shape.m // group
-    row, column = np.arange(rows)[:, None], np.arange(shape.n)[None, :]
-    if group == 2 and rows == 64:  # the upper half of N lies in lanes 64 to 127
-        return row + 64 * (column >= shape.n // 2), column % (shape.n // 2) + 0 * row
-    return _rows(rows)[:, None] + 0 * column, column + 0 * row
 
 
 def _from_words(raw: Array, type: str) -> Array:
@@ -378,41 +330,71 @@ def _to_words(value: Array, type: str) -> Array:
     return np.ascontiguousarray(value.astype(np.int32 if type == "s32" else np.float32)).view(np.uint32)
 
 
-def _tensor_operand(cta: CtaState, address: int, rows: int, shape: Shape) -> Array:
-    """Return A from tensor memory: a row in each lane, its K packed into 8 columns of 32 bits."""
-    start = address & 0xFFFF
-    cta.tensor.check(start, A_COLUMNS, "a product reads")
-    lane = _rows(rows)[:, None] + (address >> 16)
-    raw = cta.tensor.read(lane, np.arange(start, start + A_COLUMNS)[None, :], "a product reads")
-    return elements(np.ascontiguousarray(raw).view(np.uint8), shape.a)
+def _tensor_operand(cta: CtaState, address: int, shape: Shape, first: int) -> Array:
+    """Return A from tensor memory: a row in each lane, its K in columns of 32 bits, elements of 8 bits or less in
+    bytes ("Packing formats of elements in Tensor and Shared memory"). first: lane of its first row.
+    """
+    if shape.a == "e2m1":
+        raise Undefined("a product of e2m1 in tensor memory is not emulated: it is not known here which bits it has")
+    start, count = address & 0xFFFF, shape.k // ELEMENTS[shape.a]
+    lane = row_lanes(shape)[:, None] + first + (address >> 16)
+    cta.tensor.check(start, count, "a product reads", int(lane.max()))
+    raw = cta.tensor.read(lane, np.arange(start, start + count)[None, :], "a product reads")
+    return in_bytes(np.ascontiguousarray(raw).view(np.uint8), shape.a)
 
 
-A_COLUMNS = 8
+def _scaled(
+    cta: CtaState, parts_of_a: list[Array], right: Array, scales: list[int], shape: Shape
+) -> tuple[list[Array], Array]:
+    """Return A and B times the scales of their blocks along K ("Block Scaling"), in double precision."""
+
+    def scaled(values: Array, factors: Array) -> Array:
+        return (values.reshape(len(values), -1, shape.block) * factors[:, :, None]).reshape(values.shape)
+
+    of_a, of_b = (
+        _scales(cta, _scale_column(address, id, name), rows, shape, id, name)
+        for name, address, rows, id in zip("AB", scales, (shape.rows, shape.n), shape.scales)
+    )
+    return [scaled(left, of_a) for left in parts_of_a], scaled(right, of_b)
 
 
-def _scaled(cta: CtaState, left: Array, right: Array, scales: list[int], shape: Shape) -> Array:
-    """Return the product of blocks along K, scaled for A's row and B's column ("Block Scaling")."""
-    blocks = shape.k // shape.block
-    factors = [
-        _scales(cta, address, len(values), blocks, shape.scale, id)
-        for address, values, id in zip(scales, (left, right), shape.scales)
-    ]
-    wide = [
-        (values.reshape(len(values), blocks, shape.block) * factor[:, :, None]).reshape(values.shape)
-        for values, factor in zip((left, right), factors)
-    ]
-    return (wide[0].astype(np.float64) @ wide[1].T.astype(np.float64)).astype(np.float32)
+def _scale_column(address: int, id: int, name: str) -> int:
+    """Return the column of scales. Bits 30 and 31 of an address may repeat the id, as CUTLASS leaves them there."""
+    if address >> 30 not in (0, id):
+        raise Undefined(
+            f"the address of {name}'s scales {address:#010x} says byte {address >> 30} in bits 30 and 31, and the "
+            f"instruction descriptor says byte {id}"
+        )
+    if address >> 16 & 0x3FFF:
+        raise Undefined(f"the address of {name}'s scales {address:#010x} is of lane {address >> 16 & 0x3FFF}, not 0")
+    return address & 0xFFFF
 
 
-def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: int) -> Array:
-    """Return scales, rows x blocks. Row r lies in lane r % 32 and column r / 32, blocks in bytes from `id` on."""
-    row = np.arange(rows)
-    start = address & 0xFFFF
-    raw = cta.tensor.read(row % 32 + (address >> 16), start + row // 32, "a product reads scales from")
-    if id + blocks > 4:
-        raise Undefined(f"a product reads {blocks} scales from byte {id} on of words of 4 bytes")
-    bits = np.ascontiguousarray(raw).view(np.uint8).reshape(rows, 4)[:, id : id + blocks]
-    return bits.copy().view(SCALE_TYPES[type]).astype(np.float32)
+QUARTERS = np.arange(4)[:, None, None] * 32
+"""First lane of each quarter of tensor memory: copies x rows x words."""
+
+
+def _scales(cta: CtaState, start: int, rows: int, shape: Shape, id: int, name: str) -> Array:
+    """Return the scales of A or B, rows x blocks.
+
+    Row r lies in lane r % 32 of each quarter and in column r / 32. Of B, a part of N that lies in lanes of its own has
+    its scales in the quarters of these. Blocks are bytes from `id` on. What exceeds a word goes on behind the columns
+    of all rows.
+    """
+    count, what = shape.k // shape.block, f"a product reads scales of {name} from"
+    parts = shape.stacked if name == "B" else 1
+    part, row = (each[:, None] for each in np.divmod(np.arange(rows), rows // parts))
+    columns = start + row // 32 + 4 * -(-rows // 128) * np.arange((id + count + 3) // 4)
+    cta.tensor.check(start, int(columns.max()) - start + 1, what)
+    raw = cta.tensor.read(row % 32 + 128 // parts * part + QUARTERS[: 4 // parts], columns, what)
+    found = np.ascontiguousarray(raw).view(np.uint8)[:, :, id : id + count]
+    if (found != found[0]).any():
+        bad = int((found != found[0]).any(axis=(0, 2)).argmax())
+        raise Undefined(
+            f"{what} lane {bad % 32}, column {int(columns[bad, 0])}, which differ between the four quarters of 32 lanes"
+            f"{' or the two of a half' if parts > 1 else ''}; each has the same (tcgen05.cp with .warpx4 or .warpx2)"
+        )
+    return np.ascontiguousarray(found[0]).view(SCALE_TYPES[shape.scale]).astype(np.float64)
 
 
 # --- copies from shared to tensor memory
@@ -420,12 +402,14 @@ def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: 
 
 @instruction("tcgen05.cp")
 def copy(build: Builder, each: Statement) -> Act:
-    """Copy to tensor memory: `tcgen05.cp.cta_group::g.shape{.multicast} [taddr], descriptor` ("tcgen05.cp")."""
+    """Copy to tensor memory: `tcgen05.cp.cta_group::g.shape{.multicast}{.b8x16.b4x16_p64} [taddr], descriptor`.
+
+    Packed elements of 4 or 6 bits get the low bits of a byte each, as by ldmatrix ("Optional Decompression").
+    """
     words_ = each.modifiers
-    shape = next((word for word in words_ if word in _COPIES), None)
-    if shape is None or any(word.startswith(("b8x16", "b6x16", "b4x16")) for word in words_):
-        raise Unknown(f"{each.opcode} is not emulated")
+    shape = words_.first_of(_COPIES)
     rows, nbytes = _COPIES[shape]
+    bits = next((_PACKED_BITS[word] for word in words_ if word in _PACKED_BITS), 8)
     lanes = _copied_lanes(shape, words_)
     address, source = _tensor_address(build, each.operands[0]), build.scalar(each.operands[1], "b64")
     group = group_of(each)
@@ -433,17 +417,24 @@ def copy(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         target, found = address(warp, first(mask)), descriptor(source(warp, first(mask)), True)
         for cta in _pair(warp.cta, group):
-            _issue(warp, first(mask), partial(_copied, cta, target, found, rows, nbytes, lanes))
+            _issue(warp, first(mask), partial(_copied, cta, target, found, rows, nbytes, lanes, bits))
 
     return act
 
 
+_PACKED_BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
 _COPIES = {"128x256b": (128, 32), "4x256b": (4, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16)}
+
+
+_MULTICASTS = {"64x128b": [["warpx2::02_13"], ["warpx2::01_23"]], "32x128b": [["warpx4"]]}
 
 
 def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
     """Return the lanes that each copy of the rows goes to."""
-    if shape == "32x128b":  # .warpx4
+    asked = [word for word in modifiers if word.startswith("warpx")]
+    if asked not in _MULTICASTS.get(shape, [[]]):
+        raise Unknown(f"tcgen05.cp of {shape} {' '.join(asked) or 'without .warpx'} is not emulated")
+    if shape == "32x128b":
         return [np.arange(32) + 32 * warp for warp in range(4)]
     if shape == "64x128b":
         pairs = ((0, 2), (1, 3)) if "warpx2::02_13" in modifiers else ((0, 1), (2, 3))
@@ -451,15 +442,14 @@ def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
     return [np.arange(_COPIES[shape][0])]
 
 
-def _copied(cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lanes: list[Array]) -> None:
-    index = chunks(found, rows, nbytes // 16, True)
-    marks = cta.shared.written[: cta.shared.nbytes // 16 * 16].reshape(-1, 16)[index]  # type: ignore[index]
-    if not marks.all():
-        raise Undefined(f"copies {marks.size - int(marks.sum())} bytes of shared memory that nothing has written")
-    raw = cta.shared.data[: cta.shared.nbytes // 16 * 16].view("V16")[index]
+def _copied(
+    cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lanes: list[Array], bits: int
+) -> None:  # fmt: skip
+    raw = read_chunks(cta.shared, chunks(found, rows, nbytes // CHUNK, True), "tcgen05.cp", 2 * bits).view(np.uint8)
+    raw = raw if bits == 8 else padded(raw, bits).astype(np.uint8)
     values = raw.view(np.uint32).reshape(rows, nbytes // 4)
     start = target & 0xFFFF
-    cta.tensor.check(start, nbytes // 4, "copies to")
+    cta.tensor.check(start, nbytes // 4, "copies to", int(lanes[-1].max()) + (target >> 16))
     for each in lanes:
         cta.tensor.write(each[:, None] + (target >> 16), np.arange(start, start + nbytes // 4)[None, :], values)
 

@@ -2,9 +2,6 @@
 
 - It divides M, N and K of a tile by those of an instruction and drops the rest: of k = 24 an instruction multiplies 16,
   and of k = 8 none does.
-- It makes tcgen05.mma of 128x8 where N is an odd multiple of 8. PTX ISA 9.1 has them ("tcgen05.mma: Matrix Shape",
-  table 39), older versions have N in steps of 16 for 128 rows, as CUTLASS asserts (mma_sm100_umma.hpp: of kind::tf32
-  and kind::f8f6f4 always, of kind::f16 in some versions). No GPU has shown which holds, so that they are refused.
 - It packs two float16 into a column of tensor memory; tcgen05.mma writes a column for each element of D (as CUTLASS
   allocates them, mma_traits_sm100.hpp), hence beyond what is allocated.
 - It asks no layout of an accumulator of wgmma, and what the instruction writes is one fixed layout (PTX ISA, "wgmma:
@@ -101,7 +98,8 @@ def _mmas(inst: Any) -> Sequence[MmaTile]:
     if isinstance(inst, WgmmaMmaSSInst):
         return [MmaTile("wgmma", (64, 8, k))]
     rows, divided = 128 * inst.cta_group, inst.cta_group == 1 and dtype.nbits == 16
-    return [MmaTile("tcgen05.mma", (rows, 16, k), (rows, math.inf if divided else MOST_N, math.inf))]
+    step = 8 * inst.cta_group  # PTX ISA 9.1, "tcgen05.mma: Matrix Shape", table 39
+    return [MmaTile("tcgen05.mma", (rows, step, k), (rows, math.inf if divided else MOST_N, math.inf))]
 
 
 def _wrong_sum(inst: Any) -> str | None:

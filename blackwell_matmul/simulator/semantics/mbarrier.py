@@ -43,8 +43,6 @@ def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
     context.scalars(counts)
     name, location = context.name(inst.output, "mbarrier"), context.location
     first = context.program.barriers.get(inst)
-    if first is None:  # nothing uses it, so code generation drops it: any address will do
-        first = (context.program.barrier_address or 0) + BARRIER_BYTES * 2**16 + 2**20
 
     def make(cta: Cta, values: tuple[int, ...]) -> None:
         for i, count in enumerate(values):
@@ -53,15 +51,17 @@ def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
                 raise cta.stop(
                     "mbarrier-count", f"{label} has an arrival count of {count}; 1 to 1048575 work", location
                 )
+            if first is None:  # nothing uses it, so code generation drops it
+                continue
             address = first + BARRIER_BYTES * i
             cta.barriers[address] = Mbarrier(cta, label, address, count, location, partial(make, values=values))
 
     def run(warp: Warp, values: tuple[int, ...]) -> np.ndarray:
-        if first not in warp.cta.barriers:
+        if first is None or first not in warp.cta.barriers:
             make(warp.cta, values)
         elif warp.cta.barriers[first].expected != values[0]:  # made by another CTA that signals it
             raise context.fail(f"the arrival counts of {name} differ between the CTAs of a cluster")
-        addresses = first + BARRIER_BYTES * np.arange(len(values))
+        addresses = (first or 0) + BARRIER_BYTES * np.arange(len(values))
         return np.tile(addresses.astype(np.uint32), (WARP, 1))
 
     return run

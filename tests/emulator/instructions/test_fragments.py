@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ptx import run
 
-from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.base.errors import BlackwellMatmulError
 
 LOAD_ALL = "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(8))
 PLACE = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;"
@@ -116,6 +116,206 @@ def test_mma(k: int, a: str, b: str, d: str) -> None:
     assert found.tolist() == [wanted[each] for each in places]
 
 
+def test_a_matrix_is_transposed_in_registers() -> None:
+    data, out = np.arange(64, dtype=np.uint16).reshape(8, 8), np.zeros((32, 2), np.uint16)
+    run(
+        PLACE
+        + """ld.global.b32 %r1, [%x1]; movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%x2], %r2;""",
+        data,
+        out,
+    )
+    assert out.tolist() == [[data[t % 4 * 2, t // 4], data[t % 4 * 2 + 1, t // 4]] for t in range(32)]
+
+
+@pytest.mark.parametrize(("m", "k"), [(8, 4), (16, 4), (16, 8), (16, 16)])
+def test_mma_of_doubles(m: int, k: int) -> None:
+    """A's register i: row t / 4 + 8 · (i % 2) and K from 4 · (i / 2) on, of 8 rows K from 4 · i on, as B."""
+    random = np.random.default_rng(6)
+    a, b, c = random.normal(size=(m, k)), random.normal(size=(8, k)), random.normal(size=(m, 8))
+    of_a, of_b, of_c = m * k // 32, 8 * k // 32, m * 8 // 32
+    words = np.zeros((of_a + of_b + of_c, 32))
+    for t in range(32):
+        for i in range(of_a):
+            words[i, t] = a[t // 4 + 8 * (i % 2), i // 2 * 4 + t % 4] if m == 16 else a[t // 4, 4 * i + t % 4]
+        for i in range(of_b):
+            words[of_a + i, t] = b[t // 4, 4 * i + t % 4]
+        for i in range(of_c):
+            words[of_a + of_b + i, t] = c[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
+    out = np.zeros((of_c, 32))
+    names = [
+        "{" + ", ".join(f"%d{i}" for i in range(low, low + count)) + "}"
+        for low, count in ((20, of_c), (0, of_a), (of_a, of_b), (of_a + of_b, of_c))
+    ]
+    run(
+        ".reg .f64 %d<24>; mul.wide.u32 %x1, %r39, 8; add.s64 %x2, %x1, %x11; add.s64 %x1, %x1, %x10;"
+        + "".join(f"ld.global.f64 %d{i}, [%x1+{256 * i}];" for i in range(len(words)))
+        + f"mma.sync.aligned.m{m}n8k{k}.row.col.f64.f64.f64.f64 {', '.join(names)};"
+        + "".join(f"st.global.f64 [%x2+{256 * i}], %d{20 + i};" for i in range(of_c)),
+        words,
+        out,
+    )
+    wanted = a @ b.T + c
+    places = [(i, t, t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2) for i in range(of_c) for t in range(32)]
+    np.testing.assert_allclose([out[i, t] for i, t, *_ in places], [wanted[r, n] for *_, r, n in places], rtol=1e-12)
+
+
+def packed(values: Any, bits: int) -> Any:
+    """Rows of integers as words of 32 bits, the first in the lowest bits."""
+    parts = (values.astype(np.int64) & (1 << bits) - 1).reshape(len(values), -1, 32 // bits)
+    return (parts << np.arange(0, 32, bits)).sum(axis=-1).astype(np.uint32)
+
+
+INTEGERS: list[Any] = [
+    (8, 32, "s4", "u4", ""),
+    (16, 32, "s4", "s4", ""),
+    (16, 64, "u4", "s4", ""),
+    (8, 16, "s8", "u8", ""),
+    (16, 64, "s4", "s4", ".satfinite"),
+    (8, 16, "s8", "s8", ".satfinite"),
+    (8, 128, "b1", "b1", ".xor.popc"),
+    (16, 128, "b1", "b1", ".and.popc"),
+    (16, 256, "b1", "b1", ".xor.popc"),
+]
+
+
+@pytest.mark.parametrize(("m", "k", "a", "b", "operation"), INTEGERS)
+def test_mma_of_integers(m: int, k: int, a: str, b: str, operation: str) -> None:
+    random, bits = np.random.default_rng(7), int(a[1:])
+    low, high = ({"s": -(1 << bits - 1)}.get(each[0], 0) for each in (a, b)), 1 << bits - 1 if bits > 1 else 2
+    left, right = (random.integers(start, high, (rows, k)) for start, rows in zip(low, (m, 8)))
+    start = random.choice([-(1 << 31), (1 << 31) - 1, 5], (m, 8))
+    before, behind = (operation, "") if operation == ".satfinite" else ("", operation)
+    of_a, of_b, of_c = m * k * bits // 1024, 8 * k * bits // 1024, m * 8 // 32
+    rows, columns = packed(left, bits), packed(right, bits)
+    words = np.zeros((of_a + of_b + of_c, 32), np.uint32)
+    for t in range(32):
+        for i in range(of_a):
+            words[i, t] = rows[t // 4 + 8 * (i % 2), i // 2 * 4 + t % 4] if m == 16 else rows[t // 4, t % 4]
+        for i in range(of_b):
+            words[of_a + i, t] = columns[t // 4, i * 4 + t % 4]
+        for i in range(of_c):
+            words[of_a + of_b + i, t] = start[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2] & 0xFFFFFFFF
+    out = np.zeros((of_c, 32), np.int32)
+    names = [
+        "{" + ", ".join(f"%r{i}" for i in range(low, low + count)) + "}"
+        for low, count in ((20, of_c), (0, of_a), (of_a, of_b), (of_a + of_b, of_c))
+    ]
+    run(
+        PLACE
+        + "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(len(words)))
+        + f"mma.sync.aligned.m{m}n8k{k}.row.col{before}.s32.{a}.{b}.s32{behind} {', '.join(names)};"
+        + "".join(f"st.global.b32 [%x2+{128 * i}], %r{20 + i};" for i in range(of_c)),
+        words,
+        out,
+    )
+    if operation == ".xor.popc":
+        wanted = (left[:, None] != right[None]).sum(axis=-1) + start
+    else:
+        wanted = left @ right.T + start
+    if operation == ".satfinite":
+        wanted = np.clip(wanted, -(1 << 31), (1 << 31) - 1)
+    wanted = (wanted + (1 << 31)) % (1 << 32) - (1 << 31)
+    for t in range(32):
+        for i in range(of_c):
+            assert out[i, t] == wanted[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
+
+
+SPARSE = [
+    (16, "f16", "mma.sp", 2),
+    (32, "f16", "mma.sp::ordered_metadata", 1),
+    (32, "bf16", "mma.sp", 0),
+    (8, "tf32", "mma.sp", 3),
+    (16, "tf32", "mma.sp::ordered_metadata", 0),
+]
+"""K, the type of A and B, the instruction, and the lanes of each four that tell where A's elements lie."""
+
+
+@pytest.mark.parametrize(("k", "type", "opcode", "selector"), SPARSE)
+def test_mma_of_a_sparse_matrix(k: int, type: str, opcode: str, selector: int) -> None:
+    """Two of four elements are not zero, of tf32 one of two; 16 bits tell the places in 16 (8) elements of a row."""
+    random, kind = np.random.default_rng(9), KINDS[type]
+    chunk = 2 if type == "tf32" else 4
+    lanes, per = k // chunk // 4, 4 // np.dtype(kind).itemsize
+    dense, compressed = np.zeros((16, k // chunk, chunk)), np.zeros((16, k // 2)).astype(kind)
+    bits = np.zeros((16, k // chunk), np.uint16)
+    for row in range(16):
+        for place in range(k // chunk):
+            at = sorted(random.choice(chunk, chunk // 2, replace=False).tolist())
+            values = random.integers(1, 5, len(at))
+            dense[row, place, at] = values
+            compressed[row, place * len(at) :][: len(at)] = values
+            bits[row, place] = (0b0100, 0b1110)[at[0]] if chunk == 2 else at[0] | at[1] << 2
+    right, start = random.integers(-3, 4, (8, k)).astype(kind), random.integers(-9, 9, (16, 8)).astype(np.float32)
+    of_a, of_b = 16 * k // 2 // 32 // per, 8 * k // 32 // per
+    words = np.full((of_a + of_b + 5, 32), 0xDEAD, np.uint32)
+    for t in range(32):
+        for i in range(of_a):
+            first = i // 2 * 4 * per + t % 4 * per
+            words[i, t] = compressed[t // 4 + 8 * (i % 2), first : first + per].view(np.uint32)[0]
+        for i in range(of_b):
+            words[of_a + i, t] = right[t // 4, i * 4 * per + t % 4 * per :][:per].view(np.uint32)[0]
+        for i in range(4):
+            words[of_a + of_b + i, t] = start[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2].view(np.uint32)
+        if t % 4 // lanes == selector:
+            halves = (bits[t // 4 + 8 * half, t % 4 % lanes * 4 :][:4] << np.arange(0, 16, 4) for half in range(2))
+            words[-1, t] = sum(int(half.sum()) << 16 * place for place, half in enumerate(halves))
+    out = np.zeros((4, 32), np.float32)
+    names = [
+        "{" + ", ".join(f"%r{i}" for i in range(low, low + count)) + "}"
+        for low, count in ((20, 4), (0, of_a), (of_a, of_b), (of_a + of_b, 4))
+    ]
+    run(
+        PLACE
+        + "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(len(words)))
+        + f"{opcode}.sync.aligned.m16n8k{k}.row.col.f32.{type}.{type}.f32 {', '.join(names)}, %r{len(words) - 1}, "
+        f"{hex(selector)};" + "".join(f"st.global.b32 [%x2+{128 * i}], %r{20 + i};" for i in range(4)),
+        words,
+        out,
+    )
+    wanted = dense.reshape(16, k) @ right.astype(float).T + start
+    for t in range(32):
+        for i in range(4):
+            assert out[i, t] == wanted[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "type", "bits"),
+    [
+        ("m8n16.x2", "b8x16.b4x16_p64", 4),
+        ("m8n16.x4", "b8x16.b6x16_p32", 6),
+        ("m16n16.x1.trans", "b8", 8),
+        ("m16n16.x2.trans", "b8x16.b4x16_p64", 4),
+    ],
+)
+def test_matrices_of_bytes(shape: str, type: str, bits: int) -> None:
+    """Elements of 4 and 6 bits are packed at the begin of a row, and get a byte each. A lane has four of a row."""
+    random = np.random.default_rng(10)
+    count, height = int(shape.split(".x")[1][0]), int(shape.split("n")[0][1:])
+    values = random.integers(0, 1 << bits, (count, height, 16)).astype(np.uint8)
+    parts = np.unpackbits(values[..., None], axis=-1, bitorder="little")[..., :bits].reshape(count, height, -1)
+    rows = np.zeros((32, 16), np.uint8)
+    rows[: count * height, : 2 * bits] = np.packbits(parts, axis=-1, bitorder="little").reshape(count * height, -1)
+    registers = count * height // 8
+    out = np.zeros((registers, 32, 4), np.uint8)
+    names = ", ".join(f"%r{i}" for i in range(registers))
+    run(
+        PLACE
+        + f"""
+        .shared .align 16 .b8 box[512]; mul.wide.u32 %x3, %r39, 16; add.s64 %x4, %x10, %x3; mov.u32 %r30, box;
+        mad.lo.u32 %r31, %r39, 16, %r30;
+        ld.global.v4.u32 {{%r1, %r2, %r3, %r4}}, [%x4]; st.shared.v4.u32 [%r31], {{%r1, %r2, %r3, %r4}}; bar.sync 0;
+        ldmatrix.sync.aligned.{shape}.shared.{type} {{{names}}}, [%r31];"""
+        + "".join(f"st.global.b32 [%x2+{128 * i}], %r{i};" for i in range(registers)),
+        rows,
+        out,
+        target="sm_120a",
+    )
+    for i in range(registers):
+        matrix = values[i * 8 // height]
+        matrix = (matrix.T if "trans" in shape else matrix)[i * 8 % height :][:8]
+        assert out[i].tolist() == [matrix[t // 4, t % 4 * 4 : t % 4 * 4 + 4].tolist() for t in range(32)]
+
+
 WGMMA = """
     .shared .align 1024 .b8 tile[4096]; mov.u32 %r30, tile; mad.lo.u32 %r31, %r39, 32, %r30;
     mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;
@@ -151,6 +351,26 @@ def test_wgmma() -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
+        (
+            "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7}, "
+            "{%r0, %r1, %r2, %r3};",
+            "of 2 registers of A and 2 of B is not emulated",
+        ),
+        (
+            "mov.u32 %r8, 0x44444404; mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, "
+            "{%r4, %r5}, {%r6, %r7}, {%r0, %r1, %r2, %r3}, %r8, 0;",
+            "the metadata of A has 0b0000, which tells no places",
+        ),
+        (
+            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7}, "
+            "{%r0, %r1, %r2, %r3}, %r8, 4;",
+            "selects metadata of lanes 4; there are 0 to 3",
+        ),
+        (
+            "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, "
+            "{%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %r8, 0;",
+            "is not emulated",
+        ),
         ("mov.u32 %r1, 0; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r1+8];", "no multiple of 16"),
         (
             ".shared .align 16 .b8 box[1024]; mov.u32 %r1, box; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r1];",
@@ -169,5 +389,5 @@ def test_wgmma() -> None:
     ],
 )
 def test_what_stops(body: str, told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+    with pytest.raises(BlackwellMatmulError, match=told):
         run(body)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from async_scripts import Ahead, GroupArrive, Handoff
+from async_scripts import Ahead, GroupArrive, Handoff, Unused
 from kernel_edits import edited
 from orders import ORDERS, codes, faulty, finding, line_of, lines, run_in, silent
 
@@ -118,3 +118,8 @@ def test_a_wait_for_the_current_phase_or_one_that_came_back(ahead: int, parity: 
     run = faulty(Ahead(ahead, parity), y)
     assert codes(run) == {"deadlock"}
     assert f"which is in phase {ahead} (parity {ahead % 2})" in finding(run, "deadlock").message
+
+
+def test_mbarriers_that_nothing_uses_may_differ_in_their_counts() -> None:
+    out = np.zeros(32, np.int32)
+    silent(Unused(), (out,), out, np.ones(32, np.int32))

@@ -2,8 +2,8 @@
 
 Names are imported on first use, so that e.g. rejecting an option loads neither torch nor tilus.
 
-May import: base, compiler, emulator, frontend, hardware, jobs, kernels, ops, problem, runtime, scheduling,
-script, simulator, simulator.semantics, simulator.timing, simulator.trace.
+May import: base, compiler, emulator, frontend, hardware, jobs, kernels, ops, problem, runtime, scheduling, script,
+simulator, simulator.semantics, simulator.timing, simulator.trace.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What do schedules take beside the closed form where rows begin within lines of the L2, by their traits? Needs no GPU.
 
-    python bench/choice_traits.py        # prints cost_model.CUT_ROWS_TRAITS, and what the choice loses with it
+    python bench/choice_traits.py        # writes scheduling/fits/unaligned_rows.toml; prints what the choice loses
 
 Measured are schedules of `hopper` of problems whose K is no multiple of 64 (SOURCES). A trait's factor is that of a
 regression
@@ -11,6 +11,7 @@ the others` is that of factors which four fifths of the problems give, on the la
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import random
@@ -23,8 +24,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.scheduling import cost_model
+from blackwell_matmul.scheduling.fit import UNALIGNED_ROWS
 from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS
 from choice import RESULTS, Row, problem_of
 
@@ -99,6 +102,29 @@ def rounded(factors: Factors) -> dict[str, float]:
     return {name: round(math.exp(each), 3) for name, each in factors.items()}
 
 
+def as_data(problems: Sequence[Timed], factors: Factors, taken: datetime.date) -> str:
+    """Return the file that the closed form reads."""
+    gpus = ", ".join(sorted({each.gpu for each in problems}))
+    files = ", ".join(dict.fromkeys(f"bench/results/{file}.json" for file, _ in SOURCES))
+    lines = [f'"{name}" = {factor}' for name, factor in rounded(factors).items()]
+    return "\n".join([HEAD.format(count=len(problems), gpus=gpus, taken=taken, files=files), *lines, ""])
+
+
+HEAD = """\
+# Written by `python bench/choice_traits.py`.
+
+[cut_rows_traits]
+unit = "1"
+means = "Factors on the predicted cycles, by a schedule's traits, where rows begin within L2 lines; others are 1."
+how = "fitted"
+source = "a regression over {count} problems"
+gpu = "{gpus}"
+taken = {taken}
+file = "{files}"
+
+[cut_rows_traits.value]"""
+
+
 def loss(rows: Sequence[float]) -> str:
     return f"{math.expm1(statistics.fmean(rows)):.2%}"
 
@@ -117,7 +143,7 @@ def main() -> None:
         losses = ([lost(each, {}) for each in mine], [lost(each, factors) for each in mine], held_out)
         table.add_row(gpu, str(len(mine)), str(sum(len(each.traits) for each in mine)), *map(loss, losses))
     Console(width=100).print(table)
-    print(rounded(factors))
+    write_whole(UNALIGNED_ROWS, as_data(problems, factors, datetime.date.today()).encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Microbenchmarks of an H100 or H200, as a table that `blackwell_matmul/hardware/gpu_figures.py` cites.
+"""Microbenchmarks of an H100 or H200, as a table that `blackwell_matmul/hardware/figures/` cites.
 
     python bench/calibrate/hopper_micro.py bench/calibrate/tables/h200_micro.csv
     python bench/calibrate/hopper_micro.py OUT --emulate   # anywhere: the same kernels, small, on the CPU; no times

@@ -1,4 +1,4 @@
-"""Digests of source files: a changed file invalidates what was compiled, measured or tuned with it.
+"""Digests of source and data files: a changed file invalidates what was compiled, measured or tuned with it.
 
 A process may run files that have changed since their import. The digest of such files is `EDITED`. Call
 `is_as_imported` before storing results.
@@ -20,27 +20,30 @@ EDITED = "edited since it was imported"
 
 PACKAGE = Path(__file__).parents[1]
 
+READ = (".py", ".toml")
+"""Endings of the files that results depend on: code, and figures that it reads."""
+
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """Return the stamps of a folder's Python files, which change on write, replacement or rename."""
-    return {entry.path: _stamp(entry.stat()) for entry in _python_files(str(folder))}
+    """Return the stamps of a folder's code and data, which change on write, replacement or rename."""
+    return {entry.path: _stamp(entry.stat()) for entry in _files_read(str(folder))}
 
 
 def _stamp(found: os.stat_result) -> Stamp:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _python_files(folder: str) -> Iterator[os.DirEntry[str]]:
+def _files_read(folder: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
+            if entry.name.endswith(READ):
                 yield entry
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _python_files(entry.path)
+                yield from _files_read(entry.path)
 
 
 def _tilus() -> Path | None:
@@ -75,8 +78,8 @@ def is_file_as_imported(file: str) -> bool:
 
 @functools.cache
 def kernels_digest() -> str:
-    """Return the digest of the rungs' files, their shared parts and the choice of schedules."""
-    return _of_rooms("kernels", "scheduling")
+    """Return the digest of the rungs' files, their shared parts, the choice of schedules and the figures behind it."""
+    return _of_rooms("kernels", "scheduling", "hardware/figures")
 
 
 @functools.cache

@@ -1,21 +1,17 @@
-"""GPUs: limits, features and peak rates, each figure with its source.
+"""GPUs: limits, features and peak rates. figures/limits.toml has the limits, each with its source.
 
-Sources, by the letter used below:
-
-- G: CUDA C++ Programming Guide, "Compute Capabilities", table "Technical Specifications per Compute Capability".
-- P: PTX ISA, "Target ISA Notes" of the instruction, and "Tensor Memory" for its size.
-- S: reported by devices and recorded in public: pytorch/ao PR 4002 and ByteDance VeOmni PR 986 (B200, GB200, B300,
-  H100, H200), Dao-AILab/quack AI/sm120_hardware.md (RTX 5090).
-- D: NVIDIA's data sheet of the product. A figure that differs between boards of one name is left out.
+Letters such as (P) are of figures/sources.toml.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.base.data_files import entries, filled, read
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
 
@@ -23,8 +19,32 @@ if TYPE_CHECKING:
     from blackwell_matmul.hardware.detect import DetectedGpu
 
 
-REGISTERS_PER_SM = 65536
-"""32-bit registers of an SM of every GPU here (G)."""
+FIGURES = Path(__file__).parent / "figures"
+"""Folder of the data files, each figure with its unit and source."""
+
+_LIMITS = FIGURES / "limits.toml"
+
+_EVERY = {name: entry.value for name, entry in entries(_LIMITS, read(_LIMITS)["every"]).items()}
+"""Figures of every GPU here."""
+
+REGISTERS_PER_SM: int = _EVERY["registers_per_sm"]
+"""32-bit registers of an SM."""
+
+CTAS_PER_SM: int = _EVERY["ctas_per_sm"]
+"""Most CTAs of an SM."""
+
+RESERVED_BYTES: int = _EVERY["reserved_bytes"]
+"""Bytes of an SM's shared memory that each CTA reserves."""
+
+SHARED_BYTES_PER_CYCLE: int = _EVERY["shared_bytes_per_cycle"]
+"""Bytes of shared memory that all readers and writers of an SM move in a cycle."""
+
+NEIGHBOURS: int = _EVERY["l2_path_sms"]
+"""SMs that share one path to the L2, and get consecutive CTAs. Loads of one tile by both at about the same time come
+once."""
+
+GPC_SMS: int = _EVERY["gpc_sms"]
+"""SMs of a GPC, on most of an H100. The L2 delivers once what CTAs of a GPC load at the same time."""
 
 _WARPGROUP = 128
 """Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
@@ -32,28 +52,36 @@ _WARPGROUP = 128
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU's name, target, limits and rates.
-
-    arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most of one CTA after opting in, static and
-    dynamic together. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05. features: names
-    from `FEATURES`. memory_gb: device memory. memory_gb_per_s: peak memory bandwidth, 10^9 bytes a second.
-    dense_fp16_tflops: fp16 or bf16 with fp32 accumulation, without sparsity. None: the data sheet does not say.
-    """
+    """A GPU's name, target, limits and rates. None: the data sheet does not say."""
 
     name: str
+    """Name, such as "H200"."""
     arch: str
+    """PTX target, such as "sm_100a"."""
     compute_capability: tuple[int, int]
+    """Compute capability, major and minor."""
     sm_count: int
+    """SMs."""
     shared_memory_per_block_bytes: int
+    """Most shared memory of one CTA after opting in, static and dynamic together."""
     shared_memory_per_sm_bytes: int
+    """Shared memory of an SM."""
     tensor_memory_columns: int
+    """32-bit columns of 128 lanes of an SM's tensor memory; 0 without tcgen05."""
     features: frozenset[str]
-    max_threads_per_block: int = 1024  # G, all of them
-    max_threads_per_sm: int = 2048  # G
-    max_registers_per_thread: int = 255  # G, all of them
+    """Names from `FEATURES`."""
+    max_threads_per_block: int = _EVERY["max_threads_per_block"]
+    """Most threads of a CTA."""
+    max_threads_per_sm: int = _EVERY["max_threads_per_sm"]
+    """Most threads of an SM."""
+    max_registers_per_thread: int = _EVERY["max_registers_per_thread"]
+    """Most registers of a thread."""
     memory_gb: int | None = None
+    """Device memory, 10^9 bytes."""
     memory_gb_per_s: int | None = None
+    """Peak memory bandwidth, 10^9 bytes a second."""
     dense_fp16_tflops: float | None = None
+    """Peak rate of fp16 or bf16 with fp32 accumulation, without sparsity."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.arch})"
@@ -78,100 +106,20 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 )
 """Features of GPUs, with the source of the targets that have them."""
 
-_HOPPER = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "wgmma"})
-_DATA_CENTER_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "tcgen05", "clc"})
-# Blackwell in name, without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
-_GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"})
 
-_KIB = 1024
+def _gpu(name: str) -> Gpu:
+    limits = {key: tuple(value) if isinstance(value, list) else value for key, value in _limits(name).items()}
+    return filled(Gpu, _LIMITS, {"name": name, **limits, "features": frozenset(limits["features"])})
 
 
-def _data_center_blackwell(
-    name: str, arch: str, minor: int, sm_count: int, memory_gb: int | None, dense_fp16_tflops: float | None
-) -> Gpu:
-    return Gpu(
-        name=name,
-        arch=arch,
-        compute_capability=(10, minor),
-        memory_gb_per_s=8000,  # D, rounded; S, from bus and clock: 7670
-        sm_count=sm_count,
-        shared_memory_per_block_bytes=227 * _KIB,  # G
-        shared_memory_per_sm_bytes=228 * _KIB,  # G
-        tensor_memory_columns=512,  # P
-        features=_DATA_CENTER_BLACKWELL,
-        memory_gb=memory_gb,
-        dense_fp16_tflops=dense_fp16_tflops,
-    )
+def _limits(name: str) -> dict[str, Any]:
+    """Return a table's limits and those that it inherits."""
+    table = read(_LIMITS)[name]
+    inherited = _limits(table["inherits"]) if "inherits" in table else {}
+    return inherited | {key: entry.value for key, entry in entries(_LIMITS, table).items()}
 
 
-def _hopper(name: str, memory_gb: int, memory_gb_per_s: int) -> Gpu:
-    return Gpu(
-        name=name,
-        arch="sm_90a",
-        compute_capability=(9, 0),
-        sm_count=132,  # S: SXM; the PCIe board has fewer
-        shared_memory_per_block_bytes=227 * _KIB,  # G
-        shared_memory_per_sm_bytes=228 * _KIB,  # G
-        tensor_memory_columns=0,  # P
-        features=_HOPPER,
-        memory_gb=memory_gb,
-        memory_gb_per_s=memory_gb_per_s,
-        dense_fp16_tflops=989,  # D: SXM
-    )
-
-
-def _geforce_blackwell(
-    name: str,
-    arch: str,
-    minor: int,
-    sm_count: int,
-    memory_gb: int,
-    memory_gb_per_s: int,
-    dense_fp16_tflops: float | None,
-) -> Gpu:
-    return Gpu(
-        name=name,
-        arch=arch,
-        compute_capability=(12, minor),
-        sm_count=sm_count,
-        shared_memory_per_block_bytes=99 * _KIB,  # G
-        shared_memory_per_sm_bytes=100 * _KIB,  # G
-        tensor_memory_columns=0,  # P
-        features=_GEFORCE_BLACKWELL,
-        max_threads_per_sm=1536,  # G
-        memory_gb=memory_gb,
-        memory_gb_per_s=memory_gb_per_s,
-        dense_fp16_tflops=dense_fp16_tflops,
-    )
-
-
-_ALL = (
-    # SMs: S. Memory: D, HGX B200. TFLOPS: D, half of the figure with sparsity; of B300, its boards differ.
-    _data_center_blackwell("B200", "sm_100a", minor=0, sm_count=148, memory_gb=180, dense_fp16_tflops=2250),
-    _data_center_blackwell("GB200", "sm_100a", minor=0, sm_count=152, memory_gb=None, dense_fp16_tflops=2500),
-    _data_center_blackwell("B300", "sm_103a", minor=3, sm_count=148, memory_gb=None, dense_fp16_tflops=None),
-    _hopper("H100", memory_gb=80, memory_gb_per_s=3350),  # D, SXM
-    _hopper("H200", memory_gb=141, memory_gb_per_s=4800),  # D
-    # SMs: S; of GB10, D (DGX Spark: 6144 cores, 128 an SM). TFLOPS: D.
-    _geforce_blackwell(
-        "RTX 5090",
-        "sm_120a",
-        minor=0,
-        sm_count=170,
-        memory_gb=32,
-        memory_gb_per_s=1792,
-        dense_fp16_tflops=209.5,
-    ),
-    _geforce_blackwell(
-        "GB10",
-        "sm_121a",
-        minor=1,
-        sm_count=48,
-        memory_gb=128,
-        memory_gb_per_s=273,
-        dense_fp16_tflops=None,
-    ),
-)
+_ALL = tuple(_gpu(name) for name, table in read(_LIMITS).items() if "inherits" in table)
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
 """GPUs by name. The first of several with one `arch` stands for it."""

@@ -1,9 +1,9 @@
 """`predicted_cycles`: a closed-form estimate of a schedule's time, for ranking schedules only.
 
 The rules are those of the time model (`simulator/timing/`), for CTAs that all do the same at once. Figures of the GPU
-come from `gpu_figures.py`; the constants below are fitted to the files of bench/results/ that they name. Each k-tile
-costs MMA time and loading time, which CTAs of one SM share. A stage is reused once it was loaded and multiplied. A CTA
-starts before its k-tiles and stores after them. The SM with the most tiles ends last.
+come from `gpus.py` and `gpu_figures.py`; the constants in `FIT` are fitted (`fit.py`). Each k-tile costs MMA time and
+loading time, which CTAs of one SM share. A stage is reused once it was loaded and multiplied. A CTA starts before its
+k-tiles and stores after them. The SM with the most tiles ends last.
 
 docs/time.md compares its ranking with that model and with measurements (bench/choice.py).
 """
@@ -11,10 +11,8 @@ docs/time.md compares its ranking with that model and with measurements (bench/c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 from blackwell_matmul.hardware.gpu_figures import (
@@ -25,12 +23,20 @@ from blackwell_matmul.hardware.gpu_figures import (
     TimeFigures,
     figures_of,
 )
-from blackwell_matmul.hardware.gpus import GPUS, REGISTERS_PER_SM, Gpu
+from blackwell_matmul.hardware.gpus import (
+    GPC_SMS,
+    GPUS,
+    NEIGHBOURS,
+    REGISTERS_PER_SM,
+    RESERVED_BYTES,
+    SHARED_BYTES_PER_CYCLE,
+    Gpu,
+)
 from blackwell_matmul.problem.problem import C_BYTES
+from blackwell_matmul.scheduling.fit import closed_form, cut_rows_traits
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
-    NEIGHBOURS,
     SWIZZLE_BYTES,
     WARP,
     TileConfig,
@@ -41,106 +47,20 @@ USUAL_LOAD = 1.0
 """Load of the tensor cores, a fraction, in a kernel that they bound: it runs at the clock of that load. A kernel that
 anything else bounds runs at the full clock."""
 
-OUT_OF_STEP = 0.3
-"""Fraction of the B shared by neighbours without a cluster that the L2 delivers twice (h200_tiles_h7.json)."""
+FIT = closed_form()
+"""Fitted constants, which fits/closed_form.toml explains."""
 
-PART_OF_A, FEW, PART_OF_MANY = 0.55, 4, 0.75
-"""Effective fraction of an A tile that costs L2 bandwidth if all CTAs come in clusters: up to FEW rows of tiles, and
-beyond (h200_tiles_h7.json, h100_in_order.json)."""
+EARLY_WEIGHTS, EARLY_PRODUCTS = FIT.early_weights, FIT.early_products
+"""Most elements of B, and most products, of a grid that starts early."""
 
-GPC_SMS = 16
-"""SMs of a GPC, on most of an H100. The L2 delivers once what CTAs of a GPC load at the same time
-(bench/calibrate/tables/h100_micro.csv, "squares")."""
-
-IN_ORDER, IN_ORDER_DRIFT = 1.6, 1.5
-"""Rows that CTAs in order load from the L2, as a multiple of the fewest possible, and its growth for each `DRIFT_BYTES`
-of later tiles (h100_in_order.json)."""
-
-LATE_NS = 700
-"""Nanoseconds that a grid loses if it does not start before the previous grid ends (`EARLY_PRODUCTS`)."""
-
-EARLY_WEIGHTS = 2**26
-EARLY_PRODUCTS = 2**33
-"""Most elements of B, and most products, of a grid that starts early: some 30 to 40 µs on an H200.
-
-CTAs of a larger grid start all at once. Neighbouring tiles then lie on neighbouring SMs, whose requests to the L2 are
-joined (bench/results/h200_early_start.json).
-"""
-
-DRIFT_BYTES = 4000 * 128
-"""Bytes of a row, over all k-tiles of a CTA, after which CTAs drift apart and share no more of A (h100_tune.json)."""
-
-NEIGHBOURS_PART = 1 / 58
-"""Largest fraction of the memory bandwidth on one path to the L2: 81 of 4700 bytes/ns (h200_tiles_h7.json)."""
-
-KIB = 1024
-NORM = 4
-"""Exponent of the norm in `_with_each_other`: two equal bounds take 19 % longer than one (h200_tiles_h7.json)."""
-
-PLAIN = 4
-"""Slowdown of writing a strip to shared memory without a swizzle: two rows in eight begin in the same banks."""
-
-NARROW, NARROW_BYTES = 2, 32
-"""Slowdown of TMA stores whose rows have up to NARROW_BYTES, one sector each (h100_strips.json, h100_last_groups.json,
-h100_any_m.json). Not measured on a B200."""
+CUT_ROWS_TRAITS = cut_rows_traits()
+"""Factors on the predicted cycles, by `traits`, for rows that begin within L2 lines (fits/unaligned_rows.toml)."""
 
 SUM_BYTES = 4
 """Bytes of an fp32 sum."""
 
-RELEASE_CYCLES = 1000
-"""Cycles of a release to the other CTAs of a cluster and of their wait. An H200 takes 1100 to 1600 for 2 to 8 KiB
-(bench/calibrate/tables/h200_micro.csv, "exchange: heard"); the value is fitted (h200_tiles_h7.json)."""
-
-OUTSIDE_PART = 0.5
-"""L2 cost of a row that TMA fills with zeros, as a fraction of a row's in memory (h100_tails.json)."""
-
-MANY_OUTSIDE = 12
-"""CTAs that load such rows at once for the full cost; fewer cost proportionally less (h100_strips.json)."""
-
-ZERO_ROW_CYCLES = 1.5
-"""Cycles of a row of zeros in a k-tile that the memory bounds; up to 5 in others (h200_tiles_h7.json)."""
-
-TURN_CYCLES = 20
-"""Cycles that each k-tile of a ring adds: every warp waits, arrives and goes on once (h200_tiles_wide.json)."""
-
-HELD_UP = 1.05
-"""Largest ratio of shared-memory to MMA cycles at which MMAs stall and still keep the clock low (h200_chosen.json,
-h200_tiles_wide.json, h100_tiles_wide.json)."""
-
-OF_THREE = 1.015
-"""Factor on a k-tile of three warpgroups, fitted where rows are whole L2 lines (h100_rectangles.json)."""
-
-OF_LARGE_CLUSTERS: Mapping[str, float] = MappingProxyType({"H200": 1.04})
-"""Factor on a k-tile of CTAs that share A or B in clusters of four and more, by GPU, for whole L2 lines
-(h200_clusters.json). `CUT_ROWS_TRAITS` has the factors for other rows."""
-
-CUT_ROWS_TRAITS: Mapping[str, float] = MappingProxyType(
-    {
-        "cluster 2x1": 1.018,
-        "cluster 1x2": 0.98,
-        "cluster 4x1": 0.969,
-        "cluster 1x4": 0.965,
-        "cluster 2x2": 1.02,
-        "cluster 2x4": 1.036,
-        "cluster 4x2": 1.053,
-        "split 2": 0.918,
-        "split 4": 0.951,
-        "split 8": 1.081,
-        "boxes 2": 0.948,
-        "warpgroups 1": 1.057,
-    }
-)
-"""Factors on the predicted cycles, by `traits`, for rows that begin within L2 lines: fitted to 828 problems on an H200
-and an H100 (bench/choice_traits.py has the files)."""
-
-SHARED_BYTES = 128
-"""Bytes of shared memory in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
-
-RESERVED_BYTES = 1024
-"""Bytes of an SM's shared memory that each CTA reserves (CUDA C++ Programming Guide, from capability 8.x)."""
-
-USUAL_REGISTERS = 40
-"""Registers of a thread besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
+KIB = 1024
+"""Bytes of a KiB."""
 
 
 class Supply(NamedTuple):
@@ -215,8 +135,8 @@ def _unlimited(gpu: Gpu) -> Supply:
 
 def _start(tile: TileConfig, supply: Supply) -> float:
     weights = tile.asked.n * tile.asked.k
-    late = tile.in_order and weights <= EARLY_WEIGHTS and tile.asked.m * weights <= EARLY_PRODUCTS
-    return (supply.figures.ramp_ns + late * LATE_NS) * supply.ghz + supply.figures.start_cycles
+    late = tile.in_order and weights <= FIT.early_weights and tile.asked.m * weights <= FIT.early_products
+    return (supply.figures.ramp_ns + late * FIT.late_ns) * supply.ghz + supply.figures.start_cycles
 
 
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -244,8 +164,8 @@ def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
 def nearest_figures(gpu: Gpu) -> TimeFigures:
     """Return the figures of the first GPU with this architecture, or an RTX 5090's with this GPU's memory bandwidth.
 
-    They are for ranking schedules, not for predicting time. The constants above are fitted with an H200's figures, so
-    an H100 uses these too (h100_tiles_wide.json).
+    They are for ranking schedules, not for predicting time. `FIT` is fitted with an H200's figures, so an H100 uses
+    these too (h100_tiles_wide.json).
     """
     known = next((name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch), None)
     if known is not None:
@@ -282,7 +202,7 @@ def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
     last; few CTAs share none. Kernels with `split_k` combine both bounds."""
     ctas = tile.ctas
     sharing = NEIGHBOURS if ctas * NEIGHBOURS > tile.gpu.sm_count else 1
-    bounds = 1, sharing / (ctas * NEIGHBOURS_PART)
+    bounds = 1, sharing / (ctas * FIT.neighbours_part)
     return figures.stream_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
 
 
@@ -290,7 +210,7 @@ def _again(tile: TileConfig) -> float:
     """Return the bytes of B that the L2 fetches again because rows of tiles are out of step. Clusters of split tiles
     lie anywhere; neighbours drift apart unless they are a cluster."""
     rows = ceil_div(tile.problem.m, tile.block_m)
-    out_of_step = 0 if "neighbours" in tile.features else OUT_OF_STEP
+    out_of_step = 0 if "neighbours" in tile.features else FIT.out_of_step
     more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
     return max(0, more) * tile.problem.n * tile.problem.k * tile.problem.element_bytes
 
@@ -320,16 +240,17 @@ def _rows_in_order(tile: TileConfig, rows: int) -> float:
     wide = min(ceil_div(tile.problem.n, tile.block_n), max(1, GPC_SMS / high))
     once = (min(high, GPC_SMS) * tile.cta_m + wide * tile.cta_n) / GPC_SMS
     later = tile.k_tiles * (_tiles_of_one_sm(tile, nearest_figures(tile.gpu)) - 1)
-    return IN_ORDER * once + IN_ORDER_DRIFT * later * tile.row_bytes / DRIFT_BYTES * (tile.cta_m + tile.cta_n)
+    drift = FIT.in_order_drift * later * tile.row_bytes / FIT.drift_bytes * (tile.cta_m + tile.cta_n)
+    return FIT.in_order * once + drift
 
 
 def _part_of_a(tile: TileConfig) -> float:
     """Return the fraction of A that costs L2 bandwidth: less than 1 if CTAs come in clusters and are in step."""
     if "neighbours" not in tile.features:
         return 1
-    part = PART_OF_A if ceil_div(tile.problem.m, tile.block_m) <= FEW else PART_OF_MANY
+    part = FIT.part_of_a if ceil_div(tile.problem.m, tile.block_m) <= FIT.few_rows else FIT.part_of_many
     k_tiles = tile.k_tiles * _tiles_of_one_sm(tile, nearest_figures(tile.gpu))
-    return min(1, part + k_tiles * tile.row_bytes / DRIFT_BYTES)
+    return min(1, part + k_tiles * tile.row_bytes / FIT.drift_bytes)
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -360,7 +281,7 @@ def _products(tile: TileConfig) -> float:
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0) -> float:
     """Return the cycles of a k-tile for each CTA of an SM. outside: rows of A and B beyond the matrices."""
-    figures, rows, products = supply.figures, _loaded_rows(tile) + OUTSIDE_PART * outside, _products(tile)
+    figures, rows, products = supply.figures, _loaded_rows(tile) + FIT.outside_part * outside, _products(tile)
     shared, at_once = _shared(tile), products * supply.products
     own = max(at_once, _held_up(products, shared, supply), shared, _into_shared_memory(tile, figures))
     from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
@@ -368,20 +289,20 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
     chained = max(together * own, _chain(tile, supply, products))
     cut_rows = _cut_rows(tile)
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory, together * cut_rows)
-    large = OF_LARGE_CLUSTERS.get(tile.gpu.name, 1.0) if tile.cluster_tiles >= 4 and not cut_rows else 1.0
-    return k_tile * large * (OF_THREE if tile.consumers > 2 else 1) + _besides(tile, figures)
+    large = FIT.large_clusters.get(tile.gpu.name, 1.0) if tile.cluster_tiles >= 4 and not cut_rows else 1.0
+    return k_tile * large * (FIT.three_warpgroups if tile.consumers > 2 else 1) + _besides(tile, figures)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:
     """Return the cycles of a k-tile that nothing hides; the largest tile's MMAs hide the way to another CTA."""
     one_way = figures.remote_cycles / 2 if tile.cluster_tiles > 1 and not tile.is_largest else 0
-    turn = TURN_CYCLES if "boxes" in tile.features else 0
+    turn = FIT.turn_cycles if "boxes" in tile.features else 0
     return one_way / tile.stages + turn + _zeros(tile)
 
 
 def _held_up(products: float, shared: float, supply: Supply) -> float:
     """Return the cycles of MMAs that shared memory stalls, at the clock of partly busy tensor cores; or 0."""
-    if not products < shared < HELD_UP * products:
+    if not products < shared < FIT.held_up * products:
         return 0
     return shared * supply.ghz / (supply.ghz - supply.figures.clock_fall_ghz * products / shared)
 
@@ -392,7 +313,7 @@ def _rows_outside(tile: TileConfig) -> float:
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
     rows = -problem.m % step_m if tiles_m > 1 else 0
     columns = -problem.n % step_n if tiles_n > 1 else 0
-    return rows * min(1, tiles_n / MANY_OUTSIDE) + columns * min(1, tiles_m / MANY_OUTSIDE)
+    return rows * min(1, tiles_n / FIT.many_outside) + columns * min(1, tiles_m / FIT.many_outside)
 
 
 def _last_steps(tile: TileConfig) -> tuple[int, int]:
@@ -406,19 +327,19 @@ def _last_steps(tile: TileConfig) -> tuple[int, int]:
 def _zeros(tile: TileConfig) -> float:
     """Return the cycles that rows of A beyond M, filled with zeros, delay loads; not if there are several rows of
     tiles."""
-    return ZERO_ROW_CYCLES * max(0, tile.block_m - tile.problem.m) if "tma" in tile.features else 0
+    return FIT.zero_row_cycles * max(0, tile.block_m - tile.problem.m) if "tma" in tile.features else 0
 
 
 def _with_each_other(*bounds: float) -> float:
     """Combine bounds: the longest, and more if others are nearly as long, as each delay of one makes the next wait."""
     most = max(bounds)
-    return most * sum([(bound / most) ** NORM for bound in bounds]) ** (1 / NORM)
+    return most * sum([(bound / most) ** FIT.norm for bound in bounds]) ** (1 / FIT.norm)
 
 
 def _shared(tile: TileConfig) -> float:
     """Return the cycles of shared memory for a k-tile: TMA's writes and the MMAs' reads."""
     read = tile.mma.rows_read(tile)
-    return (read + tile.cta_m + tile.cta_n) * tile.row_bytes / SHARED_BYTES if read else 0
+    return (read + tile.cta_m + tile.cta_n) * tile.row_bytes / SHARED_BYTES_PER_CYCLE if read else 0
 
 
 def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -507,7 +428,7 @@ def _turnover(tile: TileConfig, supply: Supply) -> float:
 
 def _drain(tile: TileConfig, figures: TimeFigures) -> float:
     """Return TMA's cycles to store what a CTA finishes of a tile."""
-    slower = NARROW if tile.strip_row_bytes <= NARROW_BYTES else 1
+    slower = FIT.narrow_rows if tile.strip_row_bytes <= FIT.narrow_row_bytes else 1
     return slower * tile.cta_m * _finished_columns(tile) * C_BYTES / KIB * figures.drain_kib_cycles
 
 
@@ -518,7 +439,7 @@ def _strips_of(tile: TileConfig) -> float:
 
 def _strip(tile: TileConfig, figures: TimeFigures) -> float:
     """Return the cycles from the accumulator to the issue of a strip's store."""
-    slower = 1 if tile.strip_row_bytes in SWIZZLE_BYTES else PLAIN
+    slower = 1 if tile.strip_row_bytes in SWIZZLE_BYTES else FIT.plain_strips
     strip = _cast(tile, figures) + figures.stage_cycles + figures.stage_value_cycles * tile.strip_values * slower
     strip += figures.fence_cycles + 2 * _sync(tile, figures) + figures.issue_cycles
     if tile.strip_buffers == 1 and tile.strips > 1:
@@ -548,14 +469,14 @@ def _exchange(tile: TileConfig, supply: Supply) -> float:
         return 0
     figures, columns = supply.figures, _finished_columns(tile)
     moved = tile.mma_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
-    return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles + RELEASE_CYCLES
+    return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles + FIT.release_cycles
 
 
 def resident_ctas(tile: TileConfig) -> int:
     """Return the CTAs that an SM holds, by shared memory, tensor memory, registers and threads; one if persistent."""
     if "persistent" in tile.features:
         return 1
-    registers = max(tile.registers, tile.strip_values) + USUAL_REGISTERS
+    registers = max(tile.registers, tile.strip_values) + FIT.usual_registers
     limits = [
         tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES),
         tile.gpu.max_threads_per_sm // tile.threads,

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.hardware.gpus import NEIGHBOURS, Gpu
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
     ALIGNMENT_BYTES,
-    NEIGHBOURS,
     SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
     WARP,

@@ -41,10 +41,6 @@ SPACE_ROW_ELEMENTS = 64
 SPACE_LEAST_ROWS, SPACE_ROWS = 64, 128
 """Fewest and most rows that one CTA computes in the space."""
 
-NEIGHBOURS = 2
-"""SMs that share one path to the L2. Loads of one tile by both at about the same time come once (SemiAnalysis,
-microbench-blackwell; h200_counters.json)."""
-
 ANSWER_BYTES = 16
 """Bytes of a CLC response (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 

@@ -14,9 +14,9 @@ from blackwell_matmul.compiler import entries
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of two files, as it was imported."""
+    """A package of two files of code and one of data, as it was imported."""
     (tmp_path / "inner").mkdir()
-    for name in ("one.py", "inner/two.py"):
+    for name in ("one.py", "inner/two.py", "inner/figures.toml"):
         (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
     monkeypatch.setattr(digests, "_seen", {tmp_path: digests._stamps(tmp_path)})
     return tmp_path
@@ -31,6 +31,7 @@ def rewrite(file: Path) -> None:
 
 CHANGES = {
     "in place": lambda package: rewrite(package / "inner" / "two.py"),
+    "data": lambda package: rewrite(package / "inner" / "figures.toml"),
     "a new file": lambda package: (package / "three.py").touch(),
     "one less": lambda package: (package / "one.py").unlink(),
     "all gone": lambda package: package.rename(package.with_name("gone")),
@@ -67,3 +68,20 @@ def test_a_rung_patched_in_memory_has_an_entry_of_its_own(monkeypatch: pytest.Mo
         assert entries.place("codes", BlackwellMatmulV1) != clean
     assert clean is not None
     assert entries.place("codes", BlackwellMatmulV1) == clean
+
+
+@pytest.mark.parametrize("file", ["hardware/figures/h200.toml", "scheduling/fits/closed_form.toml"])
+def test_the_figures_behind_a_choice_are_part_of_its_name(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh process with another figure has other digests; nothing of this package is changed."""
+    monkeypatch.setattr(digests, "is_as_imported", lambda: True)
+    of = {name: getattr(digests, name).__wrapped__ for name in ("kernels_digest", "package_digest", "compiler_digest")}
+    before = {name: found() for name, found in of.items()}
+    known, changed = Path.read_bytes, digests.PACKAGE / file
+    monkeypatch.setattr(Path, "read_bytes", lambda path: known(path) + b"#" * (path == changed))
+    after = {name: found() for name, found in of.items()}
+    assert changed.is_file()
+    assert {name: after[name] != before[name] for name in of} == {
+        "kernels_digest": True,
+        "package_digest": True,
+        "compiler_digest": False,
+    }

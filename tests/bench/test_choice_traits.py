@@ -12,7 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 import choice_traits
+from blackwell_matmul.base.data_files import read
 from blackwell_matmul.scheduling.cost_model import CUT_ROWS_TRAITS
+from blackwell_matmul.scheduling.fit import UNALIGNED_ROWS
 
 PLAIN, SPLIT, PAIRS = (
     (cluster, split, "boxes 1", "warpgroups 2")
@@ -37,4 +39,8 @@ def test_factors_are_found_whatever_a_problem_takes_besides() -> None:
 
 
 def test_the_closed_form_has_what_the_measured_times_give() -> None:
-    assert choice_traits.rounded(choice_traits.fitted([*choice_traits.timed()])) == CUT_ROWS_TRAITS
+    problems = [*choice_traits.timed()]
+    factors = choice_traits.fitted(problems)
+    assert choice_traits.rounded(factors) == CUT_ROWS_TRAITS
+    taken = read(UNALIGNED_ROWS)["cut_rows_traits"]["taken"]
+    assert choice_traits.as_data(problems, factors, taken) == UNALIGNED_ROWS.read_text()

@@ -7,11 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from blackwell_matmul.frontend.program import Program
-from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
+from blackwell_matmul.hardware.gpus import CTAS_PER_SM, REGISTERS_PER_SM, RESERVED_BYTES, Gpu, gpu_for_target
 from blackwell_matmul.simulator.machine.registers import WARP
-
-RESERVED_BYTES = 1024
-"""Bytes of an SM's shared memory that each CTA reserves (CUDA C++ Programming Guide)."""
 
 OTHER_REGISTERS = 40
 """Registers of a thread besides the tensors of an instruction: addresses, counters."""
@@ -19,9 +16,6 @@ OTHER_REGISTERS = 40
 LEAST_OTHER_REGISTERS = 26
 """Fewest such registers without spilling: a warpgroup's tile of 128x224 takes 250 registers, and 128x232 spills (ptxas
 of CUDA 13.0, sm_90a; 256x112 and 256x128 alike)."""
-
-MAX_CTAS_PER_SM = 32
-"""Most CTAs of an SM (CUDA C++ Programming Guide)."""
 
 
 def resident(program: Program, gpu: Gpu, more_bytes: int = 0) -> int:
@@ -42,7 +36,7 @@ def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
         "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
         "threads": gpu.max_threads_per_sm // threads,
         "registers": REGISTERS_PER_SM // (threads * _registers(program, gpu)),
-        "most CTAs": MAX_CTAS_PER_SM,
+        "most CTAs": CTAS_PER_SM,
     }
 
 

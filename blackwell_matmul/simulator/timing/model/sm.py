@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES, TimeFigures
 from blackwell_matmul.simulator.timing.model.servers import Banks, Bucket, Pipe, TensorMemoryLock
 
-SHARED_BYTES_PER_CYCLE = 128
-"""Bytes of shared memory that the tensor core reads in a cycle, as every other reader."""
-
 SECTOR_BYTES = 32
 """Bytes that a warp's load or store moves at least, whatever part is asked for (CUDA C++ Best Practices Guide; for a
 B300's L2 ademeure/QuickRunCUDA, D3_L2_SECTOR_RIGOR.md)."""

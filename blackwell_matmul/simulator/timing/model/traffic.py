@@ -14,15 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from blackwell_matmul.hardware.gpus import GPC_SMS, NEIGHBOURS
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.timing.model.loads import Loads, Tile
-
-NEIGHBOURS = 2
-"""SMs that share one path to the L2, and get consecutive CTAs."""
-
-GPC_CTAS = 16
-"""CTAs on the SMs of one GPC."""
 
 ONCE = 1.05
 """Largest ratio of bytes from memory to the bytes of the inputs at which each byte counts as read once."""
@@ -112,8 +107,8 @@ def _distinct(waves: Iterable[Wave], cluster: int, loads: Loads, power: float) -
 def _gpcs(ctas: Wave, cluster: int) -> Iterator[Wave]:
     """Group CTAs by GPC: single ones in order, clusters to one GPC after the other (%smid of 132 CTAs on an H100)."""
     if cluster == 1:
-        return _in_a_row(ctas, GPC_CTAS)
-    clusters, gpcs = [*_in_a_row(ctas, cluster)], -(-len(ctas) // GPC_CTAS)
+        return _in_a_row(ctas, GPC_SMS)
+    clusters, gpcs = [*_in_a_row(ctas, cluster)], -(-len(ctas) // GPC_SMS)
     return ([*itertools.chain.from_iterable(clusters[at::gpcs])] for at in range(gpcs))
 
 

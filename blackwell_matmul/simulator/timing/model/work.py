@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.frontend.faults.reductions import reduced_lane_bits
 from blackwell_matmul.hardware.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, TimeFigures
+from blackwell_matmul.hardware.gpus import SHARED_BYTES_PER_CYCLE
 from blackwell_matmul.simulator.description import Access, Instruction, Unit, When
 from blackwell_matmul.simulator.expressions import function_name
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.model.banks import turns_of
-from blackwell_matmul.simulator.timing.model.sm import SHARED_BYTES_PER_CYCLE, Sm
+from blackwell_matmul.simulator.timing.model.sm import Sm
 
 UNROLLED = 4
 """Iterations of a loop that the compiler unrolls, with all loads first (NVRTC 13 on an H100; h100_moving.json)."""

@@ -9,9 +9,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any, cast
 
 PACKAGE = "blackwell_matmul"
 
@@ -48,7 +48,7 @@ SPLIT = {
 """Old folder to the folders that its modules are in now."""
 
 
-class OldNames(MetaPathFinder, Loader):
+class OldNames:
     """A finder of `sys.meta_path` and a loader: what it loads is the module of the new name."""
 
     def find_spec(
@@ -60,7 +60,7 @@ class OldNames(MetaPathFinder, Loader):
         if new is None:
             return None
         warnings.warn(f"{name} is {PACKAGE}.{new} now; the old name goes with 0.2.0", DeprecationWarning, stacklevel=2)
-        return ModuleSpec(name, self, origin=f"{PACKAGE}.{new}")
+        return ModuleSpec(name, cast(Any, self), origin=f"{PACKAGE}.{new}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module of the new name; the import system gives it the old name's spec until `exec_module`."""
@@ -94,4 +94,4 @@ def _is_in(folder: str, name: str) -> bool:
 def install() -> None:
     """Add the finder, before those that would load a second copy of a moved folder's files."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
-        sys.meta_path.insert(0, OldNames())
+        sys.meta_path.insert(0, cast(Any, OldNames()))

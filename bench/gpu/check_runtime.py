@@ -29,7 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT)]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "bench")]
 TARGET = "sm_90a"
 LIMIT_S = 150
 ODD_M = (1, 63, 129, 333, 896, 1000, 1792, 2432)
@@ -141,7 +141,7 @@ def fresh_cache() -> Iterator[Path]:
 def python(code: str, cache: Path | None = None) -> subprocess.Popen[str]:
     """A child that runs `code` with these tools at hand."""
     environment = {**os.environ, **({"BLACKWELL_MATMUL_CACHE": str(cache)} if cache else {})}
-    text = f"import sys\nsys.path[:0] = {[str(HERE), str(ROOT), str(ROOT / 'tests' / 'runtime')]!r}\n{DRY_SETUP}{code}"
+    text = f"import sys\nsys.path[:0] = {[str(HERE), str(ROOT), str(ROOT / 'bench'), str(ROOT / 'tests' / 'runtime')]!r}\n{DRY_SETUP}{code}"
     return subprocess.Popen(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

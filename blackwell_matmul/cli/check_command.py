@@ -66,8 +66,8 @@ def check(
         from blackwell_matmul.harness import checking
 
         try:
-            call = request.resolved(checking.INPUT_SEED)
-            more = {"strict": strict, "target": target, "workers": processes, "progress": tell}
+            call = request.resolved(checking.INPUT_SEED, target)
+            more = {"strict": strict, "workers": processes, "progress": tell}
             report = checking.check_call(call, **simulation, **more)
         except SimulationError as error:
             raise typer.Exit(complain(str(error), 2, as_json)) from None

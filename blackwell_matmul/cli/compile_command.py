@@ -79,10 +79,8 @@ def compile(
         from blackwell_matmul.cli.views.compile_view import bundle_lines, bundle_record
         from blackwell_matmul.harness.compiled import compile_call
 
-        call = request.resolved(seed=None)
-        bundle = compile_call(call, target=target, timeline=records)
-        if check and call.kernel.reference is not None:
-            call = request.resolved(seed=0)  # arguments of its execution
+        call = request.resolved(None, target)
+        bundle = compile_call(call, timeline=records)
         checked = _checked(bundle, call, tell) if check else None
     right = checked is None or checked.ok
     if output is not None and right:

@@ -192,11 +192,11 @@ class KernelRequest:
     def problem(self) -> Problem:
         return problem_of(self.size, self.dtype, self.form, self.batches)
 
-    def resolved(self, seed: int | None) -> KernelCall:
+    def resolved(self, seed: int | None, target: str | None) -> KernelCall:
         from blackwell_matmul.harness.calls.kernel_call import resolve
 
-        more: Any = {"form": self.form, "batches": self.batches}
-        return resolve(self.kernel, self.size, self.dtype, self.schedule, seed=seed, **more)
+        more: Any = {"size": self.size, "batches": self.batches, "target": target, "seed": seed}
+        return resolve(self.kernel, (), self.dtype, self.schedule, self.form, **more)
 
 
 def kernel_request(

@@ -53,7 +53,7 @@ def predict(
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import predict_call
 
-        found = [(request, predict_call(request.resolved(None), named_gpu)) for request in requests]
+        found = [(request, predict_call(request.resolved(None, named_gpu))) for request in requests]
     records = [named(request.kernel, each.as_dict()) for request, each in found]
     lines = [(request.kernel, each) for request, each in found]
     finish(as_json, lambda: {"predicted": True, "predictions": records}, lambda: prediction_lines(lines))

@@ -58,13 +58,13 @@ def run(
         request = replace(request, size=options.DEFAULT_EMULATED_SIZE)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
     with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
-        call = request.resolved(inputs)
+        call = request.resolved(inputs, target)
         if emulate:
             from blackwell_matmul.harness.emulated import emulate_call
 
-            result = emulate_call(call, target=target, policy=policy, progress=tell)
+            result = emulate_call(call, policy=policy, progress=tell)
         else:
             from blackwell_matmul.harness.run import run_call
 
-            result = run_call(call, target=target, policy=policy, workers=processes, progress=tell)
+            result = run_call(call, policy=policy, workers=processes, progress=tell)
     finish(as_json, lambda: named(kernel, result.as_dict()), lambda: result_lines(result), result.ok)

@@ -66,7 +66,7 @@ def trace(
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import trace_call
 
-        timeline = trace_call(request.resolved(None), named_gpu)
+        timeline = trace_call(request.resolved(None, named_gpu))
     if window is not None:
         timeline = _cut(timeline, *window)
     timeline.save(output)

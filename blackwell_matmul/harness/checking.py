@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict, check_product
@@ -48,16 +47,16 @@ def check(
 
     Raises InputError, CompileError or UnsupportedError if the kernel cannot run; its faults are in the report.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
-    options = {"orders": orders, "seed": seed, "strict": strict, "target": arch_of(target)}
-    return check_call(call, **options, workers=workers, progress=progress)
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, seed=INPUT_SEED)
+    return check_call(call, orders=orders, seed=seed, strict=strict, workers=workers, progress=progress)
 
 
 def check_call(call: KernelCall, **options: Any) -> Report:
+    """Check a resolved call; options: those of `check` after the form, except the target."""
     from blackwell_matmul.simulator.check import check
 
-    with call.loaded():
-        report = check(call.script, *call.arguments, schedule=call.pins or None, **options)
+    with call.kernel.loaded():
+        report = check(call.script, *call.arguments, schedule=call.pins or None, target=call.arch, **options)
     formed = call.problem is not None and call.problem.form != PLAIN  # such a kernel reads tensors in their layout
     return replace(report, disagreements=()) if formed else report
 

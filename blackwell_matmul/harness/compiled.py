@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins
 
 if TYPE_CHECKING:
@@ -35,21 +34,17 @@ def compile(
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form)
-    return compile_call(call, target=arch_of(target), cache=cache, timeline=timeline)
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target)
+    return compile_call(call, cache=cache, timeline=timeline)
 
 
-def compile_call(
-    call: KernelCall, *, target: str | None = None, cache: bool = True, timeline: int | None = None
-) -> Bundle:
+def compile_call(call: KernelCall, *, cache: bool = True, timeline: int | None = None) -> Bundle:
+    """Compile a resolved call."""
     from blackwell_matmul.compiler import compile
 
-    marks = {} if timeline is None else _marks()
-    with call.loaded():
-        pins = call.pins or None
-        return compile(
-            call.script, *call.arguments, schedule=pins, target=target, cache=cache, timeline=timeline, marks=marks
-        )  # fmt: skip
+    options: Any = {"cache": cache, "timeline": timeline, "marks": {} if timeline is None else _marks()}
+    with call.kernel.loaded():
+        return compile(call.script, *call.arguments, schedule=call.pins or None, target=call.arch, **options)
 
 
 def _marks() -> dict[str, str]:

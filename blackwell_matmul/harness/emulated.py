@@ -6,14 +6,12 @@ import time
 from dataclasses import replace
 
 from blackwell_matmul.base.errors import UnsupportedError
-from blackwell_matmul.base.validation import plain_values
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
 from blackwell_matmul.harness.result import Result, ScriptResult
-from blackwell_matmul.harness.run import Progress, matmul_result, tile_of_c
+from blackwell_matmul.harness.run import Progress, Ran, judged, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
 
 TMA_ROWS = 8
@@ -24,26 +22,21 @@ ORDERS_OF_POLICIES = {"adversarial": "late", "eager": "eager", "random": "random
 
 
 def emulate_call(
-    call: KernelCall, *, target: str | None = None, policy: str = "adversarial", progress: Progress | None = None
+    call: KernelCall, *, policy: str = "adversarial", progress: Progress | None = None
 ) -> Result | ScriptResult:
     """Compile a resolved call, execute its PTX, and compare as `run_call` does.
 
     Raises the errors of `compile`, and EmulationError if the code cannot go on.
     """
-    return _result(call, compile_call(call, target=target), policy, progress)
+    return _executed(call, compile_call(call), policy, progress)
 
 
-def _result(
+def _executed(
     call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None
 ) -> Result | ScriptResult:
     expected = call.expected()
     seconds = execute(call, bundle, policy, progress)
-    schedule = plain_values(bundle.schedule)
-    if call.is_matmul and call.problem is not None:
-        about = bundle.name, call.problem, schedule, bundle.target
-        return matmul_result(*about, call.arguments[3:], call.seed, seconds, how="emulated")
-    outputs = tuple(call.compared(expected))
-    return ScriptResult(bundle.name, call.size, schedule, bundle.target, call.seed, outputs, seconds, how="emulated")
+    return judged(call, expected, Ran(bundle.name, bundle.schedule, bundle.target, seconds, "emulated"))
 
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
@@ -54,7 +47,7 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
     if bundle.marks is not None:
         arguments.append(timeline_buffer(bundle, *arguments))
     start = time.perf_counter()
-    emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed, progress=progress)
+    emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed or 0, progress=progress)
     return time.perf_counter() - start
 
 
@@ -64,9 +57,9 @@ def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None =
 
     Raises UnsupportedError for a kernel without a known result.
     """
-    asked = call.problem
+    asked, call = call.problem, replace(call, seed=call.seed or 0)
     if call.kernel.reference is not None:
-        return _result(call, bundle, progress=progress)
+        return _executed(call, bundle, progress=progress)
     if asked is None:
         raise UnsupportedError(
             f"nothing says what {call.kernel.name} has to compute, as --check must know; give its file a reference(...)"
@@ -74,8 +67,5 @@ def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None =
         )
     rows, more = tile_of_c(bundle.schedule)[0], 1 if asked.form.a_major == "k" else TMA_ROWS
     few = rows + more if isinstance(bundle.schedule.get("block_m"), int) and "m" not in bundle.consts else asked.m
-    problem = replace(asked, m=min(asked.m, few))
-    small = replace(call, arguments=arguments_of(problem, call.seed), problem=problem)
-    seconds, schedule = execute(small, bundle, progress=progress), plain_values(bundle.schedule)
-    about = bundle.name, problem, schedule, bundle.target
-    return matmul_result(*about, small.arguments[3:], call.seed, seconds, how="emulated")
+    small = replace(call, given=None, problem=replace(asked, m=min(asked.m, few)))
+    return _executed(small, bundle, progress=progress)

@@ -12,8 +12,8 @@ from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.base.validation import attribute, plain_text, shown
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.calls.calling import FormOf, Target, one_of, problem_of
-from blackwell_matmul.harness.calls.user_kernel import Pins, find, pins_of
+from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
+from blackwell_matmul.harness.calls.user_kernel import DEFAULT_SIZE, Pins, UserKernel, find
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
@@ -161,10 +161,10 @@ def schedules(
 
     Raises InputError for an unknown kernel, problem or GPU.
     """
-    named = _gpu(one_of(target, gpu))
-    script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype, form)
-    found = named or gpu_for_target(target_for(script_cls))
-    pins = {**_own_pins(kernel), **pins_of(find(kernel), schedule)}
+    script_cls = _script_cls(find(kernel))
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
+    problem, pins = _problem(call), _pins(call)
+    found = _gpu(call.target) or gpu_for_target(target_for(script_cls))
     rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
     chosen = space.choose(script_cls, problem, found, pins) if any(row.ok for row in rows) else None
     return ScheduleList(script_cls.__name__, problem, found, rows, chosen)
@@ -182,19 +182,25 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
     )
 
 
-def _script_cls(kernel: Any) -> Any:
+def _script_cls(found: UserKernel) -> Any:
     """Return a rung's class; InputError for one without knobs from the space."""
-    found = find(kernel)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")
     return found.script_cls
 
 
-def _own_pins(kernel: Any) -> dict[str, object]:
-    """Return the pins of a kernel that was made with some."""
-    pins = attribute(kernel, "pins")
-    return {name: pins[name] for name in pins if name != "form"} if isinstance(pins, Mapping) else {}
+def _problem(call: KernelCall) -> Problem:
+    if call.problem is None and call.given is not None:
+        raise InputError(f"{call.kernel.name} is called with tensors of no matmul; give m, n and k.")
+    return call.problem or Problem(*call.size or DEFAULT_SIZE, call.dtype or "fp16")
+
+
+def _pins(call: KernelCall) -> dict[str, object]:
+    """Return the knobs that are pinned, by the kernel or for the call."""
+    own = attribute(call.script, "pins")
+    pins = {**(own if isinstance(own, Mapping) else {}), **call.pins}
+    return {name: value for name, value in pins.items() if name != "form"}
 
 
 def _gpu(target: Target) -> Gpu | None:

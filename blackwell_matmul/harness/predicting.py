@@ -13,8 +13,7 @@ from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.hardware.gpu_figures import timed_gpu
 from blackwell_matmul.hardware.gpus import Gpu, board, by_name
-from blackwell_matmul.harness.calls.calling import FormOf, Target, one_of, resolve_call
-from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.run import run_call
 from blackwell_matmul.problem.problem import Problem, Schedule
@@ -52,8 +51,9 @@ def predict(
 
     Raises InputError for a GPU without figures or a kernel that it cannot run, and the errors of `run_matmul`.
     """
-    clock, device = None if ghz is None else _plain_ghz(ghz), _device(target, gpu)
-    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device, clock, explained)
+    clock = None if ghz is None else _plain_ghz(ghz)
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
+    return predict_call(call, clock, explained)
 
 
 def trace(
@@ -73,15 +73,7 @@ def trace(
     Arguments and errors are those of `predict`. The result displays in a notebook, and `trace("v2", 1024, 1024,
     1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
     """
-    device = _device(target, gpu)
-    return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device)
-
-
-def _device(target: Target, gpu: Target) -> str | None:
-    given = one_of(target, gpu)
-    if isinstance(given, Gpu):
-        return timed_gpu((board(given) or given).name)
-    return None if given is None else timed_gpu(given)
+    return trace_call(resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu))
 
 
 def _plain_ghz(value: object) -> float:
@@ -92,29 +84,35 @@ def _plain_ghz(value: object) -> float:
     return found
 
 
-def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, explained: bool = True) -> Prediction:
-    """Predict a resolved call. named: the GPU; None is the one for the class's target."""
+def predict_call(call: KernelCall, ghz: float | None = None, explained: bool = True) -> Prediction:
+    """Predict a resolved call."""
     from blackwell_matmul.simulator.timing.explain.beside import Others
     from blackwell_matmul.simulator.timing.predict import predict_script
 
-    gpu = named or timed_gpu(target_for(call.kernel.script_cls))
-    problem = call.problem
-    products = None if problem is None else float(problem.flops)
-    with call.loaded():
+    gpu, arguments = _timed_gpu(call), call.arguments
+    products = None if call.problem is None else float(call.problem.flops)
+    with call.kernel.loaded():
         chosen = _chosen(call, gpu)
         others = partial(_beside_script, call, gpu) if chosen is None else partial(_beside, call, chosen)
         tried = Others(others, every=chosen is not None)
-        return predict_script(
-            call.script, call.arguments, gpu, _pins(call, chosen) or None, ghz, products, explained, tried
-        )
+        return predict_script(call.script, arguments, gpu, _pins(call, chosen) or None, ghz, products, explained, tried)
 
 
-def trace_call(call: KernelCall, named: str | None) -> Timeline:
+def trace_call(call: KernelCall) -> Timeline:
+    """Predict the timeline of a resolved call."""
     from blackwell_matmul.simulator.timing.predict import record_script
 
-    gpu = named or timed_gpu(target_for(call.kernel.script_cls))
-    with call.loaded():
-        return record_script(call.script, call.arguments, gpu, _pins(call, _chosen(call, gpu)) or None)
+    gpu, arguments = _timed_gpu(call), call.arguments
+    with call.kernel.loaded():
+        return record_script(call.script, arguments, gpu, _pins(call, _chosen(call, gpu)) or None)
+
+
+def _timed_gpu(call: KernelCall) -> str:
+    """Return the name of the call's GPU; None is the one for the class's target."""
+    named = call.target
+    if isinstance(named, Gpu):
+        named = (board(named) or named).name
+    return timed_gpu(target_for(call.kernel.script_cls) if named is None else named)
 
 
 class Chosen(NamedTuple):
@@ -165,6 +163,6 @@ def _is_right(call: KernelCall, pins: Mapping[str, object], gpu: str) -> bool:
     assert call.problem is not None
     size = [min(each, SMALL) for each in (call.problem.m, call.problem.n, call.problem.k)]
     with suppress(BlackwellMatmulError):
-        small = resolve_call(call.script, size, call.problem.dtype, {**call.pins, **pins}, seed=0)
-        return run_call(small, target=gpu, workers=1).ok
+        small = resolve(call.script, size, call.problem.dtype, {**call.pins, **pins}, target=gpu, seed=0)
+        return run_call(small, workers=1).ok
     return False

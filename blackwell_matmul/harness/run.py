@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_values
-from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.calls.kernel_call import KernelCall, resolve
+from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins, load
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
@@ -19,7 +17,7 @@ from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem.problem import Problem, Schedule, plain_seed
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.findings import Run
+    from blackwell_matmul.simulator.findings import Finding, Run
 
 Progress = Callable[[int, int], None]
 """Callback with the number of finished CTAs and their total."""
@@ -52,17 +50,13 @@ def run_matmul(
     Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
     simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=plain_seed(seed))
-    _require_matmul(call)
-    result = run_call(call, target=arch_of(target), policy=policy, workers=workers, progress=progress)
-    assert isinstance(result, Result)
-    return result
-
-
-def _require_matmul(call: KernelCall) -> None:
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, seed=plain_seed(seed))
     if not call.is_matmul:
         beside = "a reference" if call.kernel.reference is not None else "other arguments"
         raise InputError(f"{call.kernel.name} has {beside} of its own, not C = A @ B.T; run_script runs it.")
+    result = run_call(call, policy=policy, workers=workers, progress=progress)
+    assert isinstance(result, Result)
+    return result
 
 
 def run_script(
@@ -88,15 +82,15 @@ def run_script(
     Returns a ScriptResult, as the kernel is no matmul or has a reference of its own. Errors are those of `run_matmul`;
     a file that cannot be loaded is an InputError too.
     """
-    seed = plain_seed(seed)
-    call = resolve(load(script), size, dtype, schedule, seed=seed)
-    return run_call(call, target=target, policy=policy, workers=workers, progress=progress)
+    if size is not None and (not isinstance(size, (tuple, list)) or len(size) != 3):
+        raise InputError("size must be three integers, (m, n, k), or None.")
+    call = resolve(load(script), (), dtype, schedule, size=size, target=target, seed=plain_seed(seed))
+    return run_call(call, policy=policy, workers=workers, progress=progress)
 
 
 def run_call(
     call: KernelCall,
     *,
-    target: str | None = None,
     policy: str = "adversarial",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -105,55 +99,49 @@ def run_call(
     from blackwell_matmul.simulator import simulate
 
     expected = call.expected()
-    options = _Options(target=target, seed=call.seed, policy=policy, workers=workers, progress=progress)
-    with call.loaded():
-        run = simulate(call.script, *call.arguments, schedule=call.pins or None, **options)
+    options: Any = {"policy": policy, "workers": workers, "progress": progress}
+    with call.kernel.loaded():
+        pins, seed = call.pins or None, call.seed or 0
+        run = simulate(call.script, *call.arguments, schedule=pins, target=call.arch, seed=seed, **options)
+    return judged(call, expected, _ran(run))
+
+
+class Ran(NamedTuple):
+    """Run of a kernel by any means; the fields are those of `Run`."""
+
+    kernel: str
+    schedule: Mapping[str, object]
+    target: str
+    seconds: float
+    how: How
+    findings: tuple[Finding, ...] = ()
+    disagreements: tuple[str, ...] = ()
+
+
+def _ran(run: Run) -> Ran:
+    return Ran(run.kernel, run.schedule, run.target, run.seconds, "simulated", run.findings, run.disagreements)
+
+
+def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | ScriptResult:
+    """Judge the outputs of a call after its run: as C = A @ B.T by the schedule's tiles, or by the expected ones."""
     if call.is_matmul and call.problem is not None:
-        return _reported(run, call.problem, call.arguments[3:], call.seed)
-    outputs, schedule = tuple(call.compared(expected)), plain_values(run.schedule)
-    return ScriptResult(
-        call.kernel.name, call.size, schedule, run.target, call.seed, outputs, run.seconds, run.findings,
-        run.disagreements,
-    )  # fmt: skip
+        return _product(ran, call.problem, call.arguments[3:], call.seed)
+    about, found = (ran.kernel, call.size, plain_values(ran.schedule), ran.target), (ran.findings, ran.disagreements)
+    return ScriptResult(*about, call.seed or 0, call.compared(expected), ran.seconds, *found, ran.how)
 
 
-class _Options(TypedDict):
-    """Options that `simulate` shares with its callers."""
-
-    target: str | None
-    seed: int
-    policy: str
-    workers: int | None
-    progress: Progress | None
+def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
+    """Judge a product by its schedule's tiles. operands: those of `check_product`."""
+    schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in ("dtype", "form")}
+    tile_m, tile_n = tile_of_c(schedule)
+    verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
+    found: Any = {"findings": ran.findings, "disagreements": ran.disagreements}
+    return Result(ran.kernel, problem, schedule, ran.target, seed, verdict, ran.seconds, ran.how, **found)
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
     """Check C = A @ B.T after a run, by its schedule's tiles, and return a `Result`."""
-    problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
-    return _reported(run, problem, (a, b, c), seed)
-
-
-def _reported(run: Run, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
-    schedule = plain_values(run.schedule)
-    result = matmul_result(run.kernel, problem, schedule, run.target, operands, seed, run.seconds)
-    return replace(result, findings=run.findings, disagreements=run.disagreements)
-
-
-def matmul_result(
-    kernel: str,
-    problem: Problem,
-    schedule: Mapping[str, object],
-    target: str,
-    operands: Sequence[Any],
-    seed: int | None,
-    seconds: float,
-    how: How = "simulated",
-) -> Result:
-    """Check A, B and C after a run, by its schedule's tiles. operands: those of `check_product`."""
-    schedule = {name: value for name, value in schedule.items() if name not in ("dtype", "form")}
-    tile_m, tile_n = tile_of_c(schedule)
-    verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
-    return Result(kernel, problem, schedule, target, seed, verdict, seconds, how=how)
+    return _product(_ran(run), Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype)), (a, b, c), seed)
 
 
 def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.calls.calling import FormOf, Target
+    from blackwell_matmul.harness.calls.kernel_call import FormOf, Target
     from blackwell_matmul.problem.problem import Schedule
     from blackwell_matmul.simulator.report import Report
 
@@ -40,13 +40,13 @@ def assert_clean(
     and k may then be omitted. strict: also fail for what works today without a guarantee. The rest is as for `check`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    from blackwell_matmul.harness.calls.calling import arch_of, resolve_call
+    from blackwell_matmul.harness.calls.kernel_call import resolve
     from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
     from blackwell_matmul.harness.result import blamed
 
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
-    expected, arch = call.expected(), arch_of(target)
-    report = check_call(call, orders=orders, seed=seed, strict=strict, target=arch, workers=workers)
+    call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, seed=INPUT_SEED)
+    expected = call.expected()
+    report = check_call(call, orders=orders, seed=seed, strict=strict, workers=workers)
     wrong = [
         f"{report.kernel} is {blamed(verdict.message, report.disagreements)}"
         for verdict in verdicts(call, expected)

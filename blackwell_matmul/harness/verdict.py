@@ -32,6 +32,7 @@ from blackwell_matmul.base.one_line import OneLine
 from blackwell_matmul.base.validation import has_memory, shown
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import torch_product
+from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.problem.problem import Problem, positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 
@@ -149,7 +150,7 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
 
     def judged(batch: int) -> Verdict:
         kept = None if residual is None else residual.reshape(problem.batches, problem.m, problem.n)[batch]
-        finishing = Finishing(problem.form.epilogue, (bias, kept, *scales))
+        finishing = Finishing(problem.form.epilogue, EpilogueTensors(bias, kept, *scales))
         matrices = (_matrix(each, batch) for each in (a, b, c))
         return check_matmul(*matrices, tile_m=tile_m, tile_n=tile_n, finishing=finishing)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blackwell_matmul.ops.launching import Tensors
+from blackwell_matmul.ops.finished import EpilogueTensors
 
 DEVICE_TYPES = ("cuda", "cpu")
 """Device types with kernels; torch.compile of torch 2.11 cannot ask which ones have autocast."""
 
 
-def autocast(a: Tensor, b: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+def autocast(a: Tensor, b: Tensor, tensors: EpilogueTensors) -> tuple[Tensor, Tensor, EpilogueTensors]:
     """Return the tensors in torch.autocast's type for a's device, if enabled, except float64 ones."""
     kind = a.device.type
     if kind not in DEVICE_TYPES or not torch.is_autocast_enabled(kind):
@@ -22,4 +22,4 @@ def autocast(a: Tensor, b: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor, Te
         eligible = x.device.type == kind and x.is_floating_point() and x.dtype != torch.float64
         return x.to(dtype) if eligible else x
 
-    return cast(a), cast(b), [None if each is None else cast(each) for each in tensors]
+    return cast(a), cast(b), EpilogueTensors(*[None if each is None else cast(each) for each in tensors])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.ops.library import shape_of
+from blackwell_matmul.ops.operand_checks import shape_of
 from blackwell_matmul.ops.two_levels import LAUNCH
 
 

@@ -36,11 +36,11 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-def recorded(operation: Callable[..., Tensor], *given: Any, **rest: Any) -> Tensor | None:
+def recorded(operation: Callable[..., Tensor], **given: Any) -> Tensor | None:
     """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else None."""
-    if not any(isinstance(each, torch.fx.Proxy) for each in (*given, *rest.values())):
+    if not any(isinstance(each, torch.fx.Proxy) for each in given.values()):
         return None
-    made: Tensor = handle_torch_function(operation, (*given, *rest.values()), *given, **rest)
+    made: Tensor = handle_torch_function(operation, tuple(given.values()), **given)
     return made
 
 

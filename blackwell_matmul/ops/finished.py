@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +20,22 @@ ACTIVATED: Mapping[str, Callable[[Tensor], Tensor]] = {
 """Functions by the names of `form.ACTIVATIONS`."""
 
 
+class EpilogueTensors(NamedTuple):
+    """Tensors of an epilogue; None for an absent one."""
+
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
+
+
+NO_TENSORS = EpilogueTensors()
+
+
 def finished(
-    z: Tensor, tensors: Sequence[Tensor | None], activation: str = "none", alpha: float = 1.0, beta: float = 1.0
+    z: Tensor, tensors: EpilogueTensors, activation: str = "none", alpha: float = 1.0, beta: float = 1.0
 ) -> Tensor:
-    """Apply `form.Epilogue` to a product in fp32; tensors: bias, residual, scale_a and scale_b."""
+    """Apply `form.Epilogue` to a product in fp32."""
     bias, residual, scale_a, scale_b = tensors
     if scale_a is not None and scale_b is not None:
         z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)

@@ -20,7 +20,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.kernels.host.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
-from blackwell_matmul.ops.operand_checks import check_simulate
+from blackwell_matmul.problem.form import check_flag
 
 LINEAR_FUNCTIONS = (functional.linear, torch._C._nn.linear)
 GELU = (functional.gelu, torch._C._nn.gelu)
@@ -43,7 +43,7 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
 
     simulate: CPU tensors too, in the simulator.
     """
-    check_simulate(simulate)
+    check_flag("simulate", simulate)
     if not (isinstance(backend, str) or callable(backend)):
         raise InputError(f"backend is {shown(backend)}; it must be a name of torch.compile, or a function.")
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.ops.finished import through_activation
-from blackwell_matmul.ops.operand_checks import known
+from blackwell_matmul.ops.operand_checks import How, known
 
 Needs = Sequence[bool]
 
 
 class ProductOfTwo(torch.autograd.Function):
-    """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b, **rest); last tensors may be omitted.
+    """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b); last tensors may be omitted.
 
     again: multiplies in the backward pass. Bias and residual are saved for an activation; scales have no gradients.
     """
@@ -27,23 +27,23 @@ class ProductOfTwo(torch.autograd.Function):
         ctx: Any,
         multiply: Callable[..., Tensor],
         again: Callable[..., Tensor],
-        rest: dict[str, Any],
+        how: How,
         a: Tensor,
         b: Tensor,
         *tensors: Tensor | None,
     ) -> Tensor:
-        ctx.again, ctx.rest, ctx.given = again, rest, len(tensors)
+        ctx.again, ctx.how, ctx.given = again, how, len(tensors)
         ctx.scaled = any(each is not None for each in tensors[2:])
-        kept = () if rest.get("activation", "none") == "none" else tensors[:2]
+        kept = () if how.activation == "none" else tensors[:2]
         ctx.save_for_backward(a, b, *kept)
-        return multiply(a, b, *tensors, **rest)
+        return multiply(a, b, *tensors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         if ctx.scaled:
             raise UnsupportedError("A product with scales has no gradients; multiply 16-bit tensors where you train.")
         needs = (*ctx.needs_input_grad[3:], False, False)
-        made = gradients(grad, *ctx.saved_tensors, needs=needs, matmul=ctx.again, **ctx.rest)
+        made = gradients(grad, *ctx.saved_tensors, needs=needs, matmul=ctx.again, how=ctx.how)
         return None, None, None, *(*made, None, None)[: 2 + ctx.given]
 
 
@@ -56,11 +56,7 @@ def gradients(
     *,
     needs: Needs,
     matmul: Callable[..., Tensor],
-    activation: str = "none",
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    simulate: bool = False,
-    **_: Any,
+    how: How,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of a, b, the bias and the residual. bias, residual: inputs of an activation besides the
     product.
@@ -68,14 +64,13 @@ def gradients(
     The activation's input is recomputed. Training is faster with the activation outside the kernel, as in `linear`.
     """
     dz = grad.to(a.dtype)
-    if activation != "none":
-        z = matmul(a, b, bias, residual, alpha=alpha, beta=beta, simulate=simulate)
-        dz = through_activation(dz, z, activation)
-    multiply = functools.partial(matmul, alpha=alpha, simulate=simulate)
+    multiply = functools.partial(matmul, alpha=how.alpha, simulate=how.simulate)
+    if how.activation != "none":
+        dz = through_activation(dz, multiply(a, b, bias, residual, beta=how.beta), how.activation)
     of_a = _like(_laid_as(a, dz, b.mT, multiply), a) if needs[0] else None
     of_b = _of_b(dz, a, b, multiply) if needs[1] else None
     of_bias = dz.flatten(0, -2).sum(0) if needs[2] else None
-    of_residual = (dz if beta == 1 else dz * beta) if needs[3] else None
+    of_residual = (dz if how.beta == 1 else dz * how.beta) if needs[3] else None
     return of_a, of_b, of_bias, of_residual
 
 

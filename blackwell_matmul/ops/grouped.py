@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,28 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.base.errors import InputError, UnsupportedError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels.host.forms import why_unreadable
 from blackwell_matmul.kernels.host.grouped import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
-from blackwell_matmul.ops.direct import bypasses_dispatch, recorded, wants_gradient
+from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
     check_columns,
     check_dense,
-    check_derivatives,
-    check_fakes,
-    check_optional,
-    check_simulate,
-    check_tensors,
+    check_dispatched,
+    check_ends,
+    check_grouped_options,
+    check_without_offs,
     grouped_shape,
+    taken,
 )
 from blackwell_matmul.ops.placing import k_major, packed, padded
 from blackwell_matmul.ops.two_levels import define
+from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.runtime.recent import Recent
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
@@ -64,55 +63,32 @@ def grouped_matmul(
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
-    check_simulate(simulate)
+    check_flag("simulate", simulate)
     plain = bypasses_dispatch((mat_a, mat_b), (offs,))
     if not plain:
-        if (node := recorded(grouped_matmul, mat_a, mat_b, offs, bias, out_dtype, simulate=simulate)) is not None:
+        needed, rest = {"mat_a": mat_a, "mat_b": mat_b}, {"bias": bias, "out_dtype": out_dtype, "simulate": simulate}
+        if (node := taken(grouped_matmul, needed, {"offs": offs}, **rest)) is not None:
             return node
-        check_tensors(mat_a=mat_a, mat_b=mat_b)
-        check_optional(offs=offs)
-    if bias is not None or (out_dtype is not None and out_dtype != mat_a.dtype):
-        _refuse(bias, out_dtype, mat_a)
+    check_grouped_options(bias, out_dtype, mat_a)
     if offs is None:
-        return _batches(mat_a, mat_b, simulate)
+        check_without_offs(mat_a, mat_b)
+        return bmm(mat_a, mat_b, simulate=simulate)
     if mat_a.dim() == 3 and mat_b.dim() == 2:
         check_columns(mat_a, mat_b, offs)
         return grouped_matmul(mat_b.mT, mat_a.mT, offs, simulate=simulate).mT.contiguous()
     return _product_of_groups(mat_a, mat_b, offs, plain=plain, simulate=simulate)
 
 
-def _refuse(bias: object, out_dtype: object, mat_a: Tensor) -> None:
-    """Raise UnsupportedError, as torch's kernels do."""
-    if bias is not None:
-        raise UnsupportedError("bias is given, and no grouped product adds one; add it to what grouped_matmul returns.")
-    raise UnsupportedError(f"out_dtype is {shown(out_dtype)}; it must be mat_a's, {mat_a.dtype}.")
-
-
-def _batches(mat_a: Tensor, mat_b: Tensor, simulate: bool) -> Tensor:
-    if mat_a.dim() == mat_b.dim() == 3:
-        return bmm(mat_a, mat_b, simulate=simulate)
-    raise InputError(
-        f"mat_a has shape {tuple(mat_a.shape)} and mat_b {tuple(mat_b.shape)}, without offs; both must have three "
-        "dimensions, or offs says where each group ends."
-    )
-
-
 def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, *, plain: bool, simulate: bool) -> Tensor:
-    """Return the rows of x by group times w, or grouped sums."""
-    if plain:
-        return _plain(x, w, offs, simulate=simulate)
-    check_fakes((x, w, offs))
-    check_derivatives("grouped_matmul", (x, w, offs))
-    tell_counters()
-    made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
-    return made
-
-
-def _plain(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool) -> Tensor:
-    """Multiply without torch's dispatch, as `eager.product` does."""
-    if not wants_gradient((x, w)):
+    """Return the rows of x by group times w, or grouped sums, as `library.product` does."""
+    if plain and not wants_gradient((x, w)):
         return run(x, w, offs, simulate)
-    made: Tensor = ProductOfGroups.apply(run, grouped_matmul, {"simulate": simulate}, x, w, offs)
+    if plain:
+        made: Tensor = ProductOfGroups.apply(run, grouped_matmul, {"simulate": simulate}, x, w, offs)
+        return made
+    check_dispatched((x, w, offs), GROUPED)
+    tell_counters()
+    made = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
 
 
@@ -154,24 +130,14 @@ def _of_w(grad: Tensor, x: Tensor, w: Tensor, offs: Tensor, multiply: Callable[.
     return multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
 
 
-def _check_ends(offs: Tensor, rows: int) -> None:
-    """Check known ends; a GPU's are not read, as that would wait."""
-    ends = [0, *offs.tolist(), rows]
-    if any(end < before for before, end in itertools.pairwise(ends)):
-        raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
-
-
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
     """Multiply without gradients, with the checked plan of an equal earlier call."""
     key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
-    known = _plans.get(key)
-    if known is None:
-        known = _planned(x, w, offs, simulate)
-        _plans.put(key, known)
+    plan = _plans.made(key, _planned, x, w, offs, simulate)
     if simulate:
-        _check_ends(offs, x.shape[1] if w.dim() == 2 else x.shape[0])
+        check_ends(offs, x.shape[1] if w.dim() == 2 else x.shape[0])
         x, w = x.detach(), w.detach()
-    return known(x, w, offs) if isinstance(known, GroupedPlan) else x.new_zeros(known)
+    return plan(x, w, offs) if isinstance(plan, GroupedPlan) else x.new_zeros(plan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,4 +223,4 @@ def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tens
 
 _library = torch.library.Library("blackwell_matmul", "FRAGMENT")
 GROUPED_SCHEMA = "Tensor x, Tensor w, Tensor offs, *, bool simulate=False"
-define(_library, "grouped_matmul", GROUPED_SCHEMA, run, _fake, ProductOfGroups)
+define(_library, "grouped_matmul", GROUPED_SCHEMA, run, _fake, ProductOfGroups.apply)

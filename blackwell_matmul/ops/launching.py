@@ -15,6 +15,8 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.ops.finished import EpilogueTensors
+from blackwell_matmul.ops.operand_checks import How
 from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
@@ -26,13 +28,6 @@ from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.runtime.script_calls import ScriptCalls
 
 Copy = Callable[[Tensor], Tensor]
-
-
-Tensors = Sequence[Tensor | None]
-"""Bias, residual, scale_a and scale_b; None for an absent one."""
-
-NO_TENSORS: Tensors = (None,) * 4
-"""A product's tensors without bias, residual and scales."""
 
 
 KEPT_KERNELS = 512
@@ -89,7 +84,7 @@ class ProductPlan:
     columns: int
     out: torch.dtype
 
-    def __call__(self, a: Tensor, b: Tensor, tensors: Tensors, into: Tensor | None = None) -> Tensor:
+    def __call__(self, a: Tensor, b: Tensor, tensors: EpilogueTensors, into: Tensor | None = None) -> Tensor:
         """Return C, in `into` if the kernel can write there."""
         left = a if self.copy_a is None else self.copy_a(a)
         right = b if self.copy_b is None else self.copy_b(b.mT).mT
@@ -110,7 +105,7 @@ class ProductPlan:
         )
 
     def _arguments(
-        self, left: Tensor, right: Tensor, c: Tensor, tensors: Tensors, extras: Iterator[Tensor]
+        self, left: Tensor, right: Tensor, c: Tensor, tensors: EpilogueTensors, extras: Iterator[Tensor]
     ) -> tuple[object, ...]:
         m, n, k, *batches = self.sizes
         return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
@@ -127,19 +122,9 @@ def kind_of(x: Tensor) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
 
 
-def planned(
-    a: Tensor,
-    b: Tensor,
-    tensors: Tensors,
-    gpu: Gpu,
-    out: torch.dtype,
-    activation: str,
-    alpha: float,
-    beta: float,
-    fast_accum: bool = False,
-) -> ProductPlan | None:
+def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch.dtype, how: How) -> ProductPlan | None:
     """Return the plan of a[.., m, k] @ b[.., k, n] with its epilogue; None without elements or products."""
-    left, right, form = a, b.mT, _form(activation, alpha, beta, fast_accum)
+    left, right, form = a, b.mT, _form(how)
     batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
     shape = (*batch, m, n // form.epilogue.columns_of_c)
@@ -167,8 +152,9 @@ def planned(
 
 
 @functools.lru_cache(KEPT_KERNELS)
-def _form(activation: str, alpha: float, beta: float, fast_accum: bool) -> Form:
-    made = Form(epilogue=Epilogue(activation=activation, alpha=alpha, beta=beta), fast_accum=fast_accum)
+def _form(how: How) -> Form:
+    epilogue = Epilogue(activation=how.activation, alpha=how.alpha, beta=how.beta)
+    made = Form(epilogue=epilogue, fast_accum=how.fast_accum)
     return PLAIN if made == PLAIN else made
 
 

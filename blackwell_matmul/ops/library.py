@@ -1,82 +1,94 @@
-"""`torch.ops.blackwell_matmul.matmul`: one operation for all products, and its registration."""
+"""`product`: from checked operands to a kernel, directly, by autograd alone, or as torch's operation.
+
+torch's dispatch of a library's operation takes more CPU time than many kernels run. The operation,
+`torch.ops.blackwell_matmul.matmul`, is for callers that listen to torch's operations.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.ops.casting import autocast
+from blackwell_matmul.ops.counting import tell_counters
+from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
+from blackwell_matmul.ops.finished import NO_TENSORS, EpilogueTensors, finished
 from blackwell_matmul.ops.gradients import ProductOfTwo
-from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
+from blackwell_matmul.ops.launching import ProductPlan, gpu_of, kind_of, planned
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
+    DEFAULTS,
+    How,
     Said,
-    broadcast,
     check_dense,
-    check_extras,
+    check_dispatched,
     check_operands,
-    check_out,
-    check_sizes,
+    checked,
 )
 from blackwell_matmul.ops.two_levels import define
+from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.runtime.recent import Recent
 
-TENSORS = ("bias", "residual", "scale_a", "scale_b")
+
+def product(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said, plain: bool) -> Tensor:
+    """Return the product, with gradients. plain: `bypasses_dispatch` of the tensors that these are views of."""
+    check_flag("simulate", how.simulate)
+    if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # torch._scaled_mm is not cast, either
+        a, b, tensors = autocast(a, b, tensors)
+    if plain and not wants_gradient((a, b, *tensors)):
+        return run(a, b, tensors, how, said)
+    if plain and tensors.scale_a is None:
+        multiply = functools.partial(_without_gradients, how, said)
+        made: Tensor = ProductOfTwo.apply(multiply, _product_again, how, a, b, *tensors[:2])
+        return made
+    return _operation(a, b, tensors, how, said)
 
 
-def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
-    """Return the product's shape before the activation."""
-    if a.dim() == b.dim() == 2:
-        return a.shape[0], b.shape[1]
-    batches = broadcast(a.shape[:-2], b.shape[:-2]) or ()
-    return *batches, a.shape[-2], b.shape[-1]
+def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> Tensor:
+    """Call torch's operation, which notifies all listeners."""
+    check_operands(a, b, scaled=tensors.scale_a is not None, said=said)
+    check_dispatched((a, b, *tensors), said)
+    tell_counters()
+    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
+        from blackwell_matmul.ops.distributed.sharding import register
+
+        register()
+    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **how._asdict())
+    return made
 
 
-def checked(
-    a: Tensor,
-    b: Tensor,
-    tensors: Tensors,
-    activation: str = "none",
-    out_dtype: torch.dtype | None = None,
-    said: Said = AS_OURS,
-) -> tuple[tuple[int, ...], torch.dtype]:
-    """Return the product's shape and C's type; InputError for operands that do not fit."""
-    check_operands(a, b, scaled=tensors[2] is not None, said=said)
-    out = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
-    check_out(out)
-    of_c = shape_of(a, b)
-    check_extras(of_c, out, a.device, dict(zip(TENSORS, tensors, strict=True)), activation, said)
-    return of_c, out
+def _without_gradients(how: How, said: Said, a: Tensor, b: Tensor, *tensors: Tensor | None) -> Tensor:
+    return run(a, b, EpilogueTensors(*tensors), how, said)
+
+
+def _product_again(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
+    """Multiply in a backward pass, which may have gradients in turn."""
+    return product(a, b, EpilogueTensors(*tensors), How(**rest), AS_OURS, bypasses_dispatch((a, b), tensors))
 
 
 def run(
     a: Tensor,
     b: Tensor,
-    tensors: Tensors,
-    activation: str = "none",
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    out_dtype: torch.dtype | None = None,
-    simulate: bool = False,
-    fast_accum: bool = False,
-    into: Tensor | None = None,
+    tensors: EpilogueTensors = NO_TENSORS,
+    how: How = DEFAULTS,
     said: Said = AS_OURS,
+    into: Tensor | None = None,
 ) -> Tensor:
     """Multiply without gradients, by an equal earlier call's plan. into: C's destination if possible."""
-    how = (activation, alpha, beta, out_dtype, simulate, fast_accum)
-    key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _planned(a, b, tensors, *how, said)
-        _plans.put(key, plan)
-    if simulate:
+    key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], how)
+    plan = _plans.made(key, _planned, a, b, tensors, how, said)
+    if how.simulate:
         a, b = a.detach(), b.detach()
-        tensors = [None if each is None else each.detach() for each in tensors]
+        tensors = EpilogueTensors(*[None if each is None else each.detach() for each in tensors])
     if isinstance(plan, ProductPlan):
         return plan(a, b, tensors, into)
-    return _without_kernel(a, plan, tensors, activation, alpha, beta)
+    of_c, out = plan
+    zeros = a.new_zeros(of_c, dtype=torch.float32)
+    return finished(zeros, tensors, how.activation, how.alpha, how.beta).to(out)
 
 
 Empty = tuple[tuple[int, ...], torch.dtype]
@@ -86,45 +98,32 @@ KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
 
 
-def _planned(
-    a: Tensor,
-    b: Tensor,
-    tensors: Tensors,
-    activation: str,
-    alpha: float,
-    beta: float,
-    out_dtype: torch.dtype | None,
-    simulate: bool,
-    fast_accum: bool,
-    said: Said,
-) -> ProductPlan | Empty:
-    of_c, out = checked(a, b, tensors, activation, out_dtype, said)
-    check_sizes(a, b, tensors[1], said)
-    plan = planned(a, b, tensors, gpu_of(a, simulate, *said[:3]), out, activation, alpha, beta, fast_accum)
-    return plan or (of_c, out)
+def _planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> ProductPlan | Empty:
+    of_c, out = checked(a, b, tensors, how, said)
+    return planned(a, b, tensors, gpu_of(a, how.simulate, *said[:3]), out, how) or (of_c, out)
 
 
-def _without_kernel(a: Tensor, known: Empty, tensors: Tensors, activation: str, alpha: float, beta: float) -> Tensor:
-    """Return the epilogue of zeros, for a product without summands."""
-    of_c, out = known
-    return finished(a.new_zeros(of_c, dtype=torch.float32), tensors, activation, alpha, beta).to(out)
+# --- torch's operation
+
+Operation = Callable[..., Tensor]
 
 
-def _eager(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    return run(a, b, _four(tensors), **rest)
+def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
+    return run(a, b, EpilogueTensors(*tensors), How(**rest))
 
 
-def _four(tensors: tuple[Tensor | None, ...]) -> Tensors:
-    return (*tensors, *[None] * (len(TENSORS) - len(tensors)))
+def _followed(lower: Operation, upper: Operation, rest: dict[str, Any], *tensors: Tensor | None) -> Tensor:
+    made: Tensor = ProductOfTwo.apply(functools.partial(lower, **rest), upper, How(**rest), *tensors)
+    return made
 
 
 def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    for name, x in zip(("a", "b", *TENSORS), (a, b, *tensors)):
+    extras, how = EpilogueTensors(*tensors), How(**rest)
+    for name, x in {"a": a, "b": b, **extras._asdict()}.items():
         if x is not None:
             check_dense(name, x)
-    activation = rest.get("activation", "none")
-    (*outer, columns), out = checked(a, b, _four(tensors), activation, rest.get("out_dtype"))
-    return a.new_empty((*outer, columns // 2 if activation == "swiglu" else columns), dtype=out)
+    (*outer, columns), out = checked(a, b, extras, how)
+    return a.new_empty((*outer, columns // 2 if how.activation == "swiglu" else columns), dtype=out)
 
 
 MATMUL_SCHEMA = (
@@ -133,4 +132,4 @@ MATMUL_SCHEMA = (
     "bool fast_accum=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
-define(_library, "matmul", MATMUL_SCHEMA, _eager, _fake, ProductOfTwo)
+define(_library, "matmul", MATMUL_SCHEMA, _computed, _fake, _followed)

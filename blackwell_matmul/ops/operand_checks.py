@@ -1,10 +1,11 @@
-"""Checks of operands; each error is one sentence."""
+"""Operands and options of a product, and all their checks; each error is one sentence."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from blackwell_matmul.base.validation import number, plain_text, shown
 from blackwell_matmul.kernels.host.forms import OUTPUTS
 from blackwell_matmul.kernels.host.grouped import check_types
 from blackwell_matmul.kernels.host.matmul import BYTES, HALVES, MOST
-from blackwell_matmul.ops.direct import in_forward_mode
+from blackwell_matmul.ops.direct import in_forward_mode, recorded
+from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.problem.form import ACTIVATIONS, check_flag
 from blackwell_matmul.problem.problem import INT32_MAX
 
@@ -32,6 +34,34 @@ AS_OURS = Said()
 """Names in `torch.ops.blackwell_matmul.matmul`."""
 
 GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
+
+
+class How(NamedTuple):
+    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), and fp8 sums with fewer bits."""
+
+    activation: str = "none"
+    alpha: float = 1.0
+    beta: float = 1.0
+    out_dtype: torch.dtype | None = None
+    simulate: bool = False
+    fast_accum: bool = False
+
+
+DEFAULTS = How()
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def taken(
+    operation: Callable[..., Tensor], needed: Mapping[str, Any], optional: Mapping[str, Any] = NONE, **rest: Any
+) -> Tensor | None:
+    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else check that the needed ones
+    are tensors, and the optional ones tensors or None, and return None.
+    """
+    node = recorded(operation, **needed, **optional, **rest)
+    if node is None:
+        check_tensors(**needed)
+        check_optional(**optional)
+    return node
 
 
 def check_tensors(**tensors: object) -> None:
@@ -80,15 +110,107 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_O
         )
 
 
-def check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said = AS_OURS) -> None:
+def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    """Return the product's shape before the activation."""
+    if a.dim() == b.dim() == 2:
+        return a.shape[0], b.shape[1]
+    batches = broadcast(a.shape[:-2], b.shape[:-2]) or ()
+    return *batches, a.shape[-2], b.shape[-1]
+
+
+def checked(
+    a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How = DEFAULTS, said: Said = AS_OURS
+) -> tuple[tuple[int, ...], torch.dtype]:
+    """Return the product's shape before the activation, and C's type; InputError for operands that do not fit."""
+    check_operands(a, b, scaled=tensors.scale_a is not None, said=said)
+    out = how.out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
+    check_out(out)
+    of_c = shape_of(a, b)
+    _check_extras(of_c, out, a.device, tensors, said)
+    check_activation(how.activation, of_c[-1])
+    _check_sizes(a, b, tensors.residual, said)
+    return of_c, out
+
+
+def check_vectors(input: Tensor, other: Tensor, said: Said) -> None:
+    """Check operands of `matmul`, of which one or both have less than two dimensions."""
+    if not min(input.dim(), other.dim()):
+        raise InputError(
+            f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have one dimension or "
+            "more."
+        )
+    check_inner(input, other, said)
+
+
+def check_linear(input: Tensor, weight: Tensor) -> None:
+    if weight.dim() not in (1, 2) or input.dim() < 1 or unequal(input.shape[-1], weight.shape[-1]):
+        raise InputError(
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; they must be (.., k) and (n, k) "
+            "or (k,)."
+        )
+
+
+def check_bias_of_a_number(bias: Tensor | None) -> None:
+    """Check the bias of `linear` with a weight of one dimension, whose result has no columns."""
+    if bias is not None and bias.dim():
+        raise InputError(f"bias has shape {tuple(bias.shape)}; it must be () with a weight of one dimension.")
+
+
+def spread_bias(
+    bias: Tensor, residual: Tensor | None, beta: float, of_c: tuple[int, ...], said: Said
+) -> tuple[Tensor | None, Tensor | None, float, Said]:
+    """Return bias and residual, beta, and their names, for a bias of another shape than [n]."""
+    try:
+        if bias.shape[:-1].numel() == 1:
+            return bias.reshape(-1).expand(of_c[-1]), residual, beta, said
+        if residual is None:
+            return None, bias.expand(of_c), 1.0, said._replace(residual="bias")
+    except RuntimeError:
+        pass
+    also = "" if residual is not None else f", or broadcast to {of_c}"
+    raise InputError(f"bias has shape {tuple(bias.shape)}; it must be {of_c[-1:]}{also}.")
+
+
+def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return x in a shape that it broadcasts to."""
+    try:
+        return x.expand(shape)
+    except RuntimeError:
+        raise InputError(f"{name} has shape {tuple(x.shape)}; it must broadcast to {shape}.") from None
+
+
+def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object) -> None:
+    """Check the options of `scaled_mm`."""
+    if scale_result is not None:
+        raise UnsupportedError("scale_result is given, and no result has 8 bits; multiply what scaled_mm returns.")
+    if out_dtype is not None:
+        check_out(out_dtype)
+    check_flag("use_fast_accum", use_fast_accum)
+
+
+def check_residual(residual: Tensor, of_c: tuple[int, ...]) -> None:
+    if differ(residual.shape, of_c):
+        raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {of_c}.")
+
+
+def check_batches(a: Tensor, b: Tensor, said: Said) -> None:
+    """Check operands of `bmm` and `baddbmm`."""
+    if a.dim() != 3 or b.dim() != 3 or unequal(a.shape[0], b.shape[0]) or unequal(a.shape[2], b.shape[1]):
+        raise InputError(
+            f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.operation} takes (batch, m, k) "
+            "and (batch, k, n)."
+        )
+
+
+def _check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said) -> None:
     """Check the sizes of a[.., m, k], b[.., k, n] and the residual, which kernels count in 32 bits."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     for count, told in (
         (m, f"the result has {m} rows"), (n, f"the result has {n} columns"), (k, f"{said.a} has {k} columns"),
     ):  # fmt: skip
-        if count > MOST:
+        if known(count > MOST):
             raise InputError(f"{told}, and {said.operation} counts up to {MOST} in 32 bits; multiply parts of it.")
-    if residual is not None and residual.numel() > INT32_MAX:
+    if residual is not None and known(residual.numel() > INT32_MAX):
         raise InputError(
             f"{said.residual} has {residual.numel()} elements, and {said.operation} counts up to {INT32_MAX} of it in "
             "32 bits; multiply parts of it, or add it to the result."
@@ -121,6 +243,29 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
     check_grouped_types(x, w, offs)
     outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
     return *outer, w.shape[-1]
+
+
+def check_grouped_options(bias: object, out_dtype: object, mat_a: Tensor) -> None:
+    """Refuse what torch's grouped kernels refuse."""
+    if bias is not None:
+        raise UnsupportedError("bias is given, and no grouped product adds one; add it to what grouped_matmul returns.")
+    if out_dtype is not None and out_dtype != mat_a.dtype:
+        raise UnsupportedError(f"out_dtype is {shown(out_dtype)}; it must be mat_a's, {mat_a.dtype}.")
+
+
+def check_without_offs(mat_a: Tensor, mat_b: Tensor) -> None:
+    if not mat_a.dim() == mat_b.dim() == 3:
+        raise InputError(
+            f"mat_a has shape {tuple(mat_a.shape)} and mat_b {tuple(mat_b.shape)}, without offs; both must have three "
+            "dimensions, or offs says where each group ends."
+        )
+
+
+def check_ends(offs: Tensor, rows: int) -> None:
+    """Check known ends of groups; a GPU's are not read, as that would wait."""
+    ends = [0, *offs.tolist(), rows]
+    if any(end < before for before, end in itertools.pairwise(ends)):
+        raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
 
 
 def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
@@ -175,18 +320,22 @@ def broadcast(shape: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | N
     return tuple(reversed(made))
 
 
-def check_extras(
-    of_c: tuple[int, ...],
-    out: torch.dtype,
-    device: torch.device,
-    tensors: Mapping[str, Tensor | None],
-    activation: str,
-    said: Said = AS_OURS,
+def batches_of(a: Tensor, b: Tensor, said: Said) -> tuple[int, ...]:
+    """Return the dimensions of the product of a[.., m, k] and b[.., k, n] before its rows."""
+    batch = a.shape[:-2] if b.dim() == 2 else broadcast(a.shape[:-2], b.shape[:-2])
+    if batch is None:
+        raise InputError(f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; their batches differ.")
+    return batch
+
+
+def _check_extras(
+    of_c: tuple[int, ...], out: torch.dtype, device: torch.device, tensors: EpilogueTensors, said: Said
 ) -> None:
-    """Check the further tensors. of_c: shape of the product, before the activation."""
-    given = {name: x for name, x in tensors.items() if x is not None}
+    """Check an epilogue's tensors. of_c: shape of the product, before the activation."""
     wanted = {"bias": of_c[-1:], "residual": of_c}
-    for key, x in given.items():
+    for key, x in zip(tensors._fields, tensors):
+        if x is None:
+            continue
         name, scale = (said.residual if key == "residual" else key), key.startswith("scale")
         if x.device != device:
             raise InputError(f"{name} is on {x.device} and {said.a} on {device}; both must be on one.")
@@ -194,12 +343,11 @@ def check_extras(
             raise InputError(f"{name} is {x.dtype}; it must be {torch.float32 if scale else out}.")
         if not scale and differ(x.shape, wanted[key]):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[key]}.")
-    _check_scales(given, of_c)
-    check_activation(activation, of_c[-1])
+    _check_scales(tensors, of_c)
 
 
-def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
-    shapes = [tuple(given[name].shape) for name in ("scale_a", "scale_b") if name in given]
+def _check_scales(tensors: EpilogueTensors, of_c: tuple[int, ...]) -> None:
+    shapes = [tuple(each.shape) for each in (tensors.scale_a, tensors.scale_b) if each is not None]
     m, n = of_c[-2:]
     one = [(), (1,), (1, 1)]
     able = [(one, one), ([(m, 1), (m,)], [(1, n), (n,)])]
@@ -228,7 +376,13 @@ def check_out(dtype: object) -> None:
         raise InputError(f"out_dtype is {shown(dtype)}; it must be one of {', '.join(map(str, OUTPUTS))}.")
 
 
-def check_fakes(tensors: Iterable[Tensor | None]) -> None:
+def check_dispatched(tensors: Sequence[Tensor | None], said: Said) -> None:
+    """Refuse what torch's dispatch has no message for, or would drop silently."""
+    _check_fakes(tensors)
+    _check_derivatives(said.operation, tensors)
+
+
+def _check_fakes(tensors: Iterable[Tensor | None]) -> None:
     """Refuse a mixture of fake and real tensors outside of tracing, for which torch has no message."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return
@@ -236,7 +390,7 @@ def check_fakes(tensors: Iterable[Tensor | None]) -> None:
         raise InputError("Some of the tensors are FakeTensors and some are not; pass all of one kind.")
 
 
-def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
+def _check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
     """Refuse derivatives that torch would drop silently."""
     compiling = torch.compiler.is_compiling()
     if not (compiling or in_forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None):
@@ -249,10 +403,6 @@ def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
             f"{operation} has no derivatives by torch.func or in forward mode; .backward() and torch.autograd.grad "
             "have them."
         )
-
-
-def check_simulate(value: object) -> None:
-    check_flag("simulate", value)
 
 
 def plain_number(name: str, value: object) -> float:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
 from blackwell_matmul.kernels.host.forms import why_unreadable
 from blackwell_matmul.kernels.host.grouped import why_no_rows
@@ -28,7 +27,7 @@ from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
     Said,
-    broadcast,
+    batches_of,
     check_columns,
     check_inner,
     check_operands,
@@ -70,9 +69,7 @@ def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tenso
     check_inner(a, b, said)
     if b.dim() == 2:
         return (a if a.dim() == 2 else a.flatten(0, -2)), b
-    batch = broadcast(a.shape[:-2], b.shape[:-2])
-    if batch is None:
-        raise InputError(f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; their batches differ.")
+    batch = batches_of(a, b, said)
     return _flat(a, batch), _flat(b, batch)
 
 

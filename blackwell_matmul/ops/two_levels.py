@@ -24,13 +24,13 @@ def define(
     arguments: str,
     run: Callable[..., Tensor],
     fake: Callable[..., Tensor],
-    gradients: type[torch.autograd.Function],
+    gradients: Callable[..., Tensor],
 ) -> None:
     """Define library's operation of that name, and the one that computes it.
 
     arguments: as in torch's schemas; tensors first, then keywords. run: computes it, without gradients. fake: shape and
-    type of its result. gradients: takes the lower operation, an operation for the backward pass with gradients of its
-    own, the keywords, and the tensors.
+    type of its result. gradients: computes it with gradients, from the lower operation, one for the backward pass that
+    has gradients of its own, the keywords, and the tensors.
     """
     for each in (name, name + LAUNCH):
         library.define(f"{each}({arguments}) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
@@ -40,8 +40,7 @@ def define(
 
     def followed(*tensors: Tensor | None, **rest: Any) -> Tensor:
         if wants_gradient(tensors):
-            made: Tensor = gradients.apply(lower, upper, rest, *tensors)
-            return made
+            return gradients(lower, upper, rest, *tensors)
         return lower(*tensors, **rest)
 
     library.impl(name, followed, "Autograd")

@@ -63,11 +63,7 @@ _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
 
 def encoded(described: TensorMap, device: int) -> EncodedMap:
     """Return the map of an evaluated description; DriverError if the driver refuses it."""
-    found = _maps.get(described)
-    if found is None:
-        found = _encode(described, device)
-        _maps.put(described, found)
-    return found
+    return _maps.made(described, _encode, described, device)
 
 
 def _encode(described: TensorMap, device: int) -> EncodedMap:

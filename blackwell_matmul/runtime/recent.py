@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -28,6 +29,16 @@ class Recent(Generic[K, V]):
     def get(self, key: K) -> V | None:
         found = self._entries.get(key)
         if found is not None:
+            self._used[id(found)] = None
+        return found
+
+    def made(self, key: K, make: Callable[..., V], *given: Any) -> V:
+        """Return the key's entry; make(*given) makes it if it is missing."""
+        found = self._entries.get(key)
+        if found is None:
+            found = make(*given)
+            self.put(key, found)
+        else:
             self._used[id(found)] = None
         return found
 

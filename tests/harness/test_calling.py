@@ -8,8 +8,9 @@ import blackwell_matmul as b
 from blackwell_matmul import InputError, Problem, Script
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.ops.finished import NO_TENSORS, finished
 from blackwell_matmul.problem.form import Epilogue, Form
 
 FUNCTIONS = [b.run_matmul, b.schedules, b.compile, b.check, b.assert_clean, b.predict, b.trace]
@@ -120,7 +121,7 @@ def test_another_activation_is_wrong(form, wrong):
     _, _, _, x, w, c, *rest = arguments_of(problem, 0)
     good = b.run_matmul("blackwell", *SIZE, x, w, c, form=form)
     z = x.float() @ w.float().T
-    c.copy_(finished(z if c.shape == z.shape else z[:, ::2], (None,) * 4, wrong))
+    c.copy_(finished(z if c.shape == z.shape else z[:, ::2], NO_TENSORS, wrong))
     assert good.ok and not check_product(problem, (x, w, c, *rest)).ok
 
 
@@ -169,6 +170,15 @@ def test_what_is_no_form_of_a_kernel_is_refused_in_a_sentence(kernel, form, sent
     with pytest.raises(InputError) as caught:
         b.run_matmul(kernel, *SIZE, form=form)
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_arguments_are_made_where_they_are_used():
+    call = resolve("v1", (Problem(*[2**30] * 3),))
+    assert call.problem.k == 2**30 and b.schedules("v1", call.problem).problem == call.problem
+    with pytest.raises(InputError, match="does not fit into this machine's memory"):
+        len(call.arguments)
+    called = resolve("v1", SIZE, target=GPUS["B200"])
+    assert called.arguments is called.arguments and called.arch == "sm_100a"
 
 
 def test_without_a_size_it_is_1024_each():

@@ -16,7 +16,7 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels.host.forms import lines_of, why_unreadable
 from blackwell_matmul.kernels.host.matmul import share_memory
-from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.ops.finished import EpilogueTensors, finished
 from blackwell_matmul.problem.form import ACTIVATIONS, Form
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.rules import why_not
@@ -69,7 +69,7 @@ class Case:
     def expected(self, dtype: torch.dtype) -> torch.Tensor:
         bias, kept, *scales = (None if isinstance(each, int) else each.to(dtype) for each in self.extras)
         product, how = self.a.to(dtype) @ self.b.to(dtype).mT, self.epilogue
-        return finished(product, (bias, kept, *scales), how.activation, how.alpha, how.beta)
+        return finished(product, EpilogueTensors(bias, kept, *scales), how.activation, how.alpha, how.beta)
 
     def assert_right(self) -> None:
         """As good as the same in fp32, rounded once."""

@@ -408,6 +408,7 @@ def test_what_was_not_read_lately_is_forgotten_first():
     for number in range(7, 1000):
         kept.put(number, f"entry {number}")
         assert len(kept) <= 4 and kept.get(number) == f"entry {number}"
+    assert kept.made(1000, "entry {}".format, 1000) == kept.made(1000, "another {}".format, 1000) == "entry 1000"
 
 
 def test_memory_of_maps_is_aligned_and_their_own():

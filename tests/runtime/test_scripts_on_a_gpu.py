@@ -385,11 +385,12 @@ def test_a_tensor_without_memory_gets_one_sentence(b200, compiled, operands):
 
 def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     """The kernels' side of the op; torch would not dispatch a tensor that only claims to be on a GPU."""
+    from blackwell_matmul.ops.finished import NO_TENSORS
     from blackwell_matmul.ops.launching import planned
+    from blackwell_matmul.ops.operand_checks import How
 
     a, w = on_gpu(torch.zeros(136, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
-    none = (None, None, None, None)
-    planned(a, w.T, none, gpus.GPUS["B200"], torch.float16, "none", 1.0, 1.0)(a, w.T, none)
+    planned(a, w.T, NO_TENSORS, gpus.GPUS["B200"], torch.float16, How())(a, w.T, NO_TENSORS)
     assert len(b200.calls("cuLaunchKernelEx")) == 1
     addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
     assert {a.data_ptr(), w.data_ptr()} < addresses
@@ -397,11 +398,13 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
 
 def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_gpu):
     """Tensors of one kind are checked once. And the kernel has null in the places of what the call is without."""
+    from blackwell_matmul.ops.finished import EpilogueTensors
     from blackwell_matmul.ops.launching import planned
+    from blackwell_matmul.ops.operand_checks import How
 
     a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
-    biases = [on_gpu(torch.zeros(256, dtype=torch.float16)) for _ in range(2)]
-    plan = planned(a, w.T, (biases[0], None, None, None), gpus.GPUS["B200"], torch.float16, "none", 1.0, 1.0)
+    biases = [EpilogueTensors(on_gpu(torch.zeros(256, dtype=torch.float16))) for _ in range(2)]
+    plan = planned(a, w.T, biases[0], gpus.GPUS["B200"], torch.float16, How())
     packed, pack, checked = [], plan.launches._packed, []
 
     def counted(calls, arguments, stream):
@@ -411,11 +414,11 @@ def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_g
     plan.launches._packed = counted
     check = plan.launches._calls._check
     plan.launches._calls._check = lambda *arguments: checked.append(arguments) or check(*arguments)
-    kept = [plan(a, w.T, (bias, None, None, None)) for bias in biases]
+    kept = [plan(a, w.T, bias) for bias in biases]
     places = {c.data_ptr() for c in kept}
     del kept[0]
     for _ in range(8):
-        places.add(plan(a, w.T, (biases[0], None, None, None)).data_ptr())
+        places.add(plan(a, w.T, biases[0]).data_ptr())
     assert len(b200.calls("cuLaunchKernelEx")) == 10
     seen = [(arguments[5].data_ptr(), arguments[6].data_ptr()) for arguments, _ in packed]
     assert len(seen) == len(set(seen)) > len(checked) == 1 and {c for c, _ in seen} == places
@@ -440,11 +443,13 @@ def test_grouped_products_reach_the_gpu(b200, compiled, on_gpu):
 
 def test_a_product_of_any_form_reaches_the_gpu(b200, compiled, on_gpu):
     """A slice and a row-major b, where they are; null pointers for what the epilogue does not read."""
+    from blackwell_matmul.ops.finished import NO_TENSORS
     from blackwell_matmul.ops.launching import planned
+    from blackwell_matmul.ops.operand_checks import How
 
     qkv, y = on_gpu(torch.zeros(64, 384, dtype=torch.float16)), on_gpu(torch.zeros(128, 256, dtype=torch.float16))
-    x, none = qkv[:, 128:256], (None, None, None, None)
-    planned(x, y, none, gpus.GPUS["B200"], torch.float16, "relu", 1.0, 1.0)(x, y, none)
+    x = qkv[:, 128:256]
+    planned(x, y, NO_TENSORS, gpus.GPUS["B200"], torch.float16, How("relu"))(x, y, NO_TENSORS)
     assert len(b200.calls("cuLaunchKernelEx")) == 1
     addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
     assert {x.data_ptr(), y.data_ptr()} < addresses and x.data_ptr() == qkv.data_ptr() + 256

@@ -86,9 +86,8 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
     found = find(contender.source)
     if found.example_args is not None:
         raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
-    size, form = (problem.m, problem.n, problem.k), problem.form
-    call = resolve(found, size, problem.dtype, contender.pins, form=form, batches=problem.batches)
-    with call.loaded():
+    call = resolve(found, (problem,), schedule=contender.pins)
+    with call.kernel.loaded():
         chosen = _schedule(call, gpu)
         bundle = compile(call.script, *call.arguments, schedule=chosen or None, target=gpu.arch)
     place = bundle.key[:24]

@@ -126,7 +126,7 @@ def _finished_by_torch(problem: Problem) -> Call:
     import torch
     from torch.nn.functional import linear
 
-    from blackwell_matmul.ops.finished import finished
+    from blackwell_matmul.ops.finished import EpilogueTensors, finished
 
     how = problem.form.epilogue
     at_once = problem.element_bytes > 1 and not problem.form.out and how.scale == "none"
@@ -145,7 +145,7 @@ def _finished_by_torch(problem: Problem) -> Call:
             z, scales = _scaled(a, b, scales, c.dtype), [None, None]
         else:
             z = a @ b.mT
-        return finished(z, (bias, residual, *scales), how.activation, alpha, how.beta).to(c.dtype)
+        return finished(z, EpilogueTensors(bias, residual, *scales), how.activation, alpha, how.beta).to(c.dtype)
 
     return call
 

@@ -1,40 +1,75 @@
-"""Resolves a kernel and its arguments, once for every command and for Python.
+"""One call of a kernel, resolved once for every command and for Python: `f(kernel, m, n, k, dtype=, schedule=, form=)`.
 
-A kernel is a rung's name ("v1"), a user's script ("my_kernel.py:MyScript"), a script class, or a kernel with pins. A
-size determines the arguments: of C[m, n] = A[m, k] @ B[n, k].T, or of `example_args` in the class's module.
+A kernel is a rung's name ("v1"), a user's script ("my_kernel.py:MyScript"), a script class, or a kernel with pins.
+After the kernel come m, n and k, for generated arguments; or a `Problem`; or all arguments of its `__call__`, with
+tensors; or nothing, for 1024 each or the defaults of its `example_args`.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import attribute, said, shown
+from blackwell_matmul.base.validation import attribute, integer, number, said, shown
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.calls import inputs, user_kernel
-from blackwell_matmul.harness.calls.user_kernel import Pins, UserKernel, find, pins_of
+from blackwell_matmul.harness.calls.user_kernel import Pins, UserKernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
-from blackwell_matmul.problem.form import PLAIN, Form
-from blackwell_matmul.problem.problem import Problem, positive
+from blackwell_matmul.kernels.host.forms import pinned_form
+from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, plain_dtype, positive
+
+Target = str | Gpu | None
+"""A GPU by name, "B200", or by target, "sm_100a"; None: one that the kernel is for."""
+
+
+FormOf = Form | Epilogue | None
+"""Form of a product; an epilogue stands for the plain form with it, None for what the kernel pins."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
     """A call of a kernel. script: a class, or a kernel with pins of its own. pins: further arguments of `__init__`.
-    size: given (m, n, k). problem: of a matmul; None if `example_args` made the arguments. seed: of the arguments.
+    seed: of generated arguments; None if nothing runs, for tensors without values. form: given or pinned. problem: of a
+    matmul; None for any other call. given: all arguments, with tensors; None: they are generated. size, dtype: given
+    ones, for `example_args`.
     """
 
     kernel: UserKernel
     script: Any
     pins: Mapping[str, object]
-    arguments: tuple[Any, ...]
-    size: tuple[int, int, int] | None
-    problem: Problem | None
-    seed: int
+    target: Target
+    seed: int | None
+    form: Form
+    problem: Problem | None = None
+    given: tuple[Any, ...] | None = None
+    size: tuple[int, int, int] | None = None
+    dtype: str | None = None
+
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """Return all arguments of the call; generated ones are made at the first use."""
+        if self.given is not None:
+            require_form(self.kernel, self.form)
+            return self.given
+        if self.problem is not None:
+            require_form(self.kernel, self.form, self.problem.batches)
+            return inputs.arguments_of(self.problem, self.seed)
+        if self.dtype is not None:
+            what = f"dtype is {shown(self.dtype)} and {self.kernel.name} has example_args, which makes its own"
+            raise InputError(f"{what}; leave it out.")
+        with inputs.seeded(self.seed or 0):
+            return user_kernel.example_call(self.kernel, self.size)
+
+    @property
+    def arch(self) -> str | None:
+        """Return the target for the compiler and the simulator."""
+        return self.target.arch if isinstance(self.target, Gpu) else self.target
 
     @property
     def is_matmul(self) -> bool:
@@ -47,12 +82,6 @@ class KernelCall:
         bound.apply_defaults()
         return bound.args[1:]
 
-    @contextmanager
-    def loaded(self) -> Iterator[None]:
-        """Prepare to run the kernel's code: its folder is importable, and its exit ends only itself."""
-        with user_kernel.importable(self.kernel.folder), user_kernel.surviving_exit(self.kernel):
-            yield
-
     def expected(self) -> Mapping[int, Any]:
         """Return the outputs of its file's `reference` for these arguments, by position; empty without one."""
         if self.kernel.reference is None:
@@ -62,56 +91,71 @@ class KernelCall:
         except Exception as error:
             what = f"the arguments of {self.kernel.name} cannot be copied for its reference"
             raise InputError(f"{what}: {said(error)}.") from error
-        with inputs.seeded(self.seed):
+        with inputs.seeded(self.seed or 0):
             return user_kernel.expected_outputs(self.kernel, copies)
 
-    def compared(self, expected: Mapping[int, Any]) -> list[OutputVerdict]:
+    def compared(self, expected: Mapping[int, Any]) -> tuple[OutputVerdict, ...]:
         """Compare the outputs of a run with the expected ones."""
         names, tolerance = list(self.kernel.parameters), self.kernel.tolerance
-        return [compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items()]
+        return tuple(compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items())
 
 
 def resolve(
     kernel: Any,
-    size: Sequence[int] | None = None,
+    given: Sequence[Any] = (),
     dtype: str | None = None,
     schedule: Pins = None,
+    form: FormOf = None,
     *,
-    form: Form = PLAIN,
+    size: Sequence[int] | None = None,
     batches: int = 1,
+    target: Target = None,
+    gpu: Target = None,
     seed: int | None = None,
 ) -> KernelCall:
-    """Return the resolved call. form: layouts and epilogue; batches: number of products. seed: of the arguments'
-    values; None if nothing runs, for matmuls' tensors without values.
-
-    size and dtype: None is 1024 each, or the defaults of `example_args`, and the type of the kernel's pointers, or
-    fp16.
+    """Return the resolved call. given: arguments after the kernel, None for omitted ones. dtype: None is the type of
+    the kernel's pointers, or fp16. size: m, n and k, never arguments. gpu: an older name of the target.
     """
-    found = find(kernel)
-    pins, sizes = pins_of(found, schedule), plain_size(size, found.least_extent)
-    require_form(found, form, batches)
+    if target is not None and gpu is not None:
+        raise InputError(f"target is {shown(target)} and gpu is {shown(gpu)}, which is the same; give one of the two.")
+    found, values = user_kernel.find(kernel), _without_end(given)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
-    if found.example_args is not None:
-        arguments = _example(found, sizes, dtype, seed or 0)
-        return KernelCall(found, script, pins, arguments, sizes, None, seed or 0)
-    problem = replace(_problem(found, sizes, dtype), form=form, batches=batches)
-    pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls and not found.is_rung else pins
-    whole, arguments = (problem.m, problem.n, problem.k), inputs.arguments_of(problem, seed)
-    return KernelCall(found, script, with_form(pins, problem.form, script), arguments, whole, problem, seed or 0)
+    pinned = _pinned_form(script, form)
+    if size is None and _are_arguments(found, values):
+        asked = _of_tensors(found, values, dtype, pinned)
+    else:
+        asked = _of_size(found, values if size is None else (size,), dtype, pinned, batches)
+    pins = user_kernel.pins_of(found, schedule, asked.get("problem") if script is found.script_cls else None)
+    if asked["form"] != PLAIN and _own_form(script) is None:  # tensors do not determine it
+        pins = {**pins, "form": asked["form"]}
+    return KernelCall(found, script, pins, gpu if target is None else target, seed, **asked)
 
 
-def with_form(pins: Mapping[str, object], form: Form, script: Any) -> dict[str, object]:
-    """Return the pins with the form, which tensors do not determine, unless the kernel has it."""
-    return dict(pins) if form == PLAIN or own_form(script) is not None else {**pins, "form": form}
+def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the arguments without omitted trailing ones."""
+    values = tuple(given)
+    while len(values) <= 3 and values and values[-1] is None:
+        values = values[:-1]
+    return values
 
 
-def own_form(kernel: Any) -> Any:
+def _pinned_form(script: Any, form: FormOf) -> Form:
+    """Return the given form, or the kernel's own."""
+    own = _own_form(script)
+    if own is None and form is None:
+        return PLAIN
+    if own is not None and form is not None and pinned_form(own) != pinned_form(form):
+        raise InputError(f"form is {shown(form)} and the kernel was made with another one; give one of the two.")
+    return pinned_form(own if form is None else form)
+
+
+def _own_form(script: Any) -> Any:
     """Return the form that a kernel was made with; None without one."""
-    pins = attribute(kernel, "pins")
+    pins = attribute(script, "pins")
     return pins.get("form") if isinstance(pins, Mapping) else None
 
 
-def require_form(found: UserKernel, form: Form, batches: int) -> None:
+def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:
     """Raise InputError if a kernel computes only one product of K-major matrices, and another is requested."""
     if (form == PLAIN and batches == 1) or found.takes_forms:
         return
@@ -121,26 +165,72 @@ def require_form(found: UserKernel, form: Form, batches: int) -> None:
     raise InputError(f"{found.name} computes one product of K-major matrices, without {what}; blackwell and hopper do.")
 
 
-def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
-    if not found.is_rung and not found.takes_forms:
-        return user_kernel.matmul_problem(found, size, dtype)
-    m, n, k = size or user_kernel.DEFAULT_SIZE
-    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+# --- a size
 
 
-def _example(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None, seed: int) -> tuple[Any, ...]:
+def _of_size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: Form, batches: int) -> dict[str, Any]:
+    """Return the fields of a call with generated arguments, for a `Problem`, for m, n and k, or for no size."""
+    whole = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list, Problem)) else given
+    if isinstance(whole, Problem):
+        _require_agreement(whole, dtype, form)
+        dtype, form, batches = whole.dtype, whole.form if form == PLAIN else form, whole.batches
+        whole = whole.m, whole.n, whole.k
+    if len(whole) not in (0, 3) or any(isinstance(each, Problem) for each in whole):
+        wanted = f"give m, n and k, a Problem, or the arguments of its call ({', '.join(found.parameters)})"
+        raise InputError(f"{shown(tuple(whole))} stands behind {found.name}; {wanted}.")
+    if found.example_args is not None:  # which may give m, n and k any meaning
+        require_form(found, form, batches)
+        size = tuple(positive(name, each, least=0) for name, each in zip("mnk", whole))
+        return {"form": form, "size": size or None, "dtype": dtype}
+    problem = user_kernel.matmul_problem(found, whole, dtype, form, batches)
+    return {"form": form, "problem": problem, "size": (problem.m, problem.n, problem.k)}
+
+
+def _require_agreement(problem: Problem, dtype: str | None, form: Form) -> None:
+    """Raise InputError if a dtype or a form is given beside a `Problem` of another one."""
+    if dtype is not None and plain_dtype(dtype) != problem.dtype:
+        raise InputError(f"dtype is {shown(dtype)} and the Problem's is {problem.dtype!r}; give one of the two.")
+    if PLAIN != form != problem.form != PLAIN:
+        raise InputError(f"form is {form} and the Problem's is {problem.form}; give one of the two.")
+
+
+# --- tensors
+
+
+def _are_arguments(found: UserKernel, values: Sequence[Any]) -> bool:
+    """Return true if the values are the arguments of the kernel's call."""
+    if len(values) == 1 and isinstance(values[0], Problem):
+        return False
+    tensors = any(attribute(each, "shape") is not None and number(each) is None for each in values)
+    return tensors or (found.example_args is None and len(values) == len(found.parameters))
+
+
+def _of_tensors(found: UserKernel, given: tuple[Any, ...], dtype: str | None, form: Form) -> dict[str, Any]:
+    """Return the fields of a call with all its arguments; without a problem if it is no matmul."""
     if dtype is not None:
-        what = f"dtype is {shown(dtype)} and {kernel.name} has example_args, which makes its own"
-        raise InputError(f"{what}; leave it out.")
-    with inputs.seeded(seed):
-        return user_kernel.example_call(kernel, size)
+        raise InputError(f"dtype is {shown(dtype)} and {found.name} gets tensors, which have their own; leave it out.")
+    if found.takes_forms:
+        return {"form": form, **_of_form(found, given, form)}
+    asked: dict[str, Any] = {"form": form, "given": given}
+    if len(given) == 6 and found.example_args is None:
+        m, n, k = (integer(each, 1, INT32_MAX) for each in given[:3])
+        kind = DTYPE_OF_TORCH.get(str(attribute(given[3], "dtype")))
+        if m is not None and n is not None and k is not None and kind is not None:
+            asked["problem"] = Problem(m, n, k, kind)
+    return asked
 
 
-def plain_size(size: Sequence[int] | None, least: int = 1) -> tuple[int, int, int] | None:
-    """Return three integers, or None."""
-    if size is None:
-        return None
-    if not isinstance(size, (tuple, list)) or len(size) != 3:
-        raise InputError("size must be three integers, (m, n, k), or None.")
-    m, n, k = (positive(*each, least) for each in zip("mnk", size))
-    return m, n, k
+def _of_form(found: UserKernel, given: tuple[Any, ...], form: Form) -> dict[str, Any]:
+    """Return all arguments, with defaults, and the problem, whose form the tensors determine, except activation and
+    factors."""
+    rung: Any = found.script_cls
+    takes = inspect.signature(rung.check_arguments)
+    try:
+        bound = takes.bind(*given)
+    except TypeError as error:
+        names = ", ".join(takes.parameters)
+        raise InputError(f"{found.name} is called with the arguments {names}: {error}.") from None
+    bound.apply_defaults()
+    rung.check_arguments(*bound.args)
+    problem, _ = rung.problem_of({"form": form}, *bound.args)
+    return {"given": given if problem.is_plain else bound.args, "problem": problem}

@@ -32,6 +32,7 @@ from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.harness.calls.helper_modules import HelperModules, Loader
 from blackwell_matmul.kernels import known_rung
+from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ class UserKernel:
         return bool(getattr(self.script_cls, "knobs", None))
 
     @property
-    def least_extent(self) -> int:
-        """Return the least extent of m, n and k: 0 with `example_args`, which may give them any meaning."""
-        return 1 if self.example_args is None else 0
-
-    @property
     def takes_forms(self) -> bool:
         """Return true if it computes any `Form`, with this epilogue and none of its own."""
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
@@ -87,6 +83,15 @@ class UserKernel:
     def parameters(self) -> dict[str, inspect.Parameter]:
         """Return the parameters of `__call__` after self, by name."""
         return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])
+
+    @contextmanager
+    def loaded(self) -> Iterator[None]:
+        """Prepare to run its code: its folder is importable, and its exit ends only itself."""
+        try:
+            with importable(self.folder):
+                yield
+        except SystemExit as error:
+            raise InputError(f"{self.name} exits while it is compiled; a kernel cannot.") from error
 
 
 def names_a_file(text: str) -> bool:
@@ -271,15 +276,6 @@ def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
         raise InputError(f"{kernel.name} takes {count} arguments ({names}) but got {len(args)} from example_args.")
 
 
-@contextmanager
-def surviving_exit(kernel: UserKernel) -> Iterator[None]:
-    """Survive a script that exits."""
-    try:
-        yield
-    except SystemExit as error:
-        raise InputError(f"{kernel.name} exits while it is compiled; a kernel cannot.") from error
-
-
 def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of the user's file; its errors become one sentence with the line."""
     try:
@@ -321,9 +317,12 @@ def _position(kernel: UserKernel, names: list[str], key: object, args: tuple[Any
 _PROBLEM_DTYPES = {TORCH_NAMES[dtype]: dtype for dtype in SIXTEEN_BITS}
 
 
-def matmul_problem(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
-    """Return the problem of a script that is called with (m, n, k, a, b, c); its typed pointers decide the type."""
-    pointers = _matmul_pointers(kernel)
+def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, form: Form, batches: int) -> Problem:
+    """Return the problem of a script that is called with (m, n, k, a, b, c); its typed pointers decide the type.
+
+    size: m, n and k; empty for the default.
+    """
+    pointers = {} if kernel.is_rung or kernel.takes_forms else _matmul_pointers(kernel)
     typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
     for name, pointer in typed.items():
         if pointer not in _PROBLEM_DTYPES or pointer != next(iter(typed.values())):
@@ -336,12 +335,8 @@ def matmul_problem(kernel: UserKernel, size: Sequence[int] | None, dtype: str | 
                 f"dtype is {shown(dtype)} and {kernel.name} is called with {name}: ~{pointer}; leave dtype out."
             )
     default = next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
-    return Problem(*_sizes(size), default if dtype is None else dtype)
-
-
-def _sizes(size: Sequence[int] | None) -> tuple[int, int, int]:
-    m, n, k = DEFAULT_SIZE if size is None else size
-    return m, n, k
+    m, n, k = size or DEFAULT_SIZE
+    return Problem(m, n, k, default if dtype is None else dtype, form, batches)
 
 
 def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
@@ -380,11 +375,20 @@ def _annotation(annotation: Any) -> str:
 # --- the schedule
 
 
-def pins_of(found: UserKernel, schedule: Pins) -> dict[str, object]:
-    """Return a schedule's pins, with the types of the kernel's `__init__`."""
+def pins_of(found: UserKernel, schedule: Pins, problem: Problem | None = None) -> dict[str, object]:
+    """Return a schedule's pins, with the types of the kernel's `__init__`.
+
+    problem: of a matmul; its type is pinned as `dtype` if `__init__` requires one that is not given.
+    """
     if isinstance(schedule, str) and found.is_rung:
-        return dict(kernels.parse_schedule(found.source, schedule))
-    return read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
+        pins: dict[str, object] = dict(kernels.parse_schedule(found.source, schedule))
+    elif schedule is None:
+        pins = {}
+    else:
+        pins = read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
+    if problem is None or "dtype" in pins or not _requires_dtype(found):
+        return pins
+    return {**pins, "dtype": _data_type("dtype", problem.dtype)}
 
 
 def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> dict[str, object]:
@@ -457,13 +461,10 @@ def _data_type(name: str, text: str) -> Any:
     return found
 
 
-def fill_dtype(kernel: UserKernel, pins: Mapping[str, object], problem: Problem) -> dict[str, object]:
-    """Return a matmul's pins, with a `dtype` if `__init__` requires one that is not given."""
+def _requires_dtype(kernel: UserKernel) -> bool:
     from tilus.hidet.ir.type import DataType
 
     parameter = inspect.signature(kernel.script_cls.__init__).parameters.get("dtype")  # type: ignore[misc]
     chooses = callable(getattr(kernel.script_cls, "complete", None))
     asks = parameter is not None and parameter.default is inspect.Parameter.empty and parameter.annotation is DataType
-    if chooses or not asks or "dtype" in pins:
-        return dict(pins)
-    return {**pins, "dtype": _data_type("dtype", problem.dtype)}
+    return asks and not chooses

@@ -16,9 +16,10 @@ from torch import Tensor
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.ops.distributed.exchanges import gather_and_consume, produce_and_scatter
-from blackwell_matmul.ops.launching import NO_TENSORS, gpu_of
-from blackwell_matmul.ops.library import checked, run
-from blackwell_matmul.ops.operand_checks import check_tensors
+from blackwell_matmul.ops.finished import NO_TENSORS
+from blackwell_matmul.ops.launching import gpu_of
+from blackwell_matmul.ops.library import run
+from blackwell_matmul.ops.operand_checks import How, check_tensors, checked
 
 REDUCTIONS = ("sum", "avg")
 
@@ -48,7 +49,8 @@ def all_gather_matmul(
     group = _known(group)
     for b in bs:
         _check("a_shard", a_shard, b, "gather_dim", gather_dim, simulate)
-    whole, *products = _GatherAndMultiply.apply(_Way(int(gather_dim), group, simulate), bool(return_a), a_shard, *bs)
+    way = _Way(int(gather_dim), group, How(simulate=simulate))
+    whole, *products = _GatherAndMultiply.apply(way, bool(return_a), a_shard, *bs)
     return whole, products
 
 
@@ -82,7 +84,7 @@ def matmul_reduce_scatter(
             f"a has {rows} rows in dimension {scatter_dim}, which {world} processes cannot share evenly; pad it to "
             f"{-(-rows // world) * world}."
         )
-    way = _Way(int(scatter_dim), group, simulate)
+    way = _Way(int(scatter_dim), group, How(simulate=simulate))
     made: Tensor = _MultiplyAndScatter.apply(way, reduce_op == "avg", a, b)
     return made
 
@@ -137,7 +139,7 @@ class _Way:
 
     dim: int
     group: Any
-    simulate: bool
+    how: How
 
     @property
     def world(self) -> int:
@@ -180,7 +182,7 @@ class _Way:
 
     def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
         """Multiply into place, or into a temporary if TMA cannot address it."""
-        made = run(rows, b, NO_TENSORS, simulate=self.simulate, into=place)
+        made = run(rows, b, how=self.how, into=place)
         if made is not place:
             place.copy_(made)
 
@@ -207,7 +209,7 @@ class _GatherAndMultiply(torch.autograd.Function):
         if ctx.needs_input_grad[2] and given:
             of_a = sum(way.shaped(way.scattered(grad, b.mT), grad) for grad, b in given)
         of_bs = [
-            run(whole.mT, way.rows(grad), NO_TENSORS, simulate=way.simulate) if needed and grad is not None else None
+            run(whole.mT, way.rows(grad), how=way.how) if needed and grad is not None else None
             for grad, needed in zip(grads[1:], ctx.needs_input_grad[3:], strict=True)
         ]
         return None, None, of_a, *of_bs
@@ -226,5 +228,5 @@ class _MultiplyAndScatter(torch.autograd.Function):
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
         whole, (of_a,) = way.gathered(of_own, [b.mT], keep=ctx.needs_input_grad[3])
-        of_b = run(way.rows(a).mT, whole, NO_TENSORS, simulate=way.simulate) if ctx.needs_input_grad[3] else None
+        of_b = run(way.rows(a).mT, whole, how=way.how) if ctx.needs_input_grad[3] else None
         return None, None, way.shaped(of_a, a), of_b

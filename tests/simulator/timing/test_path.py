@@ -2,15 +2,15 @@
 
 import pytest
 
-from blackwell_matmul.harness.calls.calling import resolve_call
+from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.simulator.timing.explain.what_if import LOADS, MULTIPLY, PRODUCTS, parts
 from blackwell_matmul.simulator.timing.model.path import LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.predict import _launch, settled
 
 
 def took(kernel, gpu, size=(2048, 2048, 1024), schedule=None):
-    call = resolve_call(kernel, size, None, schedule, None)
-    with call.loaded(), _launch(call.script, call.arguments, gpu, call.pins or None) as (launch, _):
+    call = resolve(kernel, size, None, schedule)
+    with call.kernel.loaded(), _launch(call.script, call.arguments, gpu, call.pins or None) as (launch, _):
         return settled(launch, None).took
 
 

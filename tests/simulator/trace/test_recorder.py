@@ -14,7 +14,7 @@ KERNELS = [("v0", "B200"), ("v2", "B200"), ("v3", "B200"), ("v6", "B200"), ("h5"
 def timed(request):
     """A kernel's timeline, and its prediction."""
     kernel, gpu = request.param
-    return tuple(told(resolve(kernel, (1024, 1024, 512)), gpu) for told in (trace_call, predict_call))
+    return tuple(told(resolve(kernel, (1024, 1024, 512), target=gpu)) for told in (trace_call, predict_call))
 
 
 def tracks(timeline):
@@ -49,7 +49,7 @@ def test_each_event_of_a_warp_has_its_line(timed):
 
 
 def test_a_phase_lasts_from_its_first_load_to_its_last_byte():
-    timeline = trace_call(resolve("v2", (128, 128, 256), schedule="stages=2,block_k=64"), "B200")
+    timeline = trace_call(resolve("v2", (128, 128, 256), schedule="stages=2,block_k=64", target="B200"))
     loads = [each for each in timeline.events if each.track == "TMA loads"]
     phase = next(each for each in timeline.events if each.track == "tma_barriers[0]")
     assert phase.name == "phase 0" and "parity 0" in phase.detail
@@ -70,7 +70,7 @@ def test_states_of_a_barrier_are_those_of_its_phases(timed):
 
 
 def test_ends_of_phases_are_changes_of_state():
-    timeline = trace_call(resolve("v2", (128, 128, 256), schedule="stages=2,block_k=64,block_n=128"), "B200")
+    timeline = trace_call(resolve("v2", (128, 128, 256), schedule="stages=2,block_k=64,block_n=128", target="B200"))
     phases = {(each.track, each.end_cycles) for each in timeline.events if each.name.startswith("phase ")}
     assert phases and phases <= {(each.track, each.cycle) for each in timeline.barriers}
     first = [each for each in timeline.barriers if each.track == "tma_barriers[0]"][:4]
@@ -79,19 +79,19 @@ def test_ends_of_phases_are_changes_of_state():
 
 
 def test_a_wait_says_who_ends_it():
-    timeline = trace_call(resolve("v2", (128, 128, 256)), "B200")
+    timeline = trace_call(resolve("v2", (128, 128, 256), target="B200"))
     waits = {each.name: each.detail for each in timeline.events if each.name.startswith("waits for ")}
     assert waits["waits for mma_barrier"].endswith("told by tcgen05.commit")
     assert waits["waits for tma_barriers[0]"].endswith("told by cp.async.bulk.tensor (load)")
 
 
 def test_ctas_that_share_an_sm_have_slots_of_their_own():
-    timeline = trace_call(resolve("v3", (4096, 4096, 256)), "B200")
+    timeline = trace_call(resolve("v3", (4096, 4096, 256), target="B200"))
     assert {"slot 0: warp 0", "slot 1: warp 0"} <= set(timeline.tracks)
     ctas = [{each.detail for each in timeline.events if each.track == f"slot {slot}: warp 0"} for slot in (0, 1)]
     assert all(ctas) and ctas[0].isdisjoint(ctas[1])
 
 
 def test_of_many_turns_it_shows_the_first():
-    timeline = trace_call(resolve("v3", (8192, 8192, 256)), "B200")
+    timeline = trace_call(resolve("v3", (8192, 8192, 256), target="B200"))
     assert timeline.part == "6 of 14 CTAs that one SM gets"

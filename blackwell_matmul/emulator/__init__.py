@@ -9,6 +9,6 @@ May import: base, compiler.
 
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import Emulation, emulate
-from blackwell_matmul.emulator.scheduler import ORDERS
+from blackwell_matmul.emulator.scheduler import ORDERS, Limit
 
-__all__ = ["ORDERS", "Emulation", "TensorMap", "emulate"]
+__all__ = ["ORDERS", "Emulation", "Limit", "TensorMap", "emulate"]

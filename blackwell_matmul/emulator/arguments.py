@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from blackwell_matmul.emulator.spaces import GlobalSpace
 
 UNCLEARED_BYTE = 0xFF
 """Byte that fills a workspace which the launch does not clear; as floats it is NaN."""
+
+
+_RAW_KINDS = (bytearray, memoryview, ctypes.Array, ctypes.Structure, np.ndarray)
+"""Types whose bytes a parameter of bytes takes."""
 
 
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
@@ -40,6 +45,8 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
         return tensor_map.image(given, address_of(memory, f"the tensor of {name}", given.pointer))
     if isinstance(given, (int, float, bytes, np.integer, np.floating)):
         return given
+    if parameter.type == "b8" and isinstance(given, _RAW_KINDS):
+        return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)  # such as an encoded CUtensorMap
     if parameter.nbytes != 8 or parameter.type == "f64":
         raise InputError(f"parameter {place} of {kernel.name} is {_declared(parameter)}; it was given {shown(given)}.")
     return address_of(memory, name, given)
@@ -66,6 +73,8 @@ def _plain(value: Any) -> int:
 
 def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
     """Return a number as it is, and a tensor as its address, for the expressions of a launch plan."""
+    if isinstance(given, (np.integer, np.floating)):
+        return given.item()
     return given if isinstance(given, (int, float)) else address_of(memory, name, given)
 
 

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled
+from blackwell_matmul.emulator.forms import verify
+from blackwell_matmul.emulator.functions.frames import Callee
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import (
     SIZES_BYTES,
@@ -26,9 +28,9 @@ from blackwell_matmul.emulator.parser import (
     Statement,
     Symbol,
     Vector,
-    float_bits,
+    number_bits,
 )  # fmt: skip
-from blackwell_matmul.emulator.unknown import Unknown
+from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 Act = Callable[[WarpState, int], Any]
 """Executes an instruction in a mask's lanes; returns None, the index to jump to, a Waiting, a Clock or EXIT."""
@@ -83,6 +85,9 @@ class Builder:
 
     slots: initial registers of a warp, constants behind the declared ones. specials: slots whose contents depend on the
     warp, by name and bytes. labels: jump targets. tables: those of brx.idx. names: variables and special registers.
+    callees: device functions by name; those without a body by their name. by_address: the same by address. frames: the
+    function and the offset of each variable in a frame. sizes: bytes of each variable in `.param` space. place,
+    function: index of the instruction that is built, and the device function that it belongs to.
     gpu: the target of the PTX.
     """
 
@@ -96,13 +101,23 @@ class Builder:
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._nowhere: int | None = None
+        self.callees: dict[str, Callee | str] = {}
+        self.by_address: dict[int, Callee | str] = {}
+        self.frames: dict[str, tuple[Callee, int]] = {}
+        self.sizes: dict[str, int] = {}
+        self.place = 0
+        self.function: Callee | None = None
 
     def build(self, each: Statement) -> Executable:
         make = _find(each.opcode)
         if make is None:
             raise Unknown(f"{each.opcode} is not emulated")
+        verify(each)
+        return self.guarded(make(self, each), each)
+
+    def guarded(self, act: Act, each: Statement) -> Executable:
         guard, negated = (-1, False) if each.guard is None else (each.guard[0].slot, each.guard[1])
-        return Executable(make(self, each), guard, negated, each)
+        return Executable(act, guard, negated, each)
 
     # --- slots
 
@@ -113,16 +128,35 @@ class Builder:
         return self._constants[bits, nbytes]
 
     def special(self, name: str, nbytes: int) -> int:
-        if not {name.partition("+")[0], name.partition(".")[0]} & self.names:
-            raise Unknown(f"{name} is neither a variable nor a special register that is emulated")
+        variable, _, offset = name.partition("+")
+        if variable in self.frames:
+            return self._in_frame(variable, int(offset or 0), nbytes)
+        if not {variable, name.partition(".")[0]} & self.names:
+            kind = Unknown if name.startswith("%") else Malformed
+            raise kind(f"{variable.partition('@')[0]} is neither a variable nor a special register that is emulated")
         if (name, nbytes) not in self.specials:
             self.specials[name, nbytes] = self._new(None)
         return self.specials[name, nbytes]
 
+    def _in_frame(self, variable: str, offset: int, nbytes: int) -> int:
+        """Return the slot with the address of a device function's variable; each call sets it."""
+        callee, place = self.frames[variable]
+        key = nbytes, place + offset
+        found = next((slot for slot, *rest in callee.addresses if tuple(rest) == key), None)
+        if found is None:
+            found = self._new(np.zeros(LANES, WORDS[nbytes]))
+            callee.addresses.append((found, *key))
+        return found
+
+    def callee(self, name: str) -> Callee | str:
+        if name not in self.callees:
+            raise Malformed(f"{name} is no function of this PTX")
+        return self.callees[name]
+
     def label(self, operand: Operand) -> int:
         """Return the place of the instruction behind a label."""
         if not isinstance(operand, Symbol) or operand.name not in self.labels:
-            raise Unknown(f"{operand} is no label")
+            raise Malformed(f"{operand.name if isinstance(operand, Symbol) else operand} is no label")
         return self.labels[operand.name]
 
     def _new(self, content: Any) -> int:
@@ -140,9 +174,11 @@ class Builder:
     def source(self, operand: Operand, type: str) -> int:
         """Return the slot of an operand, as raw words of the type's size."""
         if isinstance(operand, Register):
+            if operand.type == "pred" and type != "pred":
+                raise Malformed(f"an operand is a predicate where .{type} is expected")
             return operand.slot
         if isinstance(operand, Number):
-            return self.constant(_bits(operand, type), SIZES_BYTES[type])
+            return self.constant(number_bits(operand, type), SIZES_BYTES[type])
         if isinstance(operand, Symbol):
             return self.special(operand.name, SIZES_BYTES[type])
         if isinstance(operand, Address) and isinstance(operand.base, Symbol):  # `mov.u64 %rd, name+8`
@@ -160,7 +196,9 @@ class Builder:
         """Return a function that reads an operand as the numpy type; of a wider register, the low bits."""
         slot, wanted, size = self.source(operand, type), TYPES[type], SIZES_BYTES[type]
         if isinstance(operand, Register) and SIZES_BYTES[self.types[operand.slot]] != size:
-            word = WORDS[size]
+            word, own = WORDS[size], SIZES_BYTES[self.types[operand.slot]]
+            if 16 in (own, size):
+                raise Malformed(f"an operand has {own} bytes where .{type} is expected")
             return lambda warp: warp.registers[slot].astype(word).view(wanted)
         if wanted is WORDS[size]:
             return lambda warp: warp.registers[slot]
@@ -182,10 +220,13 @@ class Builder:
         if isinstance(operand, Number):
             value = ALL if operand.value else 0
             return lambda warp: value
-        if isinstance(operand, Register):
-            slot = operand.slot
+        if isinstance(operand, Symbol):  # %is_explicit_cluster
+            slot = self.special(operand.name, 1)
+            return lambda warp: mask_of(warp.registers[slot] != 0)
+        if self.is_predicate(operand):
+            slot = operand.slot  # type: ignore[union-attr]
             return lambda warp: warp.registers[slot]
-        raise Unknown(f"{operand} is no predicate")
+        raise Malformed(f"an operand {_plainly(operand)} is no predicate")
 
     def address(self, operand: Operand) -> Callable[[WarpState], Array]:
         """Return a function that gives the 32 addresses of `[base + offset]`, as 64 bits."""
@@ -197,7 +238,9 @@ class Builder:
         if isinstance(base, (Symbol, Number)):
             slot = self.source(base, "b64")
             return lambda warp: warp.registers[slot] + offset
-        slot = base.slot
+        slot = self.source(base, "b64")
+        if SIZES_BYTES[self.types[slot]] == 16:
+            raise Malformed("a register of 16 bytes is no address")
         if SIZES_BYTES[self.types[slot]] == 8:
             return lambda warp: warp.registers[slot] + offset
         short = np.uint32(operand.offset & 0xFFFFFFFF)
@@ -227,12 +270,8 @@ def _find(opcode: str) -> Make | None:
     return next((_INSTRUCTIONS[opcode[:end]] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
 
 
-def _bits(number: Number, type: str) -> int:
-    if number.is_bits:
-        return int(number.value)
-    if type in ("f32", "f64"):
-        return float_bits(float(number.value), SIZES_BYTES[type])
-    return int(number.value)
+def _plainly(operand: Operand) -> str:
+    return f"of type .{operand.type}" if isinstance(operand, Register) else str(operand)
 
 
 def last_type(each: Statement) -> str:

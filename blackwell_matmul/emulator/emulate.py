@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded
 from blackwell_matmul.emulator.parser import Entry, Module, parse
-from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Progress
+from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Limit, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace
 
 EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
@@ -22,12 +24,18 @@ EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """Size of a run. instructions: executed by warps; ctas: of the grid."""
+    """Size of a run. instructions: executed by warps; ctas: of the grid.
+
+    never_run: a sentence for each instruction that is not emulated, and that the run did not come to. notes: a sentence
+    for each line that does what a GPU leaves open, such as a read of shared memory that nothing has written.
+    """
 
     kernel: str
     target: str
     ctas: int
     instructions: int
+    never_run: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def emulate(
@@ -41,6 +49,8 @@ def emulate(
     order: str = "late",
     seed: int = 0,
     progress: Progress | None = None,
+    unwritten: str | None = None,
+    limit: Limit | None = None,
 ) -> Emulation:
     """Execute compiled code on the CPU: a bundle of this project, its folder, or any PTX as a path or text.
 
@@ -49,23 +59,27 @@ def emulate(
     null pointer), a number, or a `TensorMap` whose `pointer` is a tensor. grid, cluster: in CTAs. block: in threads.
     shared_bytes: dynamic shared memory. kernel: the entry's name, if there are several. order: one of `ORDERS`, when
     asynchronous operations complete. seed: of the order "random". progress: called with the clusters done and their
-    total.
+    total. unwritten: what a read of shared memory that nothing has written does: "stop", the default for a bundle, or
+    "note", the default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes.
 
     Raises InputError for arguments that do not fit. Raises EmulationError, one sentence with the line of the PTX, for
-    undefined behavior, a deadlock or an endless loop.
+    undefined behavior, a deadlock or an endless loop. Raises UnsupportedError at an instruction that is not emulated,
+    when it is executed.
     """
     if order not in ORDERS:
         raise InputError(f"order is {shown(order)}; there are {', '.join(ORDERS)}.")
-    for name, value in (("seed", seed), ("shared_bytes", shared_bytes)):
-        if not isinstance(value, int):
-            raise InputError(f"{name} is {shown(value)}; it takes a whole number.")
-    choices = Choices(order, seed, progress)
-    if isinstance(code, Bundle) or _is_folder(code):
+    seed, shared_bytes = _whole("seed", seed), _whole("shared_bytes", shared_bytes)
+    if unwritten not in (None, "stop", "note"):
+        raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
+    of_its_own = isinstance(code, Bundle) or _is_folder(code)
+    how = unwritten or ("stop" if of_its_own else "note")
+    choices = Choices(order, seed, progress, how, _limit(limit))
+    if of_its_own:
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return of_bundle(bundle, parse(bundle.ptx), args, choices)
-    module = parse(_text(code))
+    module = parse(_text(code))  # type: ignore[arg-type]
     entry = _entry(module, kernel)
     shape = LaunchShape(_extents("grid", grid), _extents("block", block), _extents("cluster", cluster), shared_bytes)
     memory = GlobalSpace()
@@ -91,7 +105,8 @@ def _run(
     execution = loaded(module, entry, shape, values, memory, choices)
     execution.run()
     x, y, z = shape.grid
-    return Emulation(entry.name, module.target, x * y * z, execution.executed)
+    notes = tuple(execution.notes.values())
+    return Emulation(entry.name, module.target, x * y * z, execution.executed, tuple(execution.unknown), notes)
 
 
 # --- input
@@ -125,9 +140,31 @@ def _entry(module: Module, name: str | None) -> Entry:
     return module.kernels[name]
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
+def _whole(name: str, value: Any) -> int:
+    if not _is_whole(value):
+        raise InputError(f"{name} is {shown(value)}; it takes a whole number.")
+    return int(value)
+
+
+def _limit(limit: Any) -> Limit:
+    """Return the limits; InputError for anything but positive numbers."""
+    found = Limit() if limit is None else limit
+    if not isinstance(found, Limit):
+        raise InputError(f"limit is {shown(limit)}; it takes a Limit(steps=, seconds=, bytes=).")
+    for name in ("steps", "seconds", "bytes"):
+        value = getattr(found, name)
+        if value is not None and not (isinstance(value, (int, float, np.number)) and value > 0):
+            raise InputError(f"limit has {name} of {shown(value)}; it takes a positive number, or None for none.")
+    return found
+
+
 def _extents(name: str, value: Sequence[int] | int | None) -> Extents:
     given: tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (1 if value is None else value,)
-    if not 1 <= len(given) <= 3 or not all(isinstance(each, int) and each >= 1 for each in given):
+    if not 1 <= len(given) <= 3 or not all(_is_whole(each) and each >= 1 for each in given):
         raise InputError(f"{name} is {shown(value)}; it takes one to three positive numbers.")
-    padded = (*given, 1, 1)
+    padded = (*map(int, given), 1, 1)
     return padded[0], padded[1], padded[2]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,17 +12,33 @@ import numpy as np
 from blackwell_matmul.base.errors import EmulationError, InputError
 from blackwell_matmul.emulator import instructions
 from blackwell_matmul.emulator.code import Builder, Executable
+from blackwell_matmul.emulator.functions import calls
+from blackwell_matmul.emulator.functions.calls import formal_place
+from blackwell_matmul.emulator.functions.frames import Callee
+from blackwell_matmul.emulator.machine import MOST_LOCAL_BYTES, WarpState
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
-from blackwell_matmul.emulator.scheduler import Choices, Execution, own_fault
-from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
+from blackwell_matmul.emulator.scheduler import Choices, Clusters, Execution, Limit, own_fault
+from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES, GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
-from blackwell_matmul.emulator.unknown import Unknown
+from blackwell_matmul.emulator.unknown import Malformed, NotEmulated, Parts, Unknown
 
-assert instructions  # their functions are registered
+assert instructions and calls  # their functions are registered
 
 MAX_THREADS = 1024
+MAX_GRID, MAX_BLOCK, MAX_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 16
+"""Limits of a launch (CUDA programming guide, "Technical Specifications per Compute Capability"). A cluster of more
+than 8 CTAs needs an attribute of the kernel that its host code sets.
+"""
+
+MOST_CTAS = 10**9
+"""CTAs that the emulator takes: more would take hours."""
+
 MAX_SHARED_BYTES = 227 * 1024
 """Shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
+
+
+RETURN_BYTES = 16
+"""Bytes of a frame beside its variables, so that endless recursion needs too much local memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +54,119 @@ class LaunchShape:
 def loaded(
     module: Module, entry: Entry, shape: LaunchShape, values: list[bytes], memory: GlobalSpace, choices: Choices
 ) -> Execution:
-    """Return an `Execution`; InputError or Unknown, one sentence, for a launch or an instruction that cannot run."""
+    """Return an `Execution`; InputError, one sentence, for a launch or an instruction that no GPU takes."""
     shape = replace(shape, cluster=_cluster(entry, shape.cluster))
     _verify(entry, shape)
-    variables = [*module.variables, *entry.variables]
+    bodies = [*module.functions.values(), entry]
+    variables = [*module.variables, *(each for body in bodies for each in body.variables)]
+    local, local_bytes = _frame(entry)
+    _verify_bytes(variables, shape, local_bytes, choices.limit)
     parameters, addresses = _placed_parameters(entry, values)
-    addresses |= _placed_globals(variables, memory)
+    codes = {name: CODE + 16 * index for index, name in enumerate([*module.functions, *sorted(module.declared)], 1)}
+    addresses |= _placed_globals(variables, memory) | codes
     shared, end = _laid_out(variables, "shared", RESERVED_BYTES)
-    local, local_bytes = _laid_out(variables, "local", 0)
+    _refer(variables, addresses | shared, memory)
     shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
     if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
-    places = Places(addresses, shared, shared_bytes, local, -(-local_bytes // 16) * 16)
-    builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *local, *SPECIALS})
-    builder.gpu = module.target
-    steps = [_built(builder, each) for each in entry.instructions]
-    starter = Starter(builder, shape.grid, shape.block, shape.cluster, places)
-    firsts = itertools.product(*(range(0, extent, size) for extent, size in zip(shape.grid[::-1], shape.cluster[::-1])))
-    return Execution(steps, memory, parameters, deque((x, y, z) for z, y, x in firsts), starter.start, choices)
+    program = Program(module, entry, {*addresses, *shared, *local, *SPECIALS}, codes)
+    places = Places(addresses, shared, shared_bytes, local, local_bytes, program.start, shape.shared_bytes)
+    starter = Starter(program.builder, shape.grid, shape.block, shape.cluster, places)
+    clusters = Clusters(shape.grid, shape.cluster)
+    return Execution(program.steps, memory, parameters, clusters, starter.start, choices, program.unknown)
+
+
+class Program:
+    """The instructions of all device functions, then of the kernel, as they run. start: index of the kernel's first.
+
+    Functions stand first, so that lanes in a call go on before those that wait behind it. unknown: a sentence for each
+    instruction that is not emulated; it stops the run when it is executed.
+    """
+
+    def __init__(self, module: Module, entry: Entry, names: set[str], codes: dict[str, int]) -> None:
+        self.steps: list[Executable] = []
+        self.unknown: list[str] = []
+        functions = list(module.functions.values())
+        starts = [0, *itertools.accumulate(len(each.instructions) + 1 for each in functions)]
+        self.start = starts[-1]
+        labels: dict[str, int] = {}
+        tables: dict[str, list[str]] = {}
+        for each, start in zip([*functions, entry], starts):
+            labels |= {name: start + place for name, place in each.labels.items()}
+            tables |= each.tables
+        self.builder = Builder(entry.registers, labels, tables, names)
+        self.builder.gpu = module.target
+        callees = [self._declare(each, start) for each, start in zip(functions, starts)]
+        self.builder.callees |= {name: name for name in module.declared if name not in module.functions}
+        self.builder.callees |= {name: self.builder.callee(other) for name, other in module.aliases.items()}
+        self.builder.by_address = {code: self.builder.callees[name] for name, code in codes.items()}
+        self.builder.sizes |= {each.name: each.nbytes or 0 for each in entry.parameters}
+        self._size(entry)
+        for function, callee in zip(functions, callees):
+            self._add_function(function, callee)
+        self.builder.function = None
+        self._add(entry)
+
+    def _declare(self, function: Entry, start: int) -> Callee:
+        """Make a device function that calls may name."""
+        frame, nbytes = _frame(function)
+        callee = self.builder.callees[function.name] = Callee(function.name, start, function.own, nbytes + RETURN_BYTES)
+        self.builder.frames |= {name: (callee, place) for name, place in frame.items()}
+        self._size(function)
+        callee.formals = [formal_place(self.builder, formal) for formal in function.formals]
+        callee.results = [formal_place(self.builder, formal) for formal in function.results]
+        return callee
+
+    def _size(self, entry: Entry) -> None:
+        self.builder.sizes |= {each.name: each.nbytes or 0 for each in entry.variables if each.space == "param"}
+
+    def _add_function(self, function: Entry, callee: Callee) -> None:
+        self.builder.function = callee
+        self._add(function)
+        last = function.instructions[-1] if function.instructions else Statement("ret", Parts(), None, 0, "", None)
+        self.steps.append(Executable(partial(_run_past, function.name), -1, False, last))
+
+    def _add(self, entry: Entry) -> None:
+        for each in entry.instructions:
+            self.builder.place = len(self.steps)
+            self.steps.append(self._built(each))
+
+    def _built(self, each: Statement) -> Executable:
+        where = f"PTX line {each.line}" + (f" ({each.location.file}:{each.location.line})" if each.location else "")
+        try:
+            return self.builder.build(each)
+        except Malformed as error:
+            raise InputError(f"{where}: {each.text[:160]}: {error}.") from error
+        except Unknown as error:
+            self.unknown.append(f"{where}: {each.text[:160]}: {error}.")
+            return self.builder.guarded(partial(self._refuse, len(self.unknown) - 1), each)
+        except Exception as error:
+            raise EmulationError(f"{where}: {each.text[:160]}: {own_fault(error)}.") from error
+
+    def _refuse(self, index: int, warp: WarpState, mask: int) -> None:
+        """Stop at an instruction that is not emulated, and count the others."""
+        others = len(self.unknown) - 1
+        more = f", nor are {others:,} other instructions of this PTX" if others else ""
+        raise NotEmulated(self.unknown[index].removesuffix(".") + more + ".")
+
+
+def _run_past(name: str, warp: WarpState, mask: int) -> None:
+    raise Undefined(f"{name} runs past its last instruction")
+
+
+def _frame(entry: Entry) -> tuple[dict[str, int], int]:
+    """Return the places of the variables that each call has, in a thread's part of local memory, and its bytes.
+
+    A variable in `.param` space has a generic address, and one in `.local` space an address in its window.
+    """
+    local, end = _laid_out(entry.variables, "local", 0)
+    parameters, end = _laid_out(entry.variables, "param", end)
+    if end > MOST_LOCAL_BYTES:
+        raise InputError(f"{entry.name} has {end:,} bytes of local memory; a thread has up to {MOST_LOCAL_BYTES:,}.")
+    return local | {name: LOCAL + place for name, place in parameters.items()}, -(-end // 16) * 16
+
+
+# --- limits
 
 
 def _cluster(entry: Entry, given: Extents) -> Extents:
@@ -65,14 +176,44 @@ def _cluster(entry: Entry, given: Extents) -> Extents:
 
 
 def _verify(entry: Entry, shape: LaunchShape) -> None:
-    threads = prod(shape.block)
-    if any(extent % size for extent, size in zip(shape.grid, shape.cluster)):
-        raise InputError(f"a grid of {shape.grid} CTAs is not made of clusters of {shape.cluster}.")
+    """Check the limits of every GPU, and the kernel's own (PTX ISA, "Performance-Tuning Directives")."""
+    threads, cluster = prod(shape.block), prod(shape.cluster)
     if threads > MAX_THREADS:
         raise InputError(f"a block of {shape.block} has {threads} threads; a CTA has at most {MAX_THREADS}.")
+    for name, extents, most in (("grid", shape.grid, MAX_GRID), ("block", shape.block, MAX_BLOCK)):
+        if any(extent > limit for extent, limit in zip(extents, most)):
+            raise InputError(f"{name} is {extents}; a GPU has at most {most}.")
+    most_ctas = min(MAX_CLUSTER, *entry.directives.get(".maxclusterrank", ()), MAX_CLUSTER)
+    if cluster > most_ctas:
+        raise InputError(f"a cluster of {shape.cluster} has {cluster} CTAs; {entry.name} takes at most {most_ctas}.")
+    if any(extent % size for extent, size in zip(shape.grid, shape.cluster)):
+        raise InputError(f"a grid of {shape.grid} CTAs is not made of clusters of {shape.cluster}.")
+    if prod(shape.grid) > MOST_CTAS:
+        raise InputError(f"a grid of {shape.grid} has {prod(shape.grid):,} CTAs; at most {MOST_CTAS:,} are emulated.")
+    _verify_block(entry, shape.block)
+
+
+def _verify_block(entry: Entry, block: Extents) -> None:
+    """Check `.reqntid`, which is the block itself, and `.maxntid`, whose product counts."""
     most, exactly = (prod(entry.directives.get(name) or (0,)) for name in (".maxntid", ".reqntid"))
+    threads, wanted = prod(block), (*entry.directives.get(".reqntid", ()), 1, 1)[:3]
     if (most and threads > most) or (exactly and threads != exactly):
         raise InputError(f"{entry.name} is compiled for {exactly or most} threads and not for {threads}.")
+    if exactly and block != wanted:
+        raise InputError(f"{entry.name} is compiled for a block of {wanted} and not of {block}.")
+
+
+def _verify_bytes(variables: list[Variable], shape: LaunchShape, local_bytes: int, limit: Limit) -> None:
+    """Check that the variables of the module and of one cluster's threads fit into the limit."""
+    threads = prod(shape.block) * prod(shape.cluster)
+    nbytes = sum(each.nbytes or 0 for each in variables if each.space in ("global", "const")) + threads * local_bytes
+    if limit.bytes is not None and nbytes > limit.bytes:
+        raise InputError(
+            f"the variables need {nbytes:,} bytes, and the limit is {limit.bytes:,}; `limit=` sets another."
+        )
+
+
+# --- addresses
 
 
 def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[str, int]]:
@@ -90,10 +231,24 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
     addresses = {}
     for each in variables:
         if each.space in ("global", "const"):
+            if len(each.initial) > (each.nbytes or 1):
+                told = f"{each.name} has {each.nbytes} bytes and initial values of {len(each.initial)}."
+                raise InputError(told)
             data = np.zeros(each.nbytes or 1, np.uint8)
             data[: len(each.initial)] = np.frombuffer(each.initial, np.uint8)
-            addresses[each.name] = memory.add(each.name, data).base
+            addresses[each.name] = memory.add(each.name.partition("@")[0], data).base
     return addresses
+
+
+def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalSpace) -> None:
+    """Write the addresses that initial values contain; InputError for a name that has none."""
+    for variable in variables:
+        for each in variable.references:
+            if each.name not in addresses:
+                raise InputError(f"{variable.name} has the address of {each.name}, which is not declared.")
+            word = (addresses[each.name] + each.addend >> each.shift) & (1 << 8 * each.nbytes) - 1
+            place = memory.at(addresses[variable.name]).bytes(addresses[variable.name] + each.place, each.nbytes)
+            place[:] = np.frombuffer(word.to_bytes(each.nbytes, "little"), np.uint8)
 
 
 def _laid_out(variables: list[Variable], space: str, start: int) -> tuple[dict[str, int], int]:
@@ -105,13 +260,3 @@ def _laid_out(variables: list[Variable], space: str, start: int) -> tuple[dict[s
             places[each.name] = at
             at += each.nbytes or 0
     return places, at
-
-
-def _built(builder: Builder, each: Statement) -> Executable:
-    where = f"PTX line {each.line}" + (f" ({each.location.file}:{each.location.line})" if each.location else "")
-    try:
-        return builder.build(each)
-    except Unknown as error:
-        raise Unknown(f"{where}: {each.text[:160]}: {error}.") from error
-    except Exception as error:
-        raise EmulationError(f"{where}: {each.text[:160]}: {own_fault(error)}.") from error

@@ -17,6 +17,12 @@ from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, R
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
+MOST_LOCAL_BYTES = 512 << 10
+"""Maximum local memory of a thread (CUDA programming guide, "Technical Specifications per Compute Capability")."""
+
+UNWRITTEN_BYTE = 0xFF
+"""Byte of shared memory that nothing has written; as floats it is NaN."""
+
 COUNT_LIMIT = (1 << 20) - 1
 """Limit of an mbarrier's arrivals and bytes (PTX ISA, "Contents of the mbarrier object")."""
 
@@ -180,20 +186,41 @@ def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int
 
 class WarpState:
     """State of a warp. registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations by
-    kind, for lanes with equal history. local: local memory of the 32 threads, in order.
+    kind, for lanes with equal history. local: local memory of the 32 threads, in order; of the kernel, then of calls.
+    frames: the call that each lane is in, None in the kernel. pools: frames of each device function.
     """
 
-    def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int) -> None:
+    def __init__(
+        self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int, start: int = 0
+    ) -> None:
         self.cta, self.index, self.registers = cta, index, registers
         self.alive = ALL if threads >= LANES else (1 << threads) - 1
-        self.strands = [Strand(0, self.alive)]
+        self.strands = [Strand(start, self.alive)]
+        self.steps = 0
         self.groups: dict[str, list[Any]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
+        self.local_bytes = local_bytes  # of a thread, in use
         self.local = Memory("local memory", LOCAL, np.full(LANES * local_bytes, 0x5A, np.uint8))
+        self.frames: list[Any] = [None] * LANES
+        self.pools: dict[Any, Any] = {}
         self.timed_out = False
         self.carry = 0  # a mask of lanes
+        self.stack: Array | None = None  # the next byte of each lane's alloca, the first one, and the end
+        self.stack_start: Any = None
+        self.stack_end: Any = None
         self.pipe: Any = None
         self.given: dict[int, Any] = {}  # last tensor core operation of each lane
+
+    def more_local(self, nbytes: int) -> int:
+        """Return the first byte of new local memory, of this many bytes for each thread."""
+        start, self.local_bytes = self.local_bytes, self.local_bytes + nbytes
+        if self.local_bytes > MOST_LOCAL_BYTES:
+            raise Undefined(f"calls need more than the {MOST_LOCAL_BYTES:,} bytes of local memory that a thread has")
+        missing = LANES * self.local_bytes - self.local.nbytes
+        if missing > 0:
+            more = np.full(max(missing, self.local.nbytes), 0x5A, np.uint8)
+            self.local = Memory("local memory", LOCAL, np.concatenate([self.local.data, more]))
+        return LANES * start
 
     def runnable(self) -> bool:
         return any(strand.blocked is None or strand.blocked.ready() for strand in self.strands)
@@ -215,9 +242,11 @@ class CtaState:
 
     def __init__(self, cluster: ClusterState, rank: int, index: tuple[int, int, int], shared_bytes: int) -> None:
         self.cluster, self.rank, self.index = cluster, rank, index
-        data = np.zeros(RESERVED_BYTES + shared_bytes, np.uint8)
+        data = np.full(RESERVED_BYTES + shared_bytes, UNWRITTEN_BYTE, np.uint8)
         self.shared = Memory(f"shared memory of CTA {index}", rank << RANK, data, tracked=True)
+        self.shared.tell = cluster.grid.unwritten
         self.barriers: dict[int, PhaseBarrier] = {}
+        self.invalidated: dict[int, str] = {}  # lines of mbarrier.inval, by offset
         self.named: dict[int, NamedBarrier] = {}
         self.tensor = TensorMemory()
         self.warps: list[WarpState] = []
@@ -228,9 +257,17 @@ class CtaState:
         """Return the mbarrier at an address of the cluster's shared memory."""
         owner = self.cluster.owner(address)
         found = owner.barriers.get(address & (OFFSET))
-        if found is None:
-            raise Undefined(f"no mbarrier was initialised at {address & (OFFSET):,} of {owner.shared.name}")
-        return found
+        return owner.missing_barrier(address & OFFSET) if found is None else found
+
+    def missing_barrier(self, offset: int) -> PhaseBarrier:
+        """Return a barrier that nobody waits for, if an operation completes after `mbarrier.inval`; else Undefined."""
+        if offset not in self.invalidated:
+            raise Undefined(f"no mbarrier was initialised at {offset:,} of {self.shared.name}")
+        told = f"the mbarrier at {offset:,} of {self.shared.name} was invalidated at {self.invalidated[offset]}"
+        if self.cluster.grid.completing is None:
+            raise Undefined(told)
+        self.cluster.grid.note(f"arrives when {told}")
+        return PhaseBarrier(1, 1)
 
 
 @dataclass(slots=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import NamedTuple, TypeVar
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.emulator.unknown import Known, Parts
+from blackwell_matmul.emulator.constant_expressions import LEVELS, SUMS, UNARY, Value, binary, unary, wrapped
+from blackwell_matmul.emulator.unknown import Known, Malformed, Parts
 
 # --- operands
 
@@ -68,11 +70,26 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
+class Negative:
+    """`-%r`: a negated operand of a video instruction."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """`%r.b0`, `%r.h10`: bytes or halves of a register, for a video instruction."""
+
+    register: Register
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """`_`: an unused result."""
 
 
-Operand = Register | Number | Symbol | Address | Vector | Pair | Not | Nothing
+Operand = Register | Number | Symbol | Address | Vector | Pair | Not | Negative | Selected | Nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +120,22 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """An address in an initial value. place, nbytes: where it stands. shift: of the address, to the right."""
+
+    place: int
+    nbytes: int
+    name: str
+    addend: int = 0
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable. space: "shared", "local", "global", "const" or "param". nbytes: None if set by the launch."""
+    """A variable. space: "shared", "local", "global", "const" or "param". nbytes: None if set by the launch.
+
+    references: addresses that the initial value contains.
+    """
 
     name: str
     space: str
@@ -112,17 +143,26 @@ class Variable:
     alignment: int
     initial: bytes = b""
     type: str = "b8"
+    references: tuple[Reference, ...] = ()
+
+
+Formal = Variable | Register
+"""Formal parameter of a function: in `.param` space, or a register."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A kernel. labels: index of the next instruction. tables: labels of brx.idx, by name.
+    """A kernel, or a device function. labels: index of the next instruction. tables: labels of brx.idx, by name.
 
-    registers: the declared type of each.
+    registers: the declared type of each; functions share one list, and a kernel's begins with it. own: slots of its
+    own registers. formals, results: of a device function.
     """
 
     name: str
     parameters: list[Variable]
+    formals: list[Formal] = field(default_factory=list)
+    results: list[Formal] = field(default_factory=list)
+    own: range = range(0)
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
     registers: list[str] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
@@ -133,24 +173,45 @@ class Entry:
 
 @dataclass(slots=True)
 class Module:
+    """A module. functions: those with a body. declared: names of the functions without one, as `.extern` has none.
+
+    aliases: other names of functions (PTX ISA, ".alias").
+    """
+
     target: str
     kernels: dict[str, Entry] = field(default_factory=dict)
+    functions: dict[str, Entry] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
 
+
+_SELECTED = re.compile(r"[bh][0-7]{1,4}")
+"""A register's bytes or halves, as video instructions name them."""
+
+_ENDS = {",", ";", "]", "}", ")", ":"}
+"""Text behind a number that is no expression."""
 
 SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
 SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
 SIZES_BYTES |= {"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32": 4, "f32x2": 8, "f64": 8}
 
+MOST_REGISTERS = 1 << 20
+"""Maximum registers of a kernel with its functions; the largest kernels of compilers declare some 10,000."""
+
 _TOKENS = re.compile(
     r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
     r"|(?P<string>\"[^\"]*\")"
-    r"|(?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?)"
+    r"|(?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?"
+    r"|\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\d+U?)"
     r"|(?P<directive>\.[a-zA-Z_][\w]*)"
     r"|(?P<word>%?[a-zA-Z_$][\w$]*(?:(?:\.|::)[\w$]+)*(?:::[\w$]+)*|%[\w$]+)"
-    r"|(?P<mark>[][{}()<>;:,@!|+\-=&~*])",
+    r"|(?P<mark><<|>>|[<>=!]=|&&|\|\||[][{}()<>;:,@!|+\-=&~*/%^?])",
     re.DOTALL,
 )
+
+
+N = TypeVar("N", "Register", "Symbol")
 
 
 class _Token(NamedTuple):
@@ -168,7 +229,7 @@ def parse(text: str) -> Module:
         return parser.module()
     except InputError:
         raise
-    except (IndexError, KeyError, ValueError) as error:
+    except (IndexError, KeyError, ValueError, RecursionError) as error:
         token = parser.tokens[min(parser.at, len(parser.tokens)) - 1]
         raise InputError(f"PTX line {token.line}: {token.text or 'the end'!r} is not understood here.") from error
 
@@ -186,15 +247,20 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens. scopes: names of registers and labels, the innermost last."""
+    """Recursive descent over the tokens. scopes: names of registers, labels and variables, the innermost last.
+
+    labels: those that each brace encloses directly, by the brace's place, as a jump may precede its label.
+    """
 
     def __init__(self, text: str) -> None:
         self.tokens = [*_tokens(text), _Token("end", "", text.count("\n") + 1)]
         self.at = 0
         self.files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE))
-        self.scopes: list[dict[str, Register | Symbol]] = []
+        self.scopes: list[dict[str, Register | Vector | Symbol]] = []
         self.location: SourceLine | None = None
-        self.unnamed = 0
+        self.labels: dict[int, list[int]] = {}
+        self.in_kernel = True
+        self.is_call = False
 
     # --- tokens
 
@@ -231,45 +297,133 @@ class _Parser:
     # --- the module
 
     def module(self) -> Module:
-        module = Module(target="")
+        module, bodies = Module(target=""), []
         while self.next.kind != "end":
             token = self.take()
             if token.text == ".target":
                 module.target = self.take().text
                 self.skip_line()
             elif token.text in (".entry", ".func"):
-                self.function(module, token.text == ".entry")
+                bodies.append((token.text == ".entry", self.at))
+                self.skip_function()
+            elif token.text == ".alias":
+                name, other = self.names()
+                module.aliases[name] = other
             elif token.text == ".section":
                 self.skip_braces()
             elif token.text in (".global", ".shared", ".const"):
                 module.variables += self.variable(token.text[1:])
             elif token.text not in (".visible", ".extern", ".weak", ".common"):
                 self.skip_line()
+        registers: list[str] = []
+        for is_kernel, self.at in sorted(bodies):  # the functions first: their registers precede a kernel's
+            self.in_kernel = is_kernel
+            if is_kernel:
+                self.kernel(module, Entry("", [], registers=[*registers]))
+            else:
+                self.function(module, Entry("", [], registers=registers))
         if not module.kernels:
             raise InputError("this PTX has no kernel (.entry).")
         return module
 
-    def function(self, module: Module, is_kernel: bool) -> None:
-        if not is_kernel:  # a device function: a call of it stops with its line
-            while self.next.text not in ("{", ";"):
-                self.take()
-            if not self.accept(";"):
-                self.skip_scope()
-            return
-        kernel = Entry(self.take().text, [])
+    def skip_function(self) -> None:
+        while self.next.text not in ("{", ";"):
+            self.take()
+        if not self.accept(";"):
+            self.skip_scope()
+
+    def kernel(self, module: Module, kernel: Entry) -> None:
+        kernel.name, line = self.take().text, self.next.line
         if self.accept("("):
             while not self.accept(")"):
                 self.accept(",")
                 self.take(".param")
                 kernel.parameters += self.declarators("param", once=True)
-        while not self.accept("{"):
-            name, numbers = self.take().text, []
-            while self.next.kind == "number" or self.next.text == ",":
-                if not self.accept(","):
-                    numbers.append(int(self.take().text))
-            kernel.directives[name] = tuple(numbers)
+        self.directives(kernel)
+        if self.accept(";"):
+            return
+        if kernel.name in module.kernels:
+            raise InputError(f"PTX line {line}: the kernel {kernel.name} is there twice.")
+        self.scopes = []
         self.body(kernel)
         module.kernels[kernel.name] = kernel
+
+    def directives(self, kernel: Entry) -> None:
+        """Parse what stands between a kernel's or function's parameters and its body."""
+        while self.next.text not in ("{", ";"):
+            token, numbers = self.take(), []
+            if token.kind != "directive":
+                raise InputError(f"PTX line {token.line}: {token.text!r} is no directive of {kernel.name}.")
+            if token.text == ".pragma":
+                [*self.names()]
+                continue
+            while self.next.kind == "number" or self.next.text == ",":
+                if not self.accept(","):
+                    numbers.append(int(self.take().text, 0))
+            kernel.directives[token.text] = tuple(numbers)
+
+    def function(self, module: Module, function: Entry) -> None:
+        """Parse a device function: `.func (results) name (parameters) { … }`, or `;` (PTX ISA, ".func")."""
+        self.scopes = [{}]
+        if self.accept(".attribute"):
+            while not self.accept(")"):
+                self.take()
+        results = self.at
+        if self.next.text == "(":
+            self.skip_formals()
+        function.name, line = self.take().text, self.next.line
+        parameters = self.at
+        if self.next.text == "(":
+            self.skip_formals()
+        self.directives(function)
+        end, first = self.at, len(function.registers)
+        if self.next.text == ";":
+            module.declared.add(function.name)
+            return
+        if function.name in module.functions:
+            raise InputError(f"PTX line {line}: the function {function.name} is there twice.")
+        for self.at, formals in ((results, function.results), (parameters, function.formals)):
+            if self.accept("("):
+                formals += self.formals(function)
+        self.at = end
+        self.body(function)
+        function.own = range(first, len(function.registers))
+        module.functions[function.name] = function
+
+    def skip_formals(self) -> None:
+        while not self.accept(")"):
+            self.take()
+
+    def formals(self, function: Entry) -> Iterator[Formal]:
+        while not self.accept(")"):
+            self.accept(",")
+            if self.accept(".reg"):
+                kind = self.take().text[1:]
+                yield self.register(function, self.take().text, kind)
+            else:
+                self.take(".param")
+                yield from self.declared(function, self.declarators("param", once=True))
+
+    def declared(self, entry: Entry, variables: list[Variable]) -> list[Variable]:
+        """Add variables of a kernel or function, each with a name of its own among all functions; return them."""
+        named = [replace(each, name=self.own_name(each.name).name) for each in variables]
+        entry.variables += named
+        return named
+
+    def own_name(self, name: str) -> Symbol:
+        """Declare a label or a variable in the innermost scope. Only a kernel's outermost scope keeps its name."""
+        keeps = len(self.scopes) == 1 and self.in_kernel
+        return self.declare(name, Symbol(name if keeps else f"{name}@{self.at}"))
+
+    def declare(self, name: str, named: N) -> N:
+        if name in self.scopes[-1]:
+            raise InputError(f"PTX line {self.tokens[self.at - 1].line}: {name} is declared twice.")
+        self.scopes[-1][name] = named
+        return named
+
+    def register(self, entry: Entry, name: str, kind: str) -> Register:
+        entry.registers.append(kind)
+        return self.declare(name, Register(len(entry.registers) - 1, kind))
 
     def skip_scope(self) -> None:
         self.take("{")
@@ -284,52 +438,85 @@ class _Parser:
 
     def declarators(self, space: str, once: bool = False) -> list[Variable]:
         """Parse `.align 16 .b8 name[n] = {…}` after its space, or several separated by commas."""
-        alignment, kind = 0, "b8"
+        alignment, kind, count = 0, "b8", 1
         while self.next.kind == "directive":
             word = self.take().text[1:]
             if word == "align":
                 alignment = int(self.take().text)
             elif word in SIZES_BYTES:
                 kind = word
+            elif word in ("v2", "v4"):
+                count = int(word[1:])
+            elif self.next.text == "(":  # .attribute(…)
+                while not self.accept(")"):
+                    self.take()
         found = []
         while True:
-            found.append(self.declarator(space, kind, alignment))
+            found.append(self.declarator(space, kind, count, alignment))
             if once or not self.accept(","):
                 return found
 
-    def declarator(self, space: str, kind: str, alignment: int) -> Variable:
+    def declarator(self, space: str, kind: str, count: int, alignment: int) -> Variable:
+        """Parse a name with its extents and its initial value. count: elements of a vector."""
         name, size = self.take().text, SIZES_BYTES[kind]
-        nbytes: int | None = size
+        extents: list[int] = []
         while self.accept("["):
-            nbytes = None if self.next.text == "]" else int(self.take().text.rstrip("U"), 0) * (nbytes or 1)
+            extents.append(0 if self.next.text == "]" else int(self.expression().value))
             self.take("]")
-        initial = self.initial(kind) if self.accept("=") else b""
-        return Variable(name, space, nbytes, max(alignment, size), initial, kind)
+        nbytes = size * count * prod(extents)
+        initial, references = bytearray(), list[Reference]()
+        if self.accept("="):
+            self.initial(kind, [*extents, *[count] * (count > 1)], initial, references)
+            nbytes = nbytes or len(initial)
+        is_open = bool(extents) and not nbytes
+        alignment = max(alignment, size * count)
+        return Variable(name, space, None if is_open else nbytes, alignment, bytes(initial), kind, tuple(references))
 
-    def initial(self, kind: str) -> bytes:
+    def initial(self, kind: str, extents: list[int], found: bytearray, references: list[Reference]) -> None:
+        """Parse a value, or a list in braces; an inner list is filled up with zeros."""
         if not self.accept("{"):
-            return self.constant(kind)
-        found = b""
+            self.constant(kind, found, references)
+            return
+        nbytes = SIZES_BYTES[kind] * prod(extents[1:])
         while not self.accept("}"):
-            found += self.constant(kind)
+            start, is_list = len(found), self.next.text == "{"
+            self.initial(kind, extents[1:], found, references)
+            found += bytes(max(0, start + nbytes - len(found))) if is_list else b""
             self.accept(",")
-        return found
 
-    def constant(self, kind: str) -> bytes:
-        sign = -1 if self.accept("-") else 1
-        number, size = _number(self.take().text), SIZES_BYTES[kind]
-        bits = (
-            float_bits(sign * number.value, size)
-            if kind in ("f32", "f64") and not number.is_bits
-            else int(number.value) * sign
-        )
-        return (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
+    def variable_address(self) -> tuple[str, int]:
+        """Parse `name + 4`, also in `generic(…)` or parentheses; return the name and what is added."""
+        if self.accept("("):
+            name, addend = self.variable_address()
+            self.take(")")
+        elif self.next.text == "generic":
+            self.take()
+            name, addend = self.variable_address()
+        else:
+            name, addend = self.take().text, 0
+        return name, addend + self.addend()
+
+    def constant(self, kind: str, found: bytearray, references: list[Reference]) -> None:
+        """Parse a number, `name`, `name+4`, `generic(name)`, or `0xFF00(name)` for a byte of an address."""
+        size, place = SIZES_BYTES[kind], len(found)
+        is_masked = self.next.kind == "number" and self.tokens[self.at + 1].text == "("
+        if self.next.kind != "word" and not is_masked:
+            bits = number_bits(self.expression(), kind)
+            found += (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
+            return
+        mask = int(_number(self.take().text).value) if is_masked else 1
+        references.append(Reference(place, size, *self.variable_address(), (mask & -mask).bit_length() - 1))
+        found += bytes(size)
 
     # --- a kernel's body
 
     def body(self, kernel: Entry) -> None:
+        """Parse the statements of a kernel or function, up to the brace that closes it."""
         self.location = None
-        self.scopes = [{}]
+        self.take("{")
+        self.find_labels()
+        self.scopes = self.scopes or [{}]
+        self.declare_labels()
         while self.scopes:
             self.statement(kernel)
 
@@ -338,7 +525,8 @@ class _Parser:
         if token.kind == "directive":
             self.directive(kernel)
         elif self.accept("{"):
-            self.scopes.append({name: Symbol(f"{name}@{self.at}") for name in self.labels_ahead()})
+            self.scopes.append({})
+            self.declare_labels()
         elif self.accept("}"):
             self.scopes.pop()
         elif self.tokens[self.at + 1].text == ":" and token.kind == "word":
@@ -347,20 +535,32 @@ class _Parser:
         elif not self.accept(";"):
             kernel.instructions.append(self.instruction())
 
-    def labels_ahead(self) -> Iterator[str]:
-        """Yield the labels of the scope just opened, as a jump may precede its label."""
-        depth, place = 1, self.at
-        while depth:
+    def find_labels(self) -> None:
+        """Find the labels that each brace of the body encloses; `self.at` is behind its first brace."""
+        self.labels, opened, place = {self.at: []}, [self.at], self.at
+        while opened:
             text = self.tokens[place].text
-            depth += {"{": 1, "}": -1}.get(text, 0)
-            if depth == 1 and text == ":" and self.begins(place - 1):
-                yield self.tokens[place - 1].text
+            if text == "{":
+                opened.append(place + 1)
+                self.labels[place + 1] = []
+            elif text == "}":
+                opened.pop()
+            elif text == ":" and self.begins(place - 1):
+                self.labels[opened[-1]].append(place - 1)
             place += 1
+
+    def declare_labels(self) -> None:
+        """Declare the labels of the scope just opened, as a jump may precede its label."""
+        first = self.at
+        for place in self.labels[first]:
+            self.at = place + 1  # for the line of a label that is there twice
+            self.own_name(self.tokens[place].text)
+        self.at = first
 
     def begins(self, place: int) -> bool:
         """Return true if a statement begins here: behind another, or on a new line, as behind `.loc`."""
         before = self.tokens[place - 1]
-        return before.text in (";", "{", "}") or before.line < self.tokens[place].line
+        return before.text in (";", "{", "}", ":") or before.line < self.tokens[place].line
 
     def label(self, name: str) -> str:
         named = self.named(name)
@@ -373,7 +573,7 @@ class _Parser:
         elif word == ".reg":
             self.registers(kernel)
         elif word in (".shared", ".local", ".param"):
-            kernel.variables += self.variable(word[1:])
+            self.declared(kernel, self.variable(word[1:]))
         elif word == ".branchtargets":
             kernel.tables[next(reversed(kernel.labels))] = [self.label(name) for name in self.names()]
         elif word in (".calltargets", ".callprototype", ".pragma"):
@@ -395,29 +595,42 @@ class _Parser:
         self.location = SourceLine(self.files.get(file, f"file {file}"), int(line))
 
     def registers(self, kernel: Entry) -> None:
-        kind = self.take().text[1:]
-        if kind in ("v2", "v4") or kind not in SIZES_BYTES:
-            what = "vector registers" if kind[0] == "v" else f"registers of type {kind}"
-            raise InputError(f"PTX line {self.next.line}: {what} are not emulated.")
+        kind, parts = self.take().text[1:], 1
+        if kind in ("v2", "v4"):
+            kind, parts = self.take().text[1:], int(kind[1:])
+        if kind not in SIZES_BYTES:
+            raise InputError(f"PTX line {self.next.line}: registers of type {kind} are not emulated.")
         while True:
             name = self.take().text
             if self.accept("<"):
-                names = [f"{name}{index}" for index in range(int(self.take().text))]
+                count = int(self.take().text)
+                if len(kernel.registers) + count > MOST_REGISTERS:
+                    raise InputError(
+                        f"PTX line {self.next.line}: {count:,} registers; {MOST_REGISTERS:,} are emulated."
+                    )
+                names = [f"{name}{index}" for index in range(count)]
                 self.take(">")
             else:
                 names = [name]
             for each in names:
-                self.scopes[-1][each] = Register(len(kernel.registers), kind)
-                kernel.registers.append(kind)
+                self.register(kernel, each, kind) if parts == 1 else self.vector(kernel, each, kind, parts)
             if not self.accept(","):
                 break
         self.take(";")
 
-    def named(self, name: str) -> Register | Symbol:
+    def vector(self, kernel: Entry, name: str, kind: str, count: int) -> None:
+        """Declare a vector of registers, and its elements as `v.x` or `v.r` and so on."""
+        parts = tuple(self.register(kernel, f"{name}.{axis}", kind) for axis in "xyzw"[:count])
+        self.scopes[-1] |= {f"{name}.{axis}": each for axis, each in zip("rgba", parts)}
+        self.scopes[-1][name] = Vector(parts)
+
+    def named(self, name: str) -> Register | Vector | Selected | Symbol:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        return Symbol(name)
+        register, _, part = name.rpartition(".")
+        selected = self.named(register) if _SELECTED.fullmatch(part) else None
+        return Selected(selected, part) if isinstance(selected, Register) else Symbol(name)
 
     # --- an instruction
 
@@ -425,11 +638,15 @@ class _Parser:
         first, guard = self.at, None
         if self.accept("@"):
             negated = self.accept("!")
-            register = self.named(self.take().text)
+            name = self.take().text
+            register = self.named(name)
             if not isinstance(register, Register):
-                raise InputError(f"PTX line {self.next.line}: the predicate {register.name!r} is not declared.")
+                raise InputError(f"PTX line {self.next.line}: the predicate {name!r} is not declared.")
+            if register.type != "pred":
+                raise InputError(f"PTX line {self.next.line}: {name} is no predicate, but a register .{register.type}.")
             guard = (register, negated)
         place, opcode, operands = self.at, self.take(), []
+        self.is_call = opcode.text.startswith("call")
         if opcode.kind != "word":
             raise InputError(f"PTX line {opcode.line}: {opcode.text!r} is no instruction.")
         while self.next.text != ";":
@@ -446,26 +663,71 @@ class _Parser:
         return found
 
     def plain_operand(self) -> Operand:
-        if self.accept("!"):
-            return Not(self.plain_operand())
+        if self.next.text in ("-", "!") and self.tokens[self.at + 1].kind == "word":
+            return (Negative if self.take().text == "-" else Not)(self.plain_operand())
         if self.accept("{"):
             return Vector(self.until("}"))
-        if self.accept("("):
+        if self.next.text == "(" and self.is_call:
+            self.take()
             return Vector(self.until(")"))
         if self.accept("["):
             return self.address()
+        if self.next.kind == "number" or self.next.text == "(" or self.next.text in UNARY:
+            return self.expression()
         token = self.take()
-        if token.text == "-":
-            number = _number(self.take().text)
-            return Number(-number.value)
-        if token.kind == "number":
-            return _number(token.text)
         if token.text == "_":
             return Nothing()
         named = self.named(token.text)
-        if isinstance(named, Symbol) and self.accept("+"):
-            return Address(named, int(_number(self.take().text).value))
+        if isinstance(named, Symbol) and self.next.text in ("+", "-"):
+            return Address(named, self.addend())
         return named
+
+    # --- constant expressions
+
+    def expression(self) -> Number:
+        if self.next.kind == "number" and self.tokens[self.at + 1].text in _ENDS:
+            return _number(self.take().text)
+        return Number(self.conditional()[0])
+
+    def conditional(self) -> Value:
+        value = self.operators(0)
+        if not self.accept("?"):
+            return value
+        one = self.conditional()
+        self.take(":")
+        other = self.conditional()
+        return one if value[0] else other
+
+    def operators(self, level: int) -> Value:
+        """Parse operands and operators of this level and of those that bind more."""
+        return self.continued(level, self.operators(level + 1)) if level < len(LEVELS) else self.primary()
+
+    def continued(self, level: int, value: Value) -> Value:
+        while self.next.text in LEVELS[level]:
+            value = binary(self.take().text, value, self.operators(level + 1))
+        return value
+
+    def addend(self) -> int:
+        """Parse what follows a name or a register in an address, such as `+ 4 * 2`."""
+        if self.next.text == "+" and self.tokens[self.at + 2].text in _ENDS:
+            self.at += 1
+            return int(_number(self.take().text).value)
+        return int(self.continued(SUMS, (0, False))[0])
+
+    def primary(self) -> Value:
+        """Parse a number, an expression in parentheses, or one behind an operator or a cast."""
+        token = self.take()
+        if token.text in UNARY:
+            return unary(token.text, self.primary())
+        if token.text != "(":
+            return _value(token.text)
+        if self.next.kind == "directive":  # (.s64), (.u64)
+            kind = self.take().text
+            self.take(")")
+            return wrapped(self.primary()[0], kind == ".u64")
+        value = self.conditional()
+        self.take(")")
+        return value
 
     def until(self, closing: str) -> tuple[Operand, ...]:
         parts = []
@@ -482,17 +744,12 @@ class _Parser:
         while not self.accept("]"):
             if self.accept(","):
                 coordinates.append(self.operand())
+            elif self.next.text in ("+", "-"):
+                offset += self.addend()
             else:
-                sign = -1 if self.take().text == "-" else 1
-                offset += sign * self.signed()
+                raise InputError(f"PTX line {self.next.line}: {self.next.text!r} is no part of an address.")
         parts = tuple(part for each in coordinates for part in (each.parts if isinstance(each, Vector) else (each,)))
         return Address(base, offset, parts)
-
-    def signed(self) -> int:
-        number = self.plain_operand()
-        if not isinstance(number, Number):
-            raise InputError(f"PTX line {self.next.line}: an address has a number behind its '+'.")
-        return int(number.value)
 
 
 def _shown(guard: list[_Token], rest: list[_Token]) -> str:
@@ -504,10 +761,30 @@ def _shown(guard: list[_Token], rest: list[_Token]) -> str:
 def _number(text: str) -> Number:
     if text[:2] in ("0f", "0F", "0d", "0D"):
         return Number(int(text[2:], 16), is_bits=True)
-    if "." in text:
+    if re.search(r"\.|^\d+[eE]", text):
         return Number(float(text))
     text = text.rstrip("U")
     return Number(int(text, 8) if re.fullmatch(r"0[0-7]+", text) else int(text, 0))
+
+
+def _value(text: str) -> Value:
+    """Return a number for an expression; one that .s64 does not hold is .u64."""
+    number = _number(text)
+    if number.is_bits:
+        bits = int(number.value).to_bytes(4 if len(text) == 10 else 8, "little")
+        return float(struct.unpack("<f" if len(bits) == 4 else "<d", bits)[0]), False
+    return number.value, text.endswith("U") or number.value >= 1 << 63
+
+
+def number_bits(number: Number, type: str) -> int:
+    """Return a number as this type's bits, which may be negative or too many; Malformed for a float in an integer."""
+    if number.is_bits:
+        return int(number.value)
+    if type in ("f32", "f64") or (type in ("b32", "b64") and isinstance(number.value, float)):
+        return float_bits(float(number.value), SIZES_BYTES[type])
+    if isinstance(number.value, float):
+        raise Malformed(f"{number.value} is no integer, which .{type} takes")
+    return int(number.value)
 
 
 def float_bits(value: float, nbytes: int) -> int:

@@ -7,9 +7,10 @@ By default an operation completes late: when a wait names it, or when nothing el
 from __future__ import annotations
 
 import random
-from collections import deque
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
-from blackwell_matmul.emulator.unknown import Unknown
+from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 Progress = Callable[[int, int], None]
+Index = tuple[int, int, int]
 
 ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
 """Orders in which asynchronous operations complete: late and oldest first, at once, late and newest first, late with
@@ -29,6 +31,9 @@ one kind last, or random by seed.
 
 TURN_STEPS = 2000
 """Instructions that a warp runs before another warp may."""
+
+TIMED_STEPS = 50
+"""Instructions until a limit of seconds is looked at."""
 
 PATIENCE_STEPS = 20_000
 """Instructions without effect until a pending copy or cluster may go on, as a polling loop may wait for it."""
@@ -49,33 +54,92 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Limits of a run, at which it ends with an error; None for none.
+
+    steps: instructions of one warp. seconds: of the whole run. bytes: of memory that the emulator allocates.
+    """
+
+    steps: int | None = 10_000_000
+    seconds: float | None = None
+    bytes: int | None = 8 << 30
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
-    """Choices that hardware leaves open. progress: called with the clusters done and their total."""
+    """Choices that hardware leaves open, and what ends a run. progress: called with the clusters done and their total.
+
+    unwritten: "stop" or "note", at a read of shared memory that nothing has written.
+    """
 
     order: str = "late"
     seed: int = 0
     progress: Progress | None = None
+    unwritten: str = "stop"
+    limit: Limit = Limit()
+
+
+class Clusters:
+    """The clusters of a grid that have not started, in order, x fastest. len: their number."""
+
+    def __init__(self, grid: Index, cluster: Index) -> None:
+        self.size = cluster
+        self.counts = tuple(-(-extent // size) for extent, size in zip(grid, cluster))
+        self.begun, self.total = 0, prod(self.counts)
+
+    def __len__(self) -> int:
+        return self.total - self.begun
+
+    def take(self) -> Index:
+        """Return the first CTA's index of the next cluster."""
+        index, (x, y, _) = self.begun, self.counts
+        self.begun += 1
+        return index % x * self.size[0], index // x % y * self.size[1], index // (x * y) * self.size[2]
 
 
 @dataclass
 class Execution:
-    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel."""
+    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel.
+
+    unknown: a sentence for each instruction that is not emulated. completing: the asynchronous operation that does.
+    notes: what a GPU leaves open and the kernel did, a sentence for each line.
+    """
 
     steps: list[Executable]
     memory: GlobalSpace
     parameters: Memory
-    waiting: deque[tuple[int, int, int]]
+    waiting: Clusters
     start: Callable[[Execution, tuple[int, int, int]], ClusterState]
     choices: Choices
+    unknown: list[str] = field(default_factory=list)
     resident: list[ClusterState] = field(default_factory=list)
     pending: list[InFlight] = field(default_factory=list)
     effects: int = 0
     executed: int = 0
     current: Executable | None = None
+    completing: InFlight | None = None
+    notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order, self.random = self.choices.order, random.Random(self.choices.seed)
         self.clusters = len(self.waiting)
+        seconds = self.choices.limit.seconds
+        self.deadline = inf if seconds is None else time.monotonic() + seconds
+        self.stretch = TURN_STEPS if seconds is None else TIMED_STEPS
+        self.most_steps = inf if self.choices.limit.steps is None else self.choices.limit.steps
+
+    # --- notes
+
+    def note(self, told: str) -> None:
+        """Note what the instruction that runs or completes does; the first time at each line."""
+        step = self.completing.step if self.completing is not None else self.current
+        where = _where(step) if step is not None else ""
+        self.notes.setdefault(where, f"{where}: {told}.")
+
+    def unwritten(self, told: str) -> None:
+        if self.choices.unwritten == "stop":
+            raise Undefined(told)
+        self.note(told)
 
     # --- asynchronous operations
 
@@ -98,10 +162,12 @@ class Execution:
             self.effects += 1
             if each in self.pending:
                 self.pending.remove(each)
+            outer, self.completing = self.completing, each
             try:
                 each.act()
             except FAULTS as fault:
                 raise _told(fault, each.step) from fault
+            self.completing = outer
 
     def _complete_one(self) -> bool:
         ready = [each for each in self.pending if each.after is None or each.after.done]
@@ -148,7 +214,7 @@ class Execution:
     def _admit(self) -> bool:
         """Start the next cluster, if there is one."""
         if self.waiting:
-            self.resident.append(self.start(self, self.waiting.popleft()))
+            self.resident.append(self.start(self, self.waiting.take()))
             return True
         return False
 
@@ -202,10 +268,12 @@ class Execution:
             if strand.blocked is not None:
                 strand.pc += not strand.blocked.again
                 strand.blocked = None
-            ran += self._advance(warp, strand, *_others(warp, strand, ready), TURN_STEPS - ran)
+            part = self._advance(warp, strand, *_others(warp, strand, ready), min(self.stretch, TURN_STEPS - ran))
+            ran, self.executed, warp.steps = ran + part, self.executed + part, warp.steps + part
+            if warp.steps > self.most_steps or time.monotonic() > self.deadline:
+                raise self._too_long(warp)
             strand.turns += ran >= TURN_STEPS
             _join(warp)
-        self.executed += ran
         return ran
 
     def _advance(self, warp: WarpState, strand: Strand, others: set[int], behind: int, limit: int) -> int:
@@ -246,8 +314,13 @@ class Execution:
                     if not mask:
                         break
                     pc += 1
+                elif result.__class__ is dict:  # lanes for each place
+                    warp.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
+                    mask &= ~taken
+                    pc += 1
+                    break
                 elif result.__class__ is Clock:
-                    result.told(self.executed + TURN_STEPS - limit + ran)
+                    result.told(self.executed + ran)
                     pc += 1
                 else:
                     strand.blocked = result
@@ -275,6 +348,12 @@ class Execution:
         told = "; ".join(f"{_few(who)} at {what}" for what, who in list(waits.items())[:6])
         return EmulationError(f"deadlock: everybody waits and nothing is in flight: {told}.")
 
+    def _too_long(self, warp: WarpState) -> EmulationError:
+        limit, last = self.choices.limit, min((each.pc for each in warp.strands), default=0)
+        what = f"{limit.seconds:g} seconds" if warp.steps <= self.most_steps else f"{limit.steps:,} steps of one warp"
+        where = _where(self.steps[min(last, len(self.steps) - 1)])
+        return EmulationError(f"the limit of {what} is reached near {where}; `limit=` sets another.")
+
     def _endless(self) -> EmulationError:
         where = next(iter(self._strands()))
         return EmulationError(
@@ -301,7 +380,7 @@ def _short(text: str, longest: int = 110) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-FAULTS = (Undefined, Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+FAULTS = (Undefined, Unknown, Malformed, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What has no meaning, or is not emulated; and, of the rest, what the author of an instruction did not think of."""
 
 
@@ -311,7 +390,7 @@ def own_fault(fault: Exception) -> str:
 
 
 def _told(fault: Exception, step: Executable | None) -> EmulationError:
-    what = str(fault) if isinstance(fault, (Undefined, Unknown)) else own_fault(fault)
+    what = str(fault) if isinstance(fault, (Undefined, Unknown, Malformed)) else own_fault(fault)
     return EmulationError(f"{_where(step)}: {what}." if step else f"{what}.")
 
 

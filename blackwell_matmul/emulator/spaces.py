@@ -7,7 +7,7 @@ the generic address less its base. A shared address has its CTA's rank in the cl
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import WORDS, Array
 
 WINDOW_BITS = 40
-SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 0x7F))
+SHARED, LOCAL, PARAM, CODE, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 4, 0x7F))
 RANK = 24
 """Lowest bit of a CTA's rank in a shared address."""
 
@@ -42,13 +42,20 @@ class Undefined(EmulationError):
     """Error for undefined behavior; the executor adds the line."""
 
 
+def _undefined(told: str) -> None:
+    raise Undefined(told)
+
+
 class Memory:
-    """A range of bytes. name: for messages. written: a flag for each byte, None if all are."""
+    """A range of bytes. name: for messages. written: a flag for each byte, None if all are. tell: called with a
+    sentence about a read of bytes that nothing has written; raises or takes note.
+    """
 
     def __init__(self, name: str, base: int, data: Array, tracked: bool = False) -> None:
         self.name, self.base, self.nbytes = name, base, data.size
         self.data = data
         self.written = np.zeros(data.size, np.uint8) if tracked else None
+        self.tell: Callable[[str], None] = _undefined
         self._views: dict[int, Array] = {}
         self._written: dict[int, Array] = {}
 
@@ -102,7 +109,7 @@ class Memory:
             missing = np.flatnonzero(marks != _ONES[nbytes])
         if missing.size:
             place = int(np.ravel(places)[missing[0]]) * nbytes
-            raise Undefined(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
+            self.tell(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
     def bytes(self, address: int, nbytes: int, what: str = "reads") -> Array:
         """Return a view of contiguous bytes."""
@@ -112,10 +119,10 @@ class Memory:
         return self.data[offset : offset + nbytes]
 
     def taken(self, address: int, nbytes: int) -> Array:
-        """Return contiguous bytes; Undefined if one was not written."""
+        """Return contiguous bytes; tell if one was not written."""
         found, start = self.bytes(address, nbytes), address - self.base
         if self.written is not None and not self.written[start : start + nbytes].all():
-            raise Undefined(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")
+            self.tell(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")
         return found
 
     def mark(self, address: int, nbytes: int) -> None:
@@ -146,6 +153,10 @@ class GlobalSpace:
         self.memories.append(memory)
         self._bases.append(memory.base)
         return memory
+
+    def remove(self, memory: Memory) -> None:
+        self._bases.remove(memory.base)
+        self.memories.remove(memory)
 
     def at(self, address: int, what: str = "reads") -> Memory:
         """Return the memory of an address; Undefined, naming the nearest, if there is none."""

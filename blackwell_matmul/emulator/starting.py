@@ -12,20 +12,25 @@ from blackwell_matmul.emulator.code import Builder
 from blackwell_matmul.emulator.lanes import LANES, WORDS, Array
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, WarpState
 from blackwell_matmul.emulator.scheduler import Execution
-from blackwell_matmul.emulator.spaces import RANK
+from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory
 
 Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Places:
-    """Variables' addresses, if equal for every CTA, or offsets in shared and in local memory, with their sizes."""
+    """Variables' addresses, if equal for every CTA, or offsets in shared and in local memory, with their sizes.
+
+    start: index of the kernel's first instruction. dynamic_bytes: the part of the shared memory that the launch gives.
+    """
 
     addresses: dict[str, int]
     shared: dict[str, int]
     shared_bytes: int
     local: dict[str, int]
     local_bytes: int
+    start: int = 0
+    dynamic_bytes: int = 0
 
 
 class Starter:
@@ -33,6 +38,7 @@ class Starter:
 
     def __init__(self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, places: Places) -> None:
         self.builder, self.grid, self.block, self.cluster, self.places = builder, grid, block, cluster, places
+        self.workspace: Memory | None = None
 
     def start(self, grid: Execution, origin: Extents) -> ClusterState:
         """Return the cluster whose first CTA has this index."""
@@ -46,11 +52,18 @@ class Starter:
             made.ctas.append(cta)
         return made
 
+    def workspace_address(self, cta: CtaState) -> int:
+        """Return the address of the memory in which the CTAs of a cooperative launch meet."""
+        if self.workspace is None:
+            data = np.zeros(WORKSPACE_BYTES, np.uint8)
+            self.workspace = cta.cluster.grid.memory.add("the workspace of a cooperative launch", data)
+        return self.workspace.base
+
     def _warp(self, cta: CtaState, index: int, threads: int) -> WarpState:
         registers = list(self.builder.slots)
         for (name, nbytes), slot in self.builder.specials.items():
             registers[slot] = _filled(self._special(name, cta, index), nbytes)
-        return WarpState(cta, index, registers, threads, self.places.local_bytes)
+        return WarpState(cta, index, registers, threads, self.places.local_bytes, self.places.start)
 
     def _special(self, name: str, cta: CtaState, warp: int) -> Any:
         """Return the value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
@@ -81,6 +94,9 @@ def _each(function: Callable[[int, int], int], a: Extents, b: Extents) -> Extent
     return function(a[0], b[0]), function(a[1], b[1]), function(a[2], b[2])
 
 
+WORKSPACE_BYTES = 256
+"""Memory behind %envreg1 and %envreg2. Cooperative groups use 8 bytes: a size and the barrier of the grid."""
+
 _LANE = np.arange(LANES)
 SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
     "%tid": lambda run, cta, warp: _unravelled(_LANE + LANES * warp, run.block),
@@ -107,7 +123,21 @@ SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
     "%lanemask_ge": lambda run, cta, warp: 0xFFFFFFFF & ~((1 << _LANE) - 1),
     "%clock": lambda run, cta, warp: 0,
     "%clock64": lambda run, cta, warp: 0,
+    "%clock_hi": lambda run, cta, warp: 0,
     "%globaltimer": lambda run, cta, warp: 0,
+    "%globaltimer_lo": lambda run, cta, warp: 0,
+    "%globaltimer_hi": lambda run, cta, warp: 0,
+    "%envreg1": lambda run, cta, warp: run.workspace_address(cta) >> 32,
+    "%envreg2": lambda run, cta, warp: run.workspace_address(cta),
+    **{f"%envreg{index}": lambda run, cta, warp: 0 for index in (0, *range(3, 32))},
+    **{f"%pm{index}": lambda run, cta, warp: 0 for index in range(8)},
+    **{f"%pm{index}_64": lambda run, cta, warp: 0 for index in range(8)},
+    "%current_graph_exec": lambda run, cta, warp: 0,
+    "%aggr_smem_size": lambda run, cta, warp: run.places.shared_bytes + RESERVED_BYTES,
+    "%dynamic_smem_size": lambda run, cta, warp: run.places.dynamic_bytes,
+    "%reserved_smem_offset_begin": lambda run, cta, warp: 0,
+    "%reserved_smem_offset_end": lambda run, cta, warp: RESERVED_BYTES,
+    "%reserved_smem_offset_cap": lambda run, cta, warp: RESERVED_BYTES,
     "%total_smem_size": lambda run, cta, warp: run.places.shared_bytes,
     "WARP_SZ": lambda run, cta, warp: LANES,
 }

@@ -1,28 +1,66 @@
-"""Tensor maps: their fields, the 128 bytes that a program carries, and a box's bytes in both memories.
+"""Tensor maps: the 128 bytes of a CUtensorMap as the hardware reads them, and a box's bytes in both memories.
 
-The 128 bytes are opaque to programs (PTX ISA, "Tensor Map"). Here they hold the fields unchanged, for maps of a launch
-plan and of tensormap.replace alike.
+PTX ISA, "Tensor Map", leaves the bytes open. ptxas writes each field of tensormap.replace with ordinary stores: these
+give the place and the coding of the fields (ptxas 13.0 for sm_90a and sm_100a). The kind and the L2 promotion are as in
+maps that CUDA's driver encodes.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.spaces import Undefined
 
-FIELDS = np.dtype(
-    [("address", "u8"), ("dims", "u4", 5), ("strides", "u8", 4), ("box", "u4", 5), ("steps", "u4", 5),
-     ("rank", "u1"), ("type", "u1"), ("interleave", "u1"), ("swizzle", "u1"), ("fill", "u1"), ("atom", "u1"),
-     ("pad", "u1", 22)],
-)  # fmt: skip
-"""Fields of a map. strides: in bytes, from the second dimension on. rank: less one, as in tensormap.replace."""
+ENCODED_MAP_BYTES = 128
+USED_MAP_BYTES = 64
+"""Bytes of a map that hold fields; the others are zero."""
 
-ENCODED_MAP_BYTES = FIELDS.itemsize
+
+class Field(NamedTuple):
+    """Place of a field. parts: first bit, width in bits and step from one index to the next, low bits first.
+
+    values: their number. unit: a value is a multiple of it. bias: subtracted from the value. least: smallest value.
+    """
+
+    parts: tuple[tuple[int, int, int], ...]
+    values: int = 1
+    unit: int = 1
+    bias: int = 0
+    least: int = 0
+
+    @property
+    def codes(self) -> int:
+        """Return the number of codes."""
+        return 1 << sum(width for _, width, _ in self.parts)
+
+
+FIELDS = {
+    "address": Field(((0, 64, 0),)),
+    "kind": Field(((64, 4, 0),)),
+    "rank": Field(((68, 3, 0),)),
+    "type": Field(((71, 4, 0), (80, 1, 0))),
+    "interleave": Field(((75, 2, 0),)),
+    "swizzle": Field(((77, 2, 0), (86, 1, 0))),
+    "fill": Field(((79, 1, 0),)),
+    "promotion": Field(((81, 2, 0),)),
+    "atom": Field(((83, 3, 0),)),
+    "strides": Field(((96, 32, 32), (224, 4, 4)), 4, unit=16),
+    "dims": Field(((256, 32, 32),), 5, bias=1),
+    "steps": Field(((416, 3, 3),), 5, bias=1, least=1),
+    "box": Field(((440, 8, 8),), 5, bias=1, least=1),
+}
+"""Fields of a map. strides: in bytes, from the second dimension on. rank: less one, as in tensormap.replace.
+
+An extent of 0 in dims is stored as 2^32, as ptxas does.
+"""
+
+TILED = 2
+"""Kind of a map that the driver encodes for boxes. A map made by tensormap.replace alone has 0."""
 
 ROW_STEP_BYTES = 16
 """Alignment in bytes of a box's start in a row of the tensor."""
@@ -32,6 +70,9 @@ ELEMENT_TYPES = (
     "b4x16", "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
 """Element types by their number in tensormap.replace's .elemtype."""
+
+TYPE_CODES = (*range(11), 16 + 7, 16 + 8, 11, 12, 13)
+"""Code of each element type in a map: tf32 is f32 with a flag."""
 
 ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f32.ftz": 4, "f64": 8}
 ELEMENT_BYTES |= {"bf16": 2, "tf32": 4, "tf32.ftz": 4}
@@ -47,20 +88,60 @@ DRIVER_TYPES = {
 SWIZZLES = {"NONE": 0, "32B": 1, "64B": 2, "128B": 3}
 SWIZZLE_SPANS_BYTES = (0, 32, 64, 128)
 FILLS = {"NONE": 0, "NAN_REQUEST_ZERO_FMA": 1}
+PROMOTIONS = {"NONE": 0, "L2_64B": 1, "L2_128B": 2, "L2_256B": 3}
 
 
 def image(described: Any, address: int) -> bytes:
     """Return the 128 bytes of a launch plan's evaluated TensorMap; address: of its tensor in the emulator."""
-    record = np.zeros((), FIELDS)
-    rank = len(described.dims)
-    record["address"], record["rank"] = address, rank - 1
-    record["dims"][:rank], record["box"][:rank] = described.dims, described.box
-    record["strides"][: rank - 1], record["steps"][:rank] = described.strides_bytes, described.element_strides
-    record["type"] = ELEMENT_TYPES.index(_named(DRIVER_TYPES, described.dtype, "element type"))
-    record["swizzle"] = _named(SWIZZLES, described.swizzle, "swizzle")
-    record["fill"] = _named(FILLS, described.oob_fill, "fill")
-    _named({"NONE": 0}, described.interleave, "interleave")
-    return record.tobytes()
+    fields: dict[str, Any] = {
+        "address": address, "kind": TILED, "rank": len(described.dims) - 1, "dims": described.dims,
+        "strides": described.strides_bytes, "box": described.box, "steps": described.element_strides,
+        "type": ELEMENT_TYPES.index(_named(DRIVER_TYPES, described.dtype, "element type")),
+        "swizzle": _named(SWIZZLES, described.swizzle, "swizzle"),
+        "fill": _named(FILLS, described.oob_fill, "fill"),
+        "promotion": _named(PROMOTIONS, described.l2_promotion, "L2 promotion"),
+        "interleave": _named({"NONE": 0}, described.interleave, "interleave"),
+    }  # fmt: skip
+    raw = bytes(ENCODED_MAP_BYTES)
+    for name, value in fields.items():
+        for index, each in enumerate(value if isinstance(value, (tuple, list)) else [value]):
+            raw = replaced(raw, name, int(each), index)
+    return raw
+
+
+def replaced(raw: bytes, name: str, value: int, index: int = 0) -> bytes:
+    """Return a map's bytes with another value of a field; the element type by PTX's number."""
+    field, bits = FIELDS[name], int.from_bytes(raw, "little")
+    if not 0 <= index < field.values:
+        raise Undefined(f"the tensor map's {name} {index} is not there; there are {field.values}")
+    if name == "type":
+        value = _type_code(value)
+    if value % field.unit:
+        raise Undefined(f"the tensor map's {name} of {value} are no multiples of {field.unit} bytes")
+    highest = (field.codes - 1 + field.bias) * field.unit
+    if not field.least <= value <= highest:
+        raise Undefined(f"the tensor map's {name} of {value} is outside of {field.least} to {highest:,}")
+    code = (value // field.unit - field.bias) % field.codes
+    for first, width, step in field.parts:
+        mask = (1 << width) - 1
+        bits = bits & ~(mask << first + step * index) | (code & mask) << first + step * index
+        code >>= width
+    return bits.to_bytes(len(raw), "little")
+
+
+def _type_code(number: int) -> int:
+    if not 0 <= number < len(TYPE_CODES):
+        raise Undefined(f"the tensor map's element type {number} is none of 0 to {len(TYPE_CODES) - 1}")
+    return TYPE_CODES[number]
+
+
+def _field(bits: int, name: str, index: int = 0) -> int:
+    """Return a field's value; of the element type, the code in the map."""
+    field, code, at = FIELDS[name], 0, 0
+    for first, width, step in field.parts:
+        code |= (bits >> first + step * index & (1 << width) - 1) << at
+        at += width
+    return (code + field.bias) * field.unit
 
 
 def _named(table: dict[str, Any], name: str, what: str) -> Any:
@@ -94,35 +175,30 @@ class Map:
 @functools.lru_cache(maxsize=256)
 def decode(raw: bytes) -> Map:
     """Return the map that 128 bytes hold; Undefined if no tensor copy takes it."""
-    record = np.frombuffer(raw, FIELDS)[0]
-    rank = int(record["rank"]) + 1
-    if not 1 <= rank <= 5 or not record["address"] or record["type"] >= len(ELEMENT_TYPES):
+    bits = int.from_bytes(raw, "little")
+    one = functools.partial(_field, bits)
+    rank = one("rank") + 1
+    if not rank <= 5 or not one("address") or one("type") not in TYPE_CODES:
         raise Undefined("the tensor map is none: its rank, address or element type was never set")
-    if record["interleave"] or record["atom"] or record["swizzle"] > 3:
+    if one("kind") not in (0, TILED) or one("interleave") or one("atom") or one("swizzle") > 3:
         raise Undefined(
-            "a tensor map with interleave, or with another swizzle than none, 32, 64 and 128 bytes, is not emulated"
+            "a tensor map of another kind than tiled, with interleave, or with another swizzle than none, 32, 64 and "
+            "128 bytes, is not emulated"
         )
-    dims, strides, box, steps = (tuple(map(int, record[name][:count])) for name, count in _counts(rank))
-    swizzle, fills_nan = SWIZZLE_SPANS_BYTES[record["swizzle"]], bool(record["fill"])
-    type = ELEMENT_TYPES[record["type"]]
-    found = Map(int(record["address"]), dims, strides, box, steps, type, swizzle, fills_nan)
+    dims, box, steps = (tuple(one(name, axis) for axis in range(rank)) for name in ("dims", "box", "steps"))
+    strides = tuple(one("strides", axis) for axis in range(rank - 1))
+    type = ELEMENT_TYPES[TYPE_CODES.index(one("type"))]
+    span = SWIZZLE_SPANS_BYTES[one("swizzle")]
+    found = Map(one("address"), dims, strides, box, steps, type, span, bool(one("fill")))
     _verify(found)
     return found
-
-
-def _counts(rank: int) -> tuple[tuple[str, int], ...]:
-    return ("dims", rank), ("strides", rank - 1), ("box", rank), ("steps", rank)
 
 
 def _verify(found: Map) -> None:
     """Check the rules of cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management")."""
     row = _row_bytes(found)
-    if found.address % 16 or any(stride % 16 for stride in found.strides):
-        raise Undefined(
-            f"the tensor map's address {found.address:#x} or strides {found.strides} are no multiples of 16 bytes"
-        )
-    if any(not 1 <= extent <= 256 for extent in found.box) or any(not 1 <= step <= 8 for step in found.steps):
-        raise Undefined(f"the tensor map's box {found.box} or steps {found.steps} are outside of 1 to 256 and 1 to 8")
+    if found.address % 16:
+        raise Undefined(f"the tensor map's address {found.address:#x} is no multiple of 16 bytes")
     if row % 16 or (found.swizzle_bytes and row > found.swizzle_bytes):
         raise Undefined(
             f"the box's rows of {row} bytes are no multiple of 16 or longer than the swizzle of {found.swizzle_bytes}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, TypeVar
 
-from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -18,6 +18,14 @@ T = TypeVar("T")
 
 class Unknown(UnsupportedError):
     """An instruction or a form of one that is not emulated."""
+
+
+class NotEmulated(UnsupportedError):
+    """The sentence of an instruction that is not emulated and is executed."""
+
+
+class Malformed(InputError):
+    """What no assembler takes; refused before the kernel runs."""
 
 
 class Known(dict[K, V]):

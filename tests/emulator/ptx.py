@@ -27,11 +27,14 @@ LANE = "mov.u32 %r39, %tid.x;\n"
 
 
 def run(body: str, *arrays: Any, **launch: Any) -> list[Any]:
-    """The body on 32 threads; arrays: their addresses are in %x10, %x11 …; %r39 is the lane. The arrays, afterwards."""
+    """The body on 32 threads; arrays: their addresses are in %x10, %x11 …; %r39 is the lane. The arrays, afterwards.
+
+    A read of shared memory that nothing has written stops.
+    """
     loads = "".join(f"ld.param.u64 %x{10 + place}, [p{place}];\n" for place in range(len(arrays)))
     outside, target = launch.pop("outside", ""), launch.pop("target", "sm_90a")
     text = module(REGISTERS + LANE + loads + body, [f".u64 p{place}" for place in range(len(arrays))], target, outside)
-    emulate(text, *arrays, **{"grid": 1, "block": LANES} | launch)
+    emulate(text, *arrays, **{"grid": 1, "block": LANES, "unwritten": "stop"} | launch)
     return list(arrays)
 
 

@@ -1,6 +1,7 @@
 """The face of the emulator: what is given, and a sentence for what does not fit (`emulator/emulate.py`)."""
 
 import ast
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def test_tensors_are_written_in_place_and_numbers_fit_their_types() -> None:
     assert found == Emulation("k", "sm_90a", 1, found.instructions) and found.instructions > 5
     emulate(ADD, b, np.uint32(5), np.float32(2), block=(32, 1, 1), grid=[1])
     assert a.tolist() == b.tolist() == [0, 2, 4, 6, 8, 5, 6, 7]
+
+
+def test_a_struct_is_given_as_bytes_as_an_array_or_as_a_struct_of_ctypes() -> None:
+    read = ".reg .b32 %r; .reg .b64 %x; ld.param.u64 %x, [o]; ld.param.u32 %r, [s+4]; st.global.u32 [%x], %r;"
+    text, words = module(read, [".u64 o", ".align 4 .b8 s[8]"]), np.array([3, 5], np.uint32)
+    for given in (words, words.tobytes(), bytearray(words), (ctypes.c_uint32 * 2)(3, 5)):
+        found = np.zeros(1, np.uint32)
+        emulate(text, found, given)
+        assert found[0] == 5
+    with pytest.raises(InputError, match="parameter 1 of k has 8 bytes and was given 4"):
+        emulate(text, words, words[:1])
 
 
 def test_views_of_one_memory() -> None:

@@ -9,11 +9,14 @@ import pytest
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.emulator.parser import (
     Address,
+    Negative,
     Not,
     Nothing,
     Number,
     Pair,
+    Reference,
     Register,
+    Selected,
     SourceLine,
     Symbol,
     Vector,
@@ -129,6 +132,83 @@ def test_variables_and_what_they_hold() -> None:
     assert module.kernels["k"].registers == ["b32", "b32", "b32"]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("-7 / 2", -3),
+        ("-7 % 3", -1),
+        ("1 << 4 | 3 & 1", 17),
+        ("~0", (1 << 64) - 1),
+        ("!5 + !0", 1),
+        ("-1 < 0", 1),
+        ("-1 < 0U", 0),
+        ("(.s64) 0xFFFFFFFFFFFFFFFF", -1),
+        ("(.u64) -1 > 0", 1),
+        ("2 > 1 ? 2 == 1 ? 5 : 6 : 7", 6),
+        ("1 && 0 || 3 != 3 ^ 1", 1),
+        ("0b101 + 010 + 0x10U", 29),
+        ("0x7FFFFFFFFFFFFFFF + 1", -(1 << 63)),
+        ("1e3 / 4 + 0f3F800000", 251.0),
+        ("1.5 + 0d3FF0000000000000", 2.5),
+        ("-2 >> 1", -1),
+        ("16-4", 12),
+    ],
+)
+def test_constant_expressions(text: str, wanted: Any) -> None:
+    found = operands(f"mov.u64 %rd1, {text};")[1]
+    assert found == Number(wanted)
+
+
+def test_expressions_in_addresses() -> None:
+    r = Register(1, "b32")
+    assert operands("ld.u32 %r0, [%r1 + 4 * 2 - 1];")[1] == Address(r, 7)
+    assert operands("ld.u32 %r0, [%r1 - (4 << 2)];")[1] == Address(r, -16)
+    assert operands("ld.u32 %r0, [box+8-4];")[1] == Address(Symbol("box"), 4)
+    assert operands("ld.u32 %r0, [8 + 8];")[1] == Address(Number(16))
+
+
+def test_operands_of_video_instructions_and_of_calls() -> None:
+    r = [Register(index, "b32") for index in range(9)]
+    wanted = (Selected(r[0], "h1"), Negative(Selected(r[1], "b3")), Negative(r[2]), Selected(r[3], "b3210"))
+    assert operands("x %r0.h1, -%r1.b3, -%r2, %r3.b3210;") == wanted
+    assert operands("call (%r0), f, (%r1, 4);") == (Vector((r[0],)), Symbol("f"), Vector((r[1], Number(4))))
+
+
+def test_vector_registers_and_their_elements() -> None:
+    kernel = body(".reg .v4 .f32 V; .reg .v2 .b16 w<2>; x V, V.y, V.b, w1, w1.x, w0.g;")
+    v, w = [Register(index, "f32") for index in range(4)], [Register(index, "b16") for index in range(4, 8)]
+    assert kernel.instructions[0].operands == (Vector(tuple(v)), v[1], v[2], Vector(tuple(w[2:])), w[2], w[1])
+
+
+def test_initial_values_of_vectors_rows_and_addresses() -> None:
+    module = parse(
+        HEAD
+        + """
+        .global .v2 .u16 pair[2] = {{1, 2}, {3, 4}};
+        .global .s16 rows[][3] = {{1}, {2, -3, 4}};
+        .global .attribute(.managed) .u32 n = 3 * 4 + 1;
+        .global .u64 places[3] = {n, generic(rows) + 8, f};
+        .global .u8 parts[3] = {0xff(n), 0xff00(n), 0xff0000(generic(n+4))};
+        .entry k() { ret; }"""
+    )
+    found = {each.name: each for each in module.variables}
+    assert (found["pair"].nbytes, found["pair"].alignment, found["pair"].initial) == (
+        8,
+        4,
+        bytes([1, 0, 2, 0, 3, 0, 4, 0]),
+    )
+    assert (found["rows"].nbytes, found["rows"].initial) == (12, b"\1\0\0\0\0\0\2\0\xfd\xff\4\0")
+    assert found["n"].initial == b"\x0d\0\0\0"
+    assert found["places"].references == (Reference(0, 8, "n"), Reference(8, 8, "rows", 8), Reference(16, 8, "f"))
+    assert found["parts"].references == (
+        Reference(0, 1, "n"),
+        Reference(1, 1, "n", 0, 8),
+        Reference(2, 1, "n", 4, 16),
+    )
+
+
 def test_several_kernels_and_functions() -> None:
     module = parse(
         HEAD + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; "
@@ -146,11 +226,14 @@ def test_several_kernels_and_functions() -> None:
         (HEAD + '.entry k() {\n"mov" 5;\nret; }', "PTX line 5: '\"mov\"' is no instruction"),
         (HEAD + ".entry k() {\n  add.s32 ` 1;\n}", "PTX line 5: '` 1;' is not understood"),
         (HEAD + ".entry k() {\n@%p bra L;\n}", "PTX line 5: the predicate '%p' is not declared"),
-        (HEAD + ".entry k() {\n.reg .v4 .b32 %r;\n}", "PTX line 5: vector registers are not emulated"),
+        (HEAD + ".entry k() {\n.reg .v4 .quad %r;\n}", "PTX line 5: registers of type quad are not emulated"),
+        (HEAD + ".entry k() {\n.reg .b32 %r;\nmov.u32 %r, 5 / 0;\n}", "PTX line 6"),
+        (HEAD + ".entry k() {\n.reg .b32 %r;\nmov.u32 %r, 1.5 << 2;\n}", "PTX line 6"),
+        (HEAD + ".entry k() {\n.reg .b32 %r;\nmov.u32 %r, (5 + 2;\n}", "PTX line 6"),
         (HEAD + ".entry k() {\n.reg .b32 %r<2>;\nld.u32 %r1, [{%r0}];\n}", "is no address"),
         (HEAD + ".entry k() {\n.reg .b32 %r<x>;\n}", "PTX line 5"),
         (HEAD + ".entry k() {\n.loc 1\nret;\n}", "PTX line 5"),
-        (HEAD + ".global .u64 p = generic(x);\n.entry k() { ret; }", "PTX line 4"),
+        (HEAD + ".global .u64 p = generic(x;\n.entry k() { ret; }", "PTX line 4"),
         (HEAD + ".entry k(.param .u64 a[x]) { ret; }", "PTX line 4"),
         (HEAD + ".entry k() {\n.reg .quad %r;\nret; }", "PTX line 5"),
     ],

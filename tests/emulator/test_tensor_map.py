@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,77 @@ def test_a_map_of_a_plan_is_what_it_says() -> None:
         (1, 1),
     )
     assert (found.type, found.swizzle_bytes, found.fills_nan, found.rank) == ("f16", 128, True, 2)
+
+
+def packed(word: int, box: tuple[int, int] = (16, 4)) -> bytes:
+    """The map of `PLAIN` at 4096, word for word; word: the third, of flags."""
+    strides, dims = (128 >> 4, 0, 0, 0, 0), (63, 9, 0, 0, 0)
+    used = struct.pack("<QI5I5III", 4096, word, *strides, *dims, box[0] - 1 << 24, box[1] - 1)
+    return used + bytes(128 - len(used))
+
+
+def test_the_bytes_are_the_hardwares() -> None:
+    """rank less one in bits 4 to 6, type in 7 to 10, swizzle in 13 and 14, fill in 15, promotion in 17 and 18."""
+    plain = 2 | 1 << 4 | 6 << 7
+    for changed, word in (
+        ({}, plain),
+        ({"swizzle": "64B", "box": (16, 4)}, plain | 2 << 13),
+        ({"oob_fill": "NAN_REQUEST_ZERO_FMA"}, plain | 1 << 15),
+        ({"l2_promotion": "L2_256B"}, plain | 3 << 17),
+        ({"dtype": "BFLOAT16"}, plain & ~(15 << 7) | 10 << 7),
+        ({"dtype": "TFLOAT32"}, plain & ~(15 << 7) | 7 << 7 | 1 << 16),
+        ({"dtype": "16U6_ALIGN16B", "box": (128, 4)}, plain & ~(15 << 7) | 13 << 7),
+    ):
+        box = changed.get("box", (16, 4))
+        assert tensor_map.image(TensorMap(**(PLAIN | changed)), 4096) == packed(word, box), changed
+
+
+def test_high_bits_of_strides_and_five_dimensions_have_places_of_their_own() -> None:
+    wide = {"strides_bytes": ((5 << 36) + 16, 32, 48, 9 << 36), "dims": (1 << 32, 2, 3, 4, 5), "box": (8, 1, 2, 3, 256)}
+    raw = tensor_map.image(TensorMap(**(PLAIN | wide | {"element_strides": (1, 2, 3, 4, 8)})), 1 << 40)
+    words = struct.unpack("<QI5I5III", raw[:60])
+    assert words[0] == 1 << 40 and words[2:7] == (1, 2, 3, 0, 5 | 9 << 12)
+    assert words[7:12] == ((1 << 32) - 1, 1, 2, 3, 4)
+    assert words[12:] == (0 | 1 << 3 | 2 << 6 | 3 << 9 | 7 << 12 | 7 << 24, 0 | 1 << 8 | 2 << 16 | 255 << 24)
+    found = tensor_map.decode(raw)
+    assert found.dims == wide["dims"] and found.strides == wide["strides_bytes"] and found.box == wide["box"]
+    assert found.steps == (1, 2, 3, 4, 8)
+
+
+@pytest.mark.parametrize("name", tensor_map.DRIVER_TYPES)
+def test_each_element_type_comes_back(name: str) -> None:
+    assert decoded(dtype=name, box=(128, 4)).type == tensor_map.DRIVER_TYPES[name]
+
+
+def test_a_map_that_replaces_have_filled_is_taken() -> None:
+    raw = bytes(128)
+    for field, value, index in (
+        ("address", 4096, 0), ("rank", 1, 0), ("dims", 64, 0), ("dims", 10, 1), ("strides", 128, 0), ("box", 16, 0),
+        ("box", 4, 1), ("steps", 1, 0), ("steps", 1, 1), ("type", 6, 0), ("swizzle", 0, 0), ("fill", 0, 0),
+    ):  # fmt: skip
+        raw = tensor_map.replaced(raw, field, value, index)
+    assert raw == packed(1 << 4 | 6 << 7) and tensor_map.decode(raw[:64]) == decoded()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "index", "told"),
+    [
+        ("type", 16, 0, "element type 16 is none of 0 to 15"),
+        ("type", 23, 0, "element type 23 is none"),
+        ("dims", 4, 5, "dims 5 is not there; there are 5"),
+        ("strides", 32, 4, "strides 4 is not there"),
+        ("strides", 40, 0, "no multiples of 16"),
+        ("rank", 8, 0, "rank of 8 is outside of 0 to 7"),
+    ],
+)
+def test_what_no_field_holds_is_not_replaced(field: str, value: int, index: int, told: str) -> None:
+    with pytest.raises(Undefined, match=told):
+        tensor_map.replaced(bytes(128), field, value, index)
+
+
+def test_a_map_for_im2col_is_refused() -> None:
+    with pytest.raises(Undefined, match="another kind than tiled"):
+        tensor_map.decode(packed(3 | 1 << 4 | 6 << 7))
 
 
 @pytest.mark.parametrize("corner", [(0, 0), (56, 8), (-8, -2), (56, 3), (64, 0), (104, 100)])
@@ -109,7 +181,7 @@ def test_swizzles_exchange_chunks_by_the_absolute_address(span: int, bits: int) 
         ({"element_strides": (1, 9)}, "1 to 8"),
         ({"box": (4, 4)}, "rows of 8 bytes are no multiple of 16"),
         ({"box": (64, 4), "swizzle": "64B"}, "rows of 128 bytes .* longer than the swizzle of 64"),
-        ({"address": 8}, "no multiples of 16"),
+        ({"address": 8}, "address 0x8 is no multiple of 16 bytes"),
         ({"interleave": "16B"}, "interleave 16B is not emulated"),
         ({"swizzle": "96B"}, "swizzle 96B is not emulated"),
         ({"dtype": "FP3"}, "element type FP3"),

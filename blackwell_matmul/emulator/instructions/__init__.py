@@ -13,10 +13,11 @@ from blackwell_matmul.emulator.instructions import (
     mbarriers,
     moves,
     tensor_cores,
+    video,
 )
 from blackwell_matmul.emulator.instructions.matrices import wmma
 
 __all__ = [
     "carries", "cluster_launch", "control", "convert", "copies", "floats", "fragments", "groups", "integers",
-    "mbarriers", "moves", "tensor_cores", "wmma",
+    "mbarriers", "moves", "tensor_cores", "video", "wmma",
 ]  # fmt: skip

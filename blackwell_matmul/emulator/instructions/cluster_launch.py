@@ -14,6 +14,9 @@ from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
 RESPONSE_BYTES = 16
 """Bytes of a response, opaque to programs. Here: the first CTA's index and a flag, 32 bits each."""
 
+REFUSED = (0x5A5AA5A5,) * 3
+"""First CTA that a refused request tells; PTX leaves the value open ("clusterlaunchcontrol.query_cancel")."""
+
 
 @instruction("clusterlaunchcontrol.try_cancel")
 def try_cancel(build: Builder, each: Statement) -> Act:
@@ -28,8 +31,8 @@ def try_cancel(build: Builder, each: Statement) -> Act:
 
         def answer() -> None:
             grid = cta.cluster.grid
-            taken = grid.waiting.popleft() if grid.waiting else None
-            words = np.array([*(taken or (0, 0, 0)), taken is not None], np.uint32)
+            taken = grid.waiting.take() if grid.waiting else None
+            words = np.array([*(taken or REFUSED), taken is not None], np.uint32)
             for each in ctas:
                 target = place & OFFSET | each.rank << RANK
                 if target % RESPONSE_BYTES:
@@ -62,8 +65,6 @@ def first_cta(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         words = warp.registers[response].view(np.uint32).reshape(LANES, 4)
-        if not words[:, 3].all():
-            raise Undefined("asks for the index of a cluster that was not canceled")
         for index, target in enumerate(targets if axis is None else targets[:1]):
             warp.set(target, words[:, index if axis is None else axis].copy(), mask)
 

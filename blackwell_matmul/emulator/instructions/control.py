@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import EXIT, Act, Builder, instruction, last_type
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, indices, lanes, mask_of
+from blackwell_matmul.emulator.functions.frames import leave
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, lanes, mask_of
 from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
-from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement, Symbol
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Number, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined
-from blackwell_matmul.emulator.unknown import Known, Unknown
+from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 
 
 @instruction("bra")
@@ -26,23 +27,26 @@ def branch(build: Builder, each: Statement) -> Act:
 
 @instruction("brx.idx")
 def branch_by_index(build: Builder, each: Statement) -> Act:
-    """Jump to the label of a table at an index; all lanes take the same one ("brx.idx")."""
+    """Jump to the label of a table at an index, which lanes may choose differently ("brx.idx")."""
     index, table = build.reader(each.operands[0], "u32"), each.operands[1]
     if not isinstance(table, Symbol) or table.name not in build.tables:
         raise Unknown(f"{table} is no table of labels")
     places = [build.label(Symbol(label)) for label in build.tables[table.name]]
 
-    def act(warp: WarpState, mask: int) -> int:
-        chosen = {int(index(warp)[lane]) for lane in indices(mask)}
-        if len(chosen) > 1 or max(chosen) >= len(places):
-            raise Undefined(f"chooses {sorted(chosen)} of {len(places)} places; all lanes must go to one that is there")
-        return places[chosen.pop()]
+    def act(warp: WarpState, mask: int) -> dict[int, int]:
+        chosen = index(warp)
+        if int(chosen[lanes(mask)].max()) >= len(places):
+            raise Undefined(f"chooses {sorted({*chosen[lanes(mask)].tolist()})} of {len(places)} places")
+        return {places[one]: mask_of(chosen == one) & mask for one in dict.fromkeys(chosen[lanes(mask)].tolist())}
 
     return act
 
 
 @instruction("ret", "exit")
-def leave(build: Builder, each: Statement) -> Act:
+def end(build: Builder, each: Statement) -> Act:
+    """End a thread; `ret` in a device function ends the call ("ret", "exit")."""
+    if each.opcode.startswith("ret") and build.function is not None:
+        return leave
     return lambda warp, mask: EXIT
 
 
@@ -65,6 +69,9 @@ def nothing(build: Builder, each: Statement) -> Act:
 # --- barriers of a CTA
 
 
+BARRIERS = 16
+"""Barriers of a CTA (PTX ISA, "bar")."""
+
 _BARRIER_WORDS = {
     "sync", "arrive", "red", "cta", "warp", "cluster", "wait", "aligned", "relaxed", "release", "acquire", "popc",
     "and", "or", "pred", "u32",
@@ -83,6 +90,8 @@ def barrier(build: Builder, each: Statement) -> Act:
         return _cluster_barrier(build, each)
     reduces = "red" in words
     names = each.operands[1:-1] if reduces else each.operands
+    given = [each.value if isinstance(each, Number) else None for each in (*names, Nothing(), Nothing())]
+    _verify_barrier(given[0], given[1])
     number = build.scalar(names[0])
     count = build.scalar(names[1]) if len(names) > 1 else None
     votes, arrives_only = _vote(build, each) if reduces else None, "arrive" in words
@@ -92,13 +101,22 @@ def barrier(build: Builder, each: Statement) -> Act:
         wait = None if arrives_only else together(warp, mask)
         if wait is not None:
             return wait
-        named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
         expected = count(warp, lane) if count else None
+        _verify_barrier(number(warp, lane), expected)
+        named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
         if votes is not None:
             votes(warp, mask, named)
         return _arrived(warp, named, expected, arrives_only, number(warp, lane))
 
     return act
+
+
+def _verify_barrier(number: Any, threads: Any) -> None:
+    """Check a barrier's number and its threads, None if unknown; Malformed for what no GPU has ("bar")."""
+    if number is not None and not 0 <= number < BARRIERS:
+        raise Malformed(f"barrier {number}; a CTA has barriers 0 to {BARRIERS - 1}")
+    if threads is not None and (threads <= 0 or threads % LANES):
+        raise Malformed(f"a barrier of {threads} threads; their number is a multiple of {LANES}")
 
 
 def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives_only: bool, number: int) -> Any:

@@ -10,15 +10,15 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Clock, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
-from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
+from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, directed_double, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
-from blackwell_matmul.emulator.parser import SIZES_BYTES, Register, Statement, Symbol, Vector
-from blackwell_matmul.emulator.unknown import Unknown
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement, Symbol, Vector
+from blackwell_matmul.emulator.unknown import Known, Unknown
 
-CLOCKS = ("%clock", "%clock64", "%globaltimer")
-"""Special registers that are read again each time."""
+CLOCKS = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
+"""Special registers that are read again each time, and the lowest bit of the time that each has."""
 
 NARROW: dict[str, Any] = {
     "e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2, "e2m3x2": ml_dtypes.float6_e2m3fn,
@@ -41,7 +41,7 @@ _WIDE: dict[str, Any] = {
 def convert(build: Builder, each: Statement) -> Act:
     """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; of a pair, a is the upper half ("cvt")."""
     to, source = each.modifiers[-2:].exactly(2)
-    if (source in NARROW and to not in _WIDE) or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
+    if (source in NARROW and to not in _WIDE) or "rs" in each.modifiers or "scaled" in each.opcode:
         raise Unknown(f"{each.opcode} is not emulated")
     if to in NARROW or to in ("f16x2", "bf16x2"):
         return _to_pair(build, each, to, source)
@@ -72,6 +72,24 @@ def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array]
     )
 
 
+@instruction("cvt.pack")
+def convert_pack(build: Builder, each: Statement) -> Act:
+    """Clip two integers and pack them: `cvt.pack.sat.to.s32 d, a, b`, or above the low bits of c, as
+    `cvt.pack.sat.to.s32.b32 d, a, b, c` shifts it up ("cvt.pack"); b is the lowest.
+    """
+    words = each.modifiers.exactly(5 if len(each.operands) == 4 else 4)
+    to = Known({f"{kind}{bits}": (kind, bits) for kind in "us" for bits in (2, 4, 8, 16)})[words[2]]
+    bits = to[1]
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
+
+    def every(a: Array, b: Array, *c: Array) -> Array:
+        upper, lower = (np.clip(value.astype(np.int64), low, high) & (1 << bits) - 1 for value in (a, b))
+        rest = c[0].astype(np.int64) << 2 * bits if c else 0
+        return ((rest | upper << bits | lower) & 0xFFFFFFFF).astype(np.uint32)
+
+    return elementwise(build, each, every, "b32", words[3], words[3], *["b32"] * (len(words) == 5))
+
+
 _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
@@ -85,8 +103,9 @@ def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
         if whole is None:
             raise Unknown(f"{each.opcode} does not say how it rounds")
         return lambda a: _clipped(whole(a.astype(np.float64)).tolist(), kind, nan)
-    if kind == np.float64 and set(words) & {*DIRECTED} and "f" not in source:
-        raise Unknown(f"{each.opcode} is not emulated")
+    rounding = next((word for word in words if word in DIRECTED), "")
+    if kind == np.float64 and rounding and "f" not in source:
+        return directed_double(lambda a: a, rounding)
     return lambda a: narrowed(a if whole is None else whole(a.astype(np.float64)), kind, words)
 
 
@@ -209,12 +228,14 @@ def move(build: Builder, each: Statement) -> Act:
     type = last_type(each)
     if type == "pred":
         return predicates(build, each, "mov")
+    if {"v2", "v4"} & {*each.modifiers}:
+        return _each_part(build, build.vector(to), build.vector(source), type)
     if isinstance(to, Vector):
         return _split(build, to, source, type)
     if isinstance(source, Vector):
         return _joined(build, to, source, type)
     if isinstance(source, Symbol) and source.name in CLOCKS:
-        return _clock(build.target(to), WORDS[SIZES_BYTES[type]])
+        return _clock(build.target(to), WORDS[SIZES_BYTES[type]], CLOCKS[source.name])
     target, slot = build.target(to), build.source(source, type)
     if isinstance(source, Register) and SIZES_BYTES[build.types[slot]] != SIZES_BYTES[type]:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
@@ -225,11 +246,29 @@ def move(build: Builder, each: Statement) -> Act:
     return act
 
 
-def _clock(target: int, word: Any) -> Act:
+def _clock(target: int, word: Any, shift: int) -> Act:
     """Read the number of instructions that the grid's warps have executed ("%clock", "%clock64", "%globaltimer")."""
 
     def act(warp: WarpState, mask: int) -> Clock:
-        return Clock(lambda now: warp.set(target, np.full(LANES, now & (1 << 8 * word().itemsize) - 1, word), mask))
+        return Clock(
+            lambda now: warp.set(target, np.full(LANES, now >> shift & (1 << 8 * word().itemsize) - 1, word), mask)
+        )
+
+    return act
+
+
+def _each_part(build: Builder, to: tuple[Operand, ...], source: tuple[Operand, ...], type: str) -> Act:
+    """Move the parts of a vector: `mov.v4.f32 {a, b, c, d}, V`."""
+    targets, reads = (
+        [build.target(part) for part in to],
+        [build.reader(part, f"b{8 * SIZES_BYTES[type]}") for part in source],
+    )
+    if len(targets) != len(reads):
+        raise Unknown(f"a move of {len(reads)} parts to {len(targets)} is not emulated")
+
+    def act(warp: WarpState, mask: int) -> None:
+        for target, value in zip(targets, [read(warp) for read in reads]):
+            warp.set(target, value, mask)
 
     return act
 

@@ -225,7 +225,7 @@ def _map_at(warp: WarpState, address: int) -> tensor_map.Map:
     if address % 64:
         raise Undefined(f"a tensor map lies at {address:#x}, which is no multiple of 64")
     memory, places, _ = where(warp, np.array([address], np.uint64), "", "reads a tensor map from")[0]
-    return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES).tobytes())
+    return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.USED_MAP_BYTES).tobytes())
 
 
 def _tensor_load(build: Builder, each: Statement) -> Act:
@@ -393,18 +393,16 @@ def replace(build: Builder, each: Statement) -> Act:
     """Replace a map's field: `tensormap.replace.tile.field.space.b1024.type [map], {index,} value`."""
     field, space = _MAP_FIELDS[each.modifiers.first_of(_MAP_FIELDS)], _spaces(each)[0]
     address = addresses_of(build, each.operands[0], space)
-    index = number_of(each.operands[1]) if len(each.operands) > 2 else None
+    index = number_of(each.operands[1]) if len(each.operands) > 2 else 0
     value = build.scalar(each.operands[-1], last_type(each))
 
     def act(warp: WarpState, mask: int) -> None:
         lane = first(mask)
         memory, places, _ = where(warp, address(warp)[lane : lane + 1], space, "changes a tensor map in")[0]
-        record = memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES).view(tensor_map.FIELDS)
+        raw = memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES)
         memory.mark(int(places[0]), tensor_map.ENCODED_MAP_BYTES)
-        if index is None:
-            record[field][0] = value(warp, lane)
-        else:
-            record[field][0, index] = value(warp, lane)
+        changed = tensor_map.replaced(raw.tobytes(), field, value(warp, lane), index)
+        raw[:] = np.frombuffer(changed, np.uint8)
         warp.cta.cluster.grid.effects += 1
 
     return act

@@ -7,23 +7,45 @@ stated error.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
 from blackwell_matmul.emulator.instructions.integers import elementwise
-from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, fused, nearest
-from blackwell_matmul.emulator.instructions.special_values import canonical, flushed, tiny
+from blackwell_matmul.emulator.instructions.rounding import (
+    DIRECTED,
+    directed,
+    directed_double,
+    directed_root,
+    fused,
+    nearest,
+)
+from blackwell_matmul.emulator.instructions.special_values import PACKED, canonical, flushed, tiny
 from blackwell_matmul.emulator.lanes import Array, mask_of
 from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.unknown import Known, Unknown
 
-PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
-_MODIFIERS = {"rn", *DIRECTED, "ftz", "sat", "relu", "NaN", "approx", "full", "f16", "bf16", "f32", "f64", *PACKED}
+_MODIFIERS = {
+    "rn",
+    *DIRECTED,
+    "ftz",
+    "sat",
+    "relu",
+    "NaN",
+    "approx",
+    "full",
+    "abs",
+    "xorsign",
+    "f16",
+    "bf16",
+    "f32",
+    "f64",
+    *PACKED,
+}
 
 
 def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
@@ -58,7 +80,7 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
 def _finish(each: Statement) -> Callable[[Array, Any], Array]:
     """Return a function that rounds a result to its type and applies the modifiers."""
     words, rounding = each.modifiers, _direction(each)
-    if not set(words) <= _MODIFIERS or (rounding and last_type(each) not in ("f32", "f32x2")):
+    if not set(words) <= _MODIFIERS or (rounding and not {*words} & {"f32", "f32x2", "f64"}):
         raise Unknown(f"{each.opcode} is not emulated")
 
     def finish(result: Array, kind: Any) -> Array:
@@ -75,6 +97,12 @@ def _direction(each: Statement) -> str:
     return next((word for word in each.modifiers if word in DIRECTED), "")
 
 
+def _rounded(each: Statement, function: Callable[..., Any], exact: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function`; for directed rounding in double precision the rounded result of `exact` on fractions."""
+    direction, sums = _direction(each), not each.opcode.startswith(("mul", "div", "rcp"))
+    return directed_double(exact, direction, sums) if direction and last_type(each) == "f64" else function
+
+
 # --- instructions
 
 
@@ -87,10 +115,11 @@ def add(build: Builder, each: Statement) -> Act:
     """Add or subtract (PTX ISA, "add", "sub")."""
     if not _is_float(each):
         return integers.integer_sum(build, each)
+    exact = operator.add if each.opcode.startswith("add") else operator.sub
     if _direction(each):
-        sign = np.float32(1 if each.opcode.startswith("add") else -1)
-        return floating(build, each, lambda a, b: fused(b, np.full_like(b, sign), a))
-    return floating(build, each, np.add if each.opcode.startswith("add") else np.subtract)
+        sign = np.float32(1 if exact is operator.add else -1)
+        return floating(build, each, _rounded(each, lambda a, b: fused(b, np.full_like(b, sign), a), exact))
+    return floating(build, each, np.add if exact is operator.add else np.subtract)
 
 
 @instruction("mul")
@@ -98,27 +127,38 @@ def multiply(build: Builder, each: Statement) -> Act:
     if not _is_float(each):
         return integers.integer_product(build, each)
     wide = np.float64 if _direction(each) else None
-    return floating(build, each, lambda a, b: np.multiply(a, b, dtype=wide))
+    return floating(build, each, _rounded(each, lambda a, b: np.multiply(a, b, dtype=wide), operator.mul))
 
 
 @instruction("mad", "fma")
 def multiply_add(build: Builder, each: Statement) -> Act:
     """Multiply and add, rounded once."""
-    return floating(build, each, fused) if _is_float(each) else integers.integer_product(build, each)
+    if not _is_float(each):
+        return integers.integer_product(build, each)
+    return floating(build, each, _rounded(each, fused, lambda a, b, c: a * b + c))
 
 
 @instruction("min", "max")
 def extreme(build: Builder, each: Statement) -> Act:
-    """Take the minimum or maximum. A NaN gives way to a number, or wins with .NaN; -0 is below +0."""
+    """Take the minimum or maximum. A NaN gives way to a number, or wins with .NaN; -0 is below +0.
+
+    .abs compares magnitudes; .xorsign gives the result the product of the signs ("min", "max").
+    """
     if not _is_float(each):
         return integers.integer_extreme(build, each)
-    low = each.opcode.startswith("min")
-    function = (np.minimum if low else np.maximum) if "NaN" in each.modifiers else (np.fmin if low else np.fmax)
+    low, words = each.opcode.startswith("min"), each.modifiers
+    function = (np.minimum if low else np.maximum) if "NaN" in words else (np.fmin if low else np.fmax)
 
     def two(a: Array, b: Array) -> Array:
         return np.where(a == b, np.where(np.signbit(a) == low, a, b), function(a, b))
 
-    return floating(build, each, lambda *values: functools.reduce(two, values))
+    def every(*values: Array) -> Array:
+        found = functools.reduce(two, map(np.abs, values) if "abs" in words else values)
+        if "xorsign" not in words:
+            return found
+        return np.copysign(found, functools.reduce(np.multiply, [np.copysign(found.dtype.type(1), v) for v in values]))
+
+    return floating(build, each, every)
 
 
 @instruction("neg")
@@ -139,24 +179,35 @@ def copy_sign(build: Builder, each: Statement) -> Act:
 @instruction("div")
 def divide(build: Builder, each: Statement) -> Act:
     wide = np.float64 if _direction(each) else None
-    return floating(build, each, lambda a, b: np.divide(a, b, dtype=wide))
+    return floating(build, each, _rounded(each, lambda a, b: np.divide(a, b, dtype=wide), operator.truediv))
 
 
 @instruction("sqrt")
 def square_root(build: Builder, each: Statement) -> Act:
-    wide = np.float64 if _direction(each) else None
-    return floating(build, each, lambda a: np.sqrt(a, dtype=wide))
+    direction = _direction(each)
+    if direction and last_type(each) == "f64":
+        return floating(build, each, lambda a: directed_root(a, direction))
+    return floating(build, each, lambda a: np.sqrt(a, dtype=np.float64 if direction else None))
 
 
 @instruction("rsqrt")
 def reciprocal_root(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype))
+    return floating(build, each, _coarse(each, lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype)))
 
 
 @instruction("rcp")
 def reciprocal(build: Builder, each: Statement) -> Act:
     wide = np.float64 if _direction(each) else None
-    return floating(build, each, lambda a: np.divide(a.dtype.type(1), a, dtype=wide))
+    function = _rounded(each, lambda a: np.divide(a.dtype.type(1), a, dtype=wide), lambda a: 1 / a)
+    return floating(build, each, _coarse(each, function))
+
+
+def _coarse(each: Statement, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return `function`; for .approx.ftz.f64 on the upper words of its operand and result, the lower being zero."""
+    if not {"approx", "ftz"} <= {*each.modifiers} or last_type(each) != "f64":
+        return function
+    upper = lambda a: (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)  # noqa: E731
+    return lambda a: upper(function(upper(a)))
 
 
 @instruction("ex2")

@@ -11,7 +11,7 @@ import numpy as np
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions.carries import with_carry
 from blackwell_matmul.emulator.instructions.groups import number_of
-from blackwell_matmul.emulator.instructions.special_values import flushed
+from blackwell_matmul.emulator.instructions.special_values import PACKED, flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement
@@ -35,8 +35,28 @@ def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *
 
 
 def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
-    type = last_type(each)
-    return elementwise(build, each, function, *[type] * len(each.operands))
+    """Apply `function` to operands of the opcode's last type; of a packed one such as s16x2, to each element."""
+    type, _, count = last_type(each).partition("x")
+    if not count:
+        return elementwise(build, each, function, *[type] * len(each.operands))
+    kind = TYPES[type]
+
+    def packed(*values: Array) -> Array:
+        return np.ascontiguousarray(function(*[np.ascontiguousarray(v).view(kind) for v in values])).view(np.uint32)
+
+    return elementwise(build, each, packed, *["b32"] * len(each.operands))
+
+
+def clipped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of integers up to 32 bits whose result is clipped to their type (.sat)."""
+
+    def clip(*values: Array) -> Array:
+        kind = values[0].dtype
+        limits = np.iinfo(kind)
+        exact = function(*[value.astype(np.int64) for value in values])
+        return np.clip(exact, limits.min, limits.max).astype(kind)
+
+    return clip
 
 
 _LOGIC: dict[str, Callable[..., Any]] = {
@@ -63,7 +83,7 @@ def predicates(build: Builder, each: Statement, name: str) -> Act:
     return act
 
 
-_COMBINE: dict[str, Callable[..., int]] = {
+_COMBINE: dict[str, Callable[..., Any]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
@@ -75,14 +95,11 @@ _COMBINE: dict[str, Callable[..., int]] = {
 
 
 def integer_sum(build: Builder, each: Statement) -> Act:
-    """Add or subtract with wrapping; .sat of s32 clips."""
+    """Add or subtract with wrapping; .sat clips."""
     if "cc" in each.modifiers:
         return with_carry(build, each)
     function = np.add if each.opcode.startswith("add") else np.subtract
-    if "sat" in each.modifiers:
-        wide = lambda a, b: np.clip(function(a.astype(np.int64), b), -(1 << 31), (1 << 31) - 1).astype(np.int32)  # noqa: E731
-        return _same(build, each, wide)
-    return _same(build, each, function)
+    return _same(build, each, clipped(function) if "sat" in each.modifiers else function)
 
 
 def integer_product(build: Builder, each: Statement) -> Act:
@@ -91,7 +108,7 @@ def integer_product(build: Builder, each: Statement) -> Act:
     if "cc" in each.modifiers:
         return with_carry(build, each)
     if "sat" in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
+        return _same(build, each, clipped(lambda a, b, c: (a * b >> 32) + c))
     if "wide" in each.modifiers:
         wide = f"{type[0]}{2 * SIZES_BYTES[type] * 8}"
         cast = TYPES[wide]
@@ -100,6 +117,21 @@ def integer_product(build: Builder, each: Statement) -> Act:
     if "hi" in each.modifiers:
         return _same(build, each, lambda a, b, *c: sum(c, _high(a, b)))
     return _same(build, each, lambda a, b, *c: sum(c, a * b))
+
+
+@instruction("mul24", "mad24")
+def short_product(build: Builder, each: Statement) -> Act:
+    """Multiply the low 24 bits: .lo has bits 0 to 31 of the product, .hi has bits 16 to 47; mad24 adds c."""
+    shift = Known(lo=0, hi=16)[each.modifiers.first_of(("lo", "hi"))]
+
+    def every(a: Array, b: Array, *c: Array) -> Array:
+        kind = a.dtype.type
+        x, y = ((value << kind(8) >> kind(8)).astype(np.int64) for value in (a, b))
+        product = (x * y >> shift).astype(kind).astype(np.int64)
+        total = sum(map(np.int64, c), product)
+        return (np.clip(total, -(1 << 31), (1 << 31) - 1) if "sat" in each.modifiers else total).astype(kind)
+
+    return _same(build, each, every)
 
 
 def _high(a: Array, b: Array) -> Array:
@@ -136,7 +168,7 @@ def _quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, ~b.dtype.type(0), floor)
 
 
-@instruction("neg.s16", "neg.s32", "neg.s64")
+@instruction("neg.s16", "neg.s32", "neg.s64", "neg.s16x2")
 def negate(build: Builder, each: Statement) -> Act:
     return _same(build, each, np.negative)
 
@@ -147,12 +179,12 @@ def absolute(build: Builder, each: Statement) -> Act:
 
 
 def integer_extreme(build: Builder, each: Statement) -> Act:
-    """Take the minimum or maximum; of u16x2 and s16x2, of each half."""
-    type, function = last_type(each), np.minimum if each.opcode.startswith("min") else np.maximum
-    if not type.endswith("x2"):
-        return _same(build, each, function)
-    half = TYPES[type.removesuffix("x2")]
-    return elementwise(build, each, lambda a, b: function(a.view(half), b.view(half)).view(np.uint32), *["b32"] * 3)
+    """Take the minimum or maximum; .relu makes a negative result 0."""
+    function = np.minimum if each.opcode.startswith("min") else np.maximum
+    if "relu" in each.modifiers:  # which compilers write behind the type
+        plain = replace(each, opcode=each.opcode.replace(".relu", ""))
+        return _same(build, plain, lambda a, b: np.maximum(function(a, b), a.dtype.type(0)))
+    return _same(build, each, function)
 
 
 @instruction("sad")
@@ -163,6 +195,41 @@ def sum_of_differences(build: Builder, each: Statement) -> Act:
 @instruction("popc")
 def population(build: Builder, each: Statement) -> Act:
     return elementwise(build, each, lambda a: np.bitwise_count(a).astype(np.uint32), "u32", last_type(each))
+
+
+@instruction("cnot")
+def is_zero(build: Builder, each: Statement) -> Act:
+    return _same(build, each, lambda a: (a == 0).astype(a.dtype))
+
+
+@instruction("szext")
+def extend(build: Builder, each: Statement) -> Act:
+    """Extend a's low b bits with their sign, or with zeros ("szext"). .wrap takes b modulo 32; .clamp limits it."""
+    wraps = "wrap" in each.modifiers
+
+    def every(a: Array, b: Array) -> Array:
+        length = (b & np.uint32(31) if wraps else np.minimum(b, 32)).astype(np.int64)
+        low = a.astype(np.int64) & (1 << length) - 1
+        sign = (low >> np.maximum(length - 1, 0) & 1) * (a.dtype.kind == "i")
+        return (low - (sign << length)).astype(a.dtype)
+
+    return elementwise(build, each, every, last_type(each), last_type(each), "u32")
+
+
+@instruction("fns")
+def nth_set_bit(build: Builder, each: Statement) -> Act:
+    """Find the n-th set bit from a base on, upwards or downwards: `fns.b32 d, mask, base, n` ("fns")."""
+
+    def one(bits: int, base: int, count: int) -> int:
+        places = range(base, 32) if count > 0 else range(base, -1, -1) if count else [base]
+        found = [place for place in places if place < 32 and bits >> place & 1]
+        wanted = max(abs(count) - 1, 0)
+        return found[wanted] if wanted < len(found) else 0xFFFFFFFF
+
+    def every(*columns: Array) -> Array:
+        return np.array([one(*row) for row in zip(*(column.tolist() for column in columns))], np.uint32)
+
+    return elementwise(build, each, every, "u32", "u32", "u32", "s32")
 
 
 @instruction("clz")
@@ -271,9 +338,10 @@ def funnel(build: Builder, each: Statement) -> Act:
 
 @instruction("lop3")
 def three_way_logic(build: Builder, each: Statement) -> Act:
-    """Combine three operands by a table: bit i is the result for i = 4·a + 2·b + c."""
-    if last_type(each) != "b32" or len(each.operands) != 5:
-        raise Unknown(f"{each.opcode} with a predicate is not emulated")
+    """Combine three operands by a table: bit i is the result for i = 4·a + 2·b + c.
+
+    `lop3.or.b32 d|p, a, b, c, table, q` also combines "the result is not 0" with q ("lop3").
+    """
     table = number_of(each.operands[4])
 
     def every(a: Array, b: Array, c: Array) -> Array:
@@ -283,20 +351,42 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
                 value |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
         return value
 
-    return elementwise(build, replace(each, operands=Parts(each.operands[:4])), every, *["b32"] * 4)
+    if len(each.operands) == 5:
+        return elementwise(build, replace(each, operands=Parts(each.operands[:4])), every, *["b32"] * 4)
+    combine, (word, predicate) = _COMBINE[each.modifiers.first_of(("and", "or"))], build.pair(each.operands[0])
+    targets, chooses = (build.target(word), build.target(predicate)), build.predicate(each.operands[5])
+    reads = [build.reader(operand, "b32") for operand in each.operands[1:4]]
+
+    def act(warp: WarpState, mask: int) -> None:
+        value, chosen = every(*[read(warp) for read in reads]), chooses(warp)
+        warp.set(targets[0], value, mask)
+        warp.set_predicate(targets[1], combine(mask_of(value != 0), chosen), mask)
+
+    return act
+
+
+_PERMUTED: Known[str, Callable[[Array, int], Array]] = Known({
+    "b32": lambda c, index: c >> np.uint32(4 * index),
+    "f4e": lambda c, index: (c & 3) + index,
+    "b4e": lambda c, index: (c & 3) - index & 7,
+    "rc8": lambda c, index: c & 3,
+    "ecl": lambda c, index: np.maximum(c & 3, index),
+    "ecr": lambda c, index: np.minimum(c & 3, index),
+    "rc16": lambda c, index: 2 * (c & 1) + (index & 1),
+})  # fmt: skip
+"""Byte of b:a that each mode selects for a byte of the result; its bit 3, in the mode without a name, the sign."""
 
 
 @instruction("prmt")
 def permute(build: Builder, each: Statement) -> Act:
-    """Select four of the eight bytes in b:a by the selector's nibbles; a nibble's top bit replicates the sign."""
-    if last_type(each) != "b32":
-        raise Unknown(f"{each.opcode} is not emulated")
+    """Select four of the eight bytes in b:a by nibbles or by a mode ("prmt"); a nibble's top bit repeats the sign."""
+    selects = _PERMUTED[last_type(each)]
 
     def every(a: Array, b: Array, c: Array) -> Array:
         words = np.stack([a, b], axis=1).view(np.uint8)
         value = np.zeros((LANES, 4), np.uint8)
         for index in range(4):
-            nibble = c >> np.uint32(4 * index) & np.uint32(15)
+            nibble = selects(c, index) & np.uint32(15)
             byte = words[np.arange(LANES), nibble & 7]
             value[:, index] = np.where(nibble & 8, np.where(byte & 0x80, 0xFF, 0), byte)
         return value.view(np.uint32).reshape(LANES)
@@ -355,22 +445,44 @@ def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
     return _ordered(name) if "f" in type else _COMPARE[name]
 
 
+Pick = Callable[[WarpState], Array]
+
+
+def _compared(build: Builder, each: Statement, type: str) -> Pick:
+    """Return a function for the comparison of operands 1 and 2; of a packed type, a row of booleans for each lane."""
+    packed = PACKED.get(type)
+    compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
+    a, b = (build.reader(operand, "b32" if packed else type) for operand in each.operands[1:3].exactly(2))
+    if packed:
+        view = lambda value: np.ascontiguousarray(value).view(packed).reshape(LANES, -1)  # noqa: E731
+        narrow = (lambda value: flushed(view(value))) if flush else view
+        return lambda warp: compare(narrow(a(warp)), narrow(b(warp)))
+    if flush:
+        return lambda warp: compare(flushed(a(warp)), flushed(b(warp)))
+    return lambda warp: compare(a(warp), b(warp))
+
+
+def _combining(each: Statement) -> Callable[..., Any] | None:
+    return next((_COMBINE[word] for word in each.modifiers[1:] if word in ("and", "or", "xor")), None)
+
+
 @instruction("setp")
 def set_predicate(build: Builder, each: Statement) -> Act:
-    """Compare to predicates: `setp.op{.and}{.ftz}.type p|q, a, b{, c}`; q is the opposite ("setp")."""
-    type = last_type(each)
-    compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
-    combine = next((_COMBINE[word] for word in each.modifiers if word in ("and", "or", "xor")), None)
+    """Compare to predicates: `setp.op{.and}{.ftz}.type p|q, a, b{, c}`.
+
+    q is the opposite of p; of packed floats, p is of the lower half and q of the upper ("setp").
+    """
+    type, combine = last_type(each), _combining(each)
+    compared, is_packed = _compared(build, each, type), type in PACKED
     one, other = build.pair(each.operands[0])
     targets = build.target(one), build.target(other)
-    a, b = (build.reader(operand, type) for operand in each.operands[1:3].exactly(2))
     c = build.predicate(each.operands[3]) if combine else None
     both = not isinstance(other, Nothing)
 
     def act(warp: WarpState, mask: int) -> None:
-        left, right = (flushed(a(warp)), flushed(b(warp))) if flush else (a(warp), b(warp))
-        value = mask_of(compare(left, right))
-        opposite = value ^ ALL
+        found = compared(warp)
+        value = mask_of(found[:, 0] if is_packed else found)
+        opposite = mask_of(found[:, 1]) if is_packed else value ^ ALL
         if combine is not None and c is not None:
             value, opposite = combine(value, c(warp)), combine(opposite, c(warp))
         warp.set_predicate(targets[0], value, mask)
@@ -382,12 +494,26 @@ def set_predicate(build: Builder, each: Statement) -> Act:
 
 @instruction("set")
 def set_value(build: Builder, each: Statement) -> Act:
-    """Compare to values: `set.op.dtype.type d, a, b` sets all bits, or 1.0, if the comparison holds."""
+    """Compare to values: `set.op{.and}{.ftz}.dtype.type d, a, b{, c}` sets all bits, or 1.0, if the comparison holds.
+
+    Packed floats give a value for each half ("set").
+    """
     to, type = each.modifiers[-2:].exactly(2)
-    compare = comparison(each.modifiers[0], type)
-    kind = TYPES[to]
-    yes = kind(1) if "f" in to else ~kind(0)
-    return elementwise(build, each, lambda a, b: np.where(compare(a, b), yes, kind(0)), to, type, type)
+    compared, combine = _compared(build, each, type), _combining(each)
+    kind = PACKED.get(to) or (WORDS[np.dtype(PACKED[type]).itemsize] if type in PACKED else TYPES[to])
+    yes, no = (kind(1) if "f" in to else ~kind(0)), kind(0)
+    c = build.predicate(each.operands[3]) if combine else None
+    target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[to]]
+    widen = build.fit(each.operands[0], SIZES_BYTES[to])
+
+    def act(warp: WarpState, mask: int) -> None:
+        found = compared(warp)
+        if combine is not None and c is not None:
+            found = np.asarray(combine(found, lanes(c(warp)).reshape(LANES, *[1] * (found.ndim - 1))))
+        value = np.where(found, yes, no).view(word).reshape(LANES)
+        warp.set(target, value if widen is None else widen(value), mask)
+
+    return act
 
 
 @instruction("selp")
@@ -411,5 +537,7 @@ def select(build: Builder, each: Statement) -> Act:
 
 @instruction("slct")
 def select_by_sign(build: Builder, each: Statement) -> Act:
+    """Take a where c is not negative, else b: `slct{.ftz}.dtype.type d, a, b, c`; NaN takes b ("slct")."""
     type, by = each.modifiers[-2:].exactly(2)
-    return elementwise(build, each, lambda a, b, c: np.where(c >= 0, a, b), type, type, type, by)
+    sign = flushed if "ftz" in each.modifiers else lambda c: c
+    return elementwise(build, each, lambda a, b, c: np.where(sign(c) >= 0, a, b), type, type, type, by)

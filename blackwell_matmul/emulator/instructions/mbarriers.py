@@ -28,6 +28,7 @@ def init(build: Builder, each: Statement) -> Act:
             owner = warp.cta.cluster.owner(place)
             owner.shared.bytes(owner.shared.base + (place & OFFSET), 8, "puts an mbarrier into")
             owner.barriers[place & OFFSET] = PhaseBarrier(arrivals, arrivals)
+            owner.invalidated.pop(place & OFFSET, None)
             owner.cluster.grid.effects += 1
 
     return act
@@ -40,7 +41,9 @@ def invalidate(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         place = int(address(warp)[first(mask)])
         warp.cta.barrier(place)
-        del warp.cta.cluster.owner(place).barriers[place & OFFSET]
+        owner = warp.cta.cluster.owner(place)
+        del owner.barriers[place & OFFSET]
+        owner.invalidated[place & OFFSET] = f"PTX line {each.line}"
 
     return act
 

@@ -9,11 +9,25 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement
-from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, PARAM, RANK, SHARED, WINDOW_BITS, Memory
+from blackwell_matmul.emulator.spaces import (
+    ABSENT_RANK,
+    LOCAL,
+    OFFSET,
+    PARAM,
+    RANK,
+    SHARED,
+    WINDOW_BITS,
+    Memory,
+    Undefined,
+)  # fmt: skip
 from blackwell_matmul.emulator.unknown import Known, Unknown
+
+STACK_BYTES = 16384
+"""Stack of a thread for alloca."""
 
 SPACES = Known({"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0})
 
@@ -30,9 +44,9 @@ def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tupl
         return _mixed(warp, addresses, what)
     if window == SHARED >> WINDOW_BITS:
         return _shared(warp, addresses & np.uint64((1 << WINDOW_BITS) - 1), what)
-    if window == PARAM >> WINDOW_BITS:
+    if window == PARAM >> WINDOW_BITS and int(addresses[0]) >> WINDOW_BITS != LOCAL >> WINDOW_BITS:
         return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
-    if window == LOCAL >> WINDOW_BITS:
+    if window in (LOCAL >> WINDOW_BITS, PARAM >> WINDOW_BITS):  # parameters of a call are local too
         return [(warp.local, addresses | np.uint64(LOCAL), slice(None))]
     return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
 
@@ -172,6 +186,26 @@ def store(build: Builder, each: Statement) -> Act:
     return act
 
 
+@instruction("st.bulk")
+def clear(build: Builder, each: Statement) -> Act:
+    """Set bytes of shared memory to zero: `st.bulk{.weak}{.shared::cta} [a], nbytes, 0` ("st.bulk")."""
+    address, size = shared_addresses(build, each.operands[0]), build.scalar(each.operands[1], "b64")
+    if number_of(each.operands[2]):
+        raise Unknown(f"{each.opcode} with a value other than 0 is not emulated")
+
+    def act(warp: WarpState, mask: int) -> None:
+        for lane in indices(mask):
+            place, nbytes = int(address(warp)[lane]), size(warp, lane)
+            if nbytes % 8 or place % 8:
+                raise Undefined(f"clears {nbytes:,} bytes at {place & OFFSET:,}; both are multiples of 8")
+            shared = _owner(warp.cta, place).shared
+            shared.bytes(place, nbytes, "clears")[:] = 0
+            shared.mark(place, nbytes)
+        warp.cta.cluster.grid.effects += 1
+
+    return act
+
+
 # --- addresses
 
 
@@ -234,6 +268,58 @@ def get_cta_rank(build: Builder, each: Statement) -> Act:
     )
 
 
+# --- the stack
+
+
+def _stack(warp: WarpState) -> Array:
+    """Return the top of each lane's stack: its next address in local memory."""
+    if warp.stack is None:
+        warp.stack_end = warp.more_local(STACK_BYTES) + np.arange(1, LANES + 1) * STACK_BYTES
+        warp.stack = warp.stack_start = warp.stack_end - STACK_BYTES
+    return np.asarray(warp.stack)
+
+
+@instruction("alloca")
+def allocate(build: Builder, each: Statement) -> Act:
+    """Allocate local memory of a lane's own: `alloca.type d, nbytes{, alignment}` ("alloca")."""
+    type = last_type(each)
+    target, size = build.target(each.operands[0]), build.reader(each.operands[1], type)
+    alignment = number_of(each.operands[2]) if len(each.operands) > 2 else 8
+    if alignment < 1 or alignment & alignment - 1 or alignment > STACK_BYTES:
+        raise Unknown(f"{each.opcode} with an alignment of {alignment} is not emulated")
+
+    def act(warp: WarpState, mask: int) -> None:
+        top = _stack(warp)
+        starts = -(-top // alignment) * alignment
+        ends = starts + np.minimum(size(warp), 2 * STACK_BYTES).astype(np.int64)
+        over = (ends > warp.stack_end) & lanes(mask)
+        if over.any():
+            asked = int(size(warp)[over.argmax()])
+            raise Undefined(f"allocates {asked:,} bytes of the stack; a thread's has {STACK_BYTES:,} in all")
+        warp.stack = np.where(lanes(mask), ends, top)
+        warp.set(target, starts.astype(WORDS[SIZES_BYTES[type]]), mask)
+
+    return act
+
+
+@instruction("stacksave")
+def save_stack(build: Builder, each: Statement) -> Act:
+    """Read the top of the stack ("stacksave")."""
+    target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[last_type(each)]]
+    return lambda warp, mask: warp.set(target, _stack(warp).astype(word), mask)
+
+
+@instruction("stackrestore")
+def restore_stack(build: Builder, each: Statement) -> Act:
+    """Set the top of the stack to what stacksave read ("stackrestore")."""
+    read = build.reader(each.operands[0], last_type(each))
+
+    def act(warp: WarpState, mask: int) -> None:
+        warp.stack = np.where(lanes(mask), read(warp).astype(np.int64), _stack(warp))
+
+    return act
+
+
 # --- atomics
 
 
@@ -281,7 +367,7 @@ def atomic(build: Builder, each: Statement) -> Act:
 
 def _atomic_type(each: Statement) -> tuple[Any, int, int]:
     """Return the element's type, the bytes of a word, and the words of a vector."""
-    type = last_type(each)
+    type = each.modifiers.first_of(SIZES_BYTES)  # which assemblers also take in front of the operation
     count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 1)
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
     return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES_BYTES[type], count)

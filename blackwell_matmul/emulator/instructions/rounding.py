@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +31,55 @@ def directed(value: Array, kind: Any, rounding: str) -> Array:
     over = {"rz": np.abs(far) > np.abs(exact), "rm": far > exact, "rp": far < exact}[rounding]
     step = {"rz": 0.0, "rm": -np.inf, "rp": np.inf}[rounding]
     return np.where(over, np.nextafter(near, kind.type(step)), near)
+
+
+def directed_double(function: Callable[..., Any], rounding: str, sums: bool = False) -> Callable[..., Array]:
+    """Return a function of whole numbers or doubles whose exact result is rounded towards zero, down or up.
+
+    sums: the first and the last operand are of a sum; a zero sum is -0 when rounded down, unless both terms are +0.
+    """
+
+    def one(*values: float) -> Any:
+        plain = function(*map(np.float64, values))
+        if not np.isfinite(plain) and not all(map(np.isfinite, values)):
+            return plain
+        try:
+            exact = function(*map(Fraction, values))
+        except (OverflowError, ValueError, ZeroDivisionError):  # of an infinity, NaN, or a zero
+            return plain
+        if exact == 0:
+            first, *rest, last = map(np.float64, values)
+            return -function(-first, *rest, -last) if sums and rounding == "rm" else plain
+        return _beside(exact, _double(exact), rounding)
+
+    return lambda *columns: np.array([one(*row) for row in zip(*(column.tolist() for column in columns))])
+
+
+def _double(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _beside(exact: Fraction, near: float, rounding: str) -> float:
+    """Return the double nearest to an exact value, or its neighbour in the direction of rounding."""
+    is_over = {"rz": abs(near) > abs(exact), "rm": near > exact, "rp": near < exact}[rounding]
+    return math.nextafter(near, {"rz": 0.0, "rm": -math.inf, "rp": math.inf}[rounding]) if is_over else near
+
+
+def directed_root(values: Array, rounding: str) -> Array:
+    """Return the square roots of doubles, rounded towards zero, down or up."""
+
+    def one(value: float) -> float:
+        near = math.sqrt(value)
+        exact, square = Fraction(value), Fraction(near) ** 2
+        if square > exact and rounding != "rp":
+            return math.nextafter(near, 0.0)
+        return math.nextafter(near, math.inf) if square < exact and rounding == "rp" else near
+
+    plain = np.sqrt(values)
+    return np.array([one(x) if 0 < x < math.inf else y for x, y in zip(values.tolist(), plain.tolist())])
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:

@@ -10,6 +10,9 @@ import numpy as np
 
 from blackwell_matmul.emulator.lanes import Array
 
+PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
+"""Element of each packed type of floats."""
+
 NANS: dict[Any, Any] = {
     np.dtype(np.float16): np.uint16(0x7FFF).view(np.float16),
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FFF).view(ml_dtypes.bfloat16),

@@ -350,11 +350,35 @@ def test_powers_of_two_back() -> None:
     assert found.astype(float).tolist() == [1.0, 8.0]
 
 
+@pytest.mark.parametrize("to", ["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"])
+def test_integers_are_clipped_and_packed(to: str) -> None:
+    bits, is_signed = int(to[1:]), to[0] == "s"
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    a, b = (
+        each.reshape(-1) for each in np.meshgrid(*[np.array([0, 1, -1, 5, -9, 300, -70000, 1 << 20], np.int32)] * 2)
+    )
+    c = np.full(a.size, 0x12345678, np.uint32)
+    code = f"cvt.pack.sat.{to}.s32{'.b32' * (bits < 16)} %d, %a, %b{', %c' * (bits < 16)};"
+    found = apply(code, np.uint32, a.view(np.uint32), b.view(np.uint32), c)
+    for x, y, word in zip(a.tolist(), b.tolist(), found.tolist()):
+        upper, lower = (min(max(each, low), high) & (1 << bits) - 1 for each in (x, y))
+        rest = 0x12345678 << 2 * bits if bits < 16 else 0
+        assert word == (rest | upper << bits | lower) & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("rz", [0, 0]), ("rm", [0, -1024]), ("rp", [1024, 0])])
+def test_long_integers_to_double_precision_in_a_direction(mode: str, wanted: list[int]) -> None:
+    """Of 2^62 + 1 and its negative, the nearest doubles that are no larger, no smaller, or no further from zero."""
+    given = np.array([(1 << 62) + 1, -(1 << 62) - 1], np.int64)
+    found = apply(f"cvt.{mode}.f64.s64 %d, %a;", np.float64, given)
+    assert found.tolist() == [float((1 << 62) + wanted[0]), float(-(1 << 62) + wanted[1])]
+
+
 @pytest.mark.parametrize(
     "code",
     [
         "cvt.rs.f16x2.f32 %d, %a, %a, %a;",
-        "cvt.pack.sat.s16.s32 %d, %a, %a;",
+        "cvt.pack.sat.s3.s32 %d, %a, %a;",
         "cvt.rs.satfinite.e4m3x4.f32 %d, {%a, %a, %a, %a}, %a;",
         "cvt.s32.f32 %d, %a;",
     ],
@@ -365,6 +389,27 @@ def test_what_is_not_emulated_is_refused(code: str) -> None:
 
 
 # --- mov
+
+
+def test_vectors_of_registers_and_their_elements() -> None:
+    found = apply(
+        """.reg .v4 .b32 V, W; .reg .v2 .b32 P; mov.v4.b32 V, {%a, %b, 3, %a}; mov.v4.b32 W, V; mov.b64 %x, {W.x, W.y};
+        mov.b64 P, %x; add.u32 %t, P.y, W.z; sub.u32 %d, %t, V.r;""",
+        np.uint32,
+        np.array([5, 7], np.uint32),
+        np.array([100, 200], np.uint32),
+    )
+    assert found.tolist() == [98, 196]
+    with pytest.raises(UnsupportedError, match="4 parts to 2"):
+        apply(".reg .v4 .b32 V; .reg .v2 .b32 P; mov.v2.b32 P, V;", np.uint32, np.zeros(1, np.uint32))
+
+
+def test_a_vector_is_loaded_and_stored() -> None:
+    given = np.arange(4, dtype=np.uint32)
+    run(
+        ".reg .v4 .u32 V; ld.global.v4.u32 V, [%x10]; add.u32 V.y, V.w, 10; st.global.v4.u32 [%x10], V;", given, block=1
+    )
+    assert given.tolist() == [0, 13, 2, 3]
 
 
 def test_a_wide_register_and_its_parts() -> None:
@@ -408,6 +453,24 @@ def test_special_registers() -> None:
         "%nctaid.z": 0 * lane + 1,
     }.items():
         assert stored(f"mov.u32 %r0, {name};").tolist() == wanted.tolist(), name
+
+
+def test_a_special_register_that_is_a_predicate() -> None:
+    assert set(stored("mov.pred %p0, %is_explicit_cluster; selp.u32 %r0, 3, 4, %p0;").tolist()) == {3}
+
+
+def test_sizes_of_shared_memory() -> None:
+    """Static, dynamic, and reserved by the system."""
+    body = ".shared .align 4 .b8 own[48]; mov.u32 %r1, %total_smem_size; mov.u32 %r2, %dynamic_smem_size;"
+    more = "mov.u32 %r3, %aggr_smem_size; sub.u32 %r3, %r3, %r1; mad.lo.u32 %r0, %r1, 1000, %r2;"
+    found = stored(f"{body} {more} mad.lo.u32 %r0, %r3, 1000000, %r0;", shared_bytes=16)
+    assert set(found.tolist()) == {1024 * 1000000 + 64 * 1000 + 16}
+
+
+def test_the_upper_halves_of_the_clocks() -> None:
+    found = stored("mov.u32 %r0, %clock_hi; mov.u32 %r1, %globaltimer_hi; or.b32 %r0, %r0, %r1;")
+    low = stored("mov.u32 %r0, %globaltimer_lo;")
+    assert set(found.tolist()) == {0} and low[0] > 0
 
 
 def test_thread_and_block_numbers_of_three_dimensions() -> None:

@@ -252,11 +252,82 @@ def test_tests_of_a_property(name: str, wanted: list[int]) -> None:
     assert apply(f"testp.{name}.f32 %p, %a; selp.u32 %d, 1, 0, %p;", np.uint32, SPECIAL).tolist() == wanted
 
 
+DOUBLE: dict[str, tuple[int, Callable[..., Any]]] = {
+    "add": (2, lambda a, b: a + b),
+    "sub": (2, lambda a, b: a - b),
+    "mul": (2, lambda a, b: a * b),
+    "fma": (3, lambda a, b, c: a * b + c),
+}
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("name", DOUBLE)
+def test_directed_rounding_in_double_precision(name: str, mode: str) -> None:
+    count, function = DOUBLE[name]
+    values = numbers("f64") if count == 2 else numbers("f64")[[0, 1, 2, 3, 4, 8, 10, 11, 12, 14]]
+
+    def zero(*given: float) -> float:
+        """A sum of terms with different signs is -0 when rounded down."""
+        terms = {"add": given, "sub": (given[0], -given[-1]), "fma": (given[0] * given[1], given[-1])}.get(name)
+        if terms is None:
+            return given[0] * given[1]
+        signs = {math.copysign(1, term) for term in terms}
+        return math.copysign(0.0, signs.pop() if len(signs) == 1 else -1 if mode == "rm" else 1)
+
+    letters = ", ".join(f"%{letter}" for letter in "abc"[:count])
+    check(f"{name}.{mode}.f64 %d, {letters};", exactly("f64", mode, function, zero), "f64", *[values] * count)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_directed_quotients_and_roots_in_double_precision(mode: str) -> None:
+    values = numbers("f64")
+    divisors, roots = values[values != 0], values[values > 0]
+    quotient = exactly("f64", mode, lambda a, b: a / b, lambda a, b: a / b)
+    check(f"div.{mode}.f64 %d, %a, %b;", quotient, "f64", values, divisors)
+    check(f"rcp.{mode}.f64 %d, %a;", exactly("f64", mode, lambda a: 1 / a, lambda a: 0.0), "f64", divisors)
+    found = apply(f"sqrt.{mode}.f64 %d, %a;", np.float64, roots)
+    for value, root in zip(roots.tolist(), found.tolist()):
+        low, high = (Fraction(math.nextafter(root, end)) ** 2 for end in (0.0, math.inf))
+        exact, square = Fraction(value), Fraction(root) ** 2
+        assert (low < exact <= square) if mode == "rp" else (square <= exact < high), value
+    assert apply(f"sqrt.{mode}.f64 %d, %a;", np.float64, np.array([0.0, math.inf])).tolist() == [0.0, math.inf]
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_mixed_precision_rounds_in_a_direction(mode: str) -> None:
+    halves, words = np.array([1.0, -0.333, 6e-8, 1000.0], np.float16), numbers("f32")
+    a, b = rows(halves, words)
+    for name, function in (("add", lambda x, y: x + y), ("fma", lambda x, y: x * x + y)):
+        operands = "%a, %b" if name == "add" else "%a, %a, %b"
+        found = apply(f"{name}.{mode}.f32.f16 %d, {operands};", np.float32, a.view(np.uint16), b.view(np.uint32))
+        for x, y, result in zip(a.tolist(), b.tolist(), found.tolist()):
+            assert result == rounded(function(Fraction(x), Fraction(y)), "f32", mode), (name, x, y)
+
+
+def test_coarse_reciprocals_in_double_precision_have_an_upper_word_alone() -> None:
+    values = np.array([3.0, -0.7, 1e300, 5e-324])
+    upper = lambda each: (each.view(np.uint64) >> np.uint64(32) << np.uint64(32)).view(np.float64)
+    found = apply("rcp.approx.ftz.f64 %d, %a;", np.float64, values)
+    assert found.tolist() == [*upper(1 / upper(values[:3])).tolist(), math.inf]
+    assert apply("rsqrt.approx.f64 %d, %a;", np.float64, np.array([3.0])).tolist() == [1 / math.sqrt(3.0)]
+    root = apply("rsqrt.approx.ftz.f64 %d, %a;", np.float64, np.array([3.0]))
+    assert root.tolist() == upper(1 / np.sqrt(upper(np.array([3.0])))).tolist()
+
+
+def test_extremes_of_magnitudes_with_the_product_of_the_signs() -> None:
+    a, b = rows(*[np.array([1.0, -2.0, 3.0, -0.5], np.float32)] * 2)
+    for name, pick in (("min", np.minimum), ("max", np.maximum)):
+        found = apply(f"{name}.xorsign.abs.f32 %d, %a, %b;", np.float32, a, b)
+        assert found.tolist() == (pick(abs(a), abs(b)) * np.sign(a) * np.sign(b)).tolist()
+    assert apply("max.abs.f32 %d, %a, %b, 0f40000000;", np.float32, a, b).tolist() == [
+        max(abs(x), abs(y), 2.0) for x, y in zip(a.tolist(), b.tolist())
+    ]
+
+
 @pytest.mark.parametrize(
     "code",
     [
-        "min.xorsign.abs.f32 %d, %a, %a;",
-        "add.rz.f64 %x, %y, %y;",
+        "add.rz.f16 %h, %h, %h;",
         "fma.rn.oob.f16 %h, %h, %h, %h;",
         "testp.odd.f32 %p, %a;",
     ],

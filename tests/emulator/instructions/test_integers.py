@@ -393,9 +393,187 @@ def test_a_narrow_result_widens() -> None:
     assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
 
 
-def test_a_saturation_that_is_not_emulated_is_refused() -> None:
+def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"PTX line \d+: .*is not emulated"):
-        apply("mad.hi.sat.s32 %d, %a, %a, %a;", np.uint32, np.zeros(1, np.uint32))
+        apply("prmt.b32.f8e %d, %a, %a, %a;", np.uint32, np.zeros(1, np.uint32))
+
+
+def short(value: int, is_signed: bool) -> int:
+    low = value & 0xFFFFFF
+    return low - (1 << 24) if is_signed and low >> 23 else low
+
+
+@pytest.mark.parametrize("type", ["s32", "u32"])
+@pytest.mark.parametrize(("half", "shift"), [("lo", 0), ("hi", 16)])
+def test_products_of_24_bits(type: str, half: str, shift: int) -> None:
+    signed = type[0] == "s"
+    oracle = lambda a, b: short(a, signed) * short(b, signed) >> shift
+    check(f"mul24.{half}.{type} %d, %a, %b;", oracle, type, type, type)
+    few = {place: [0, 1, -1, 0x7FFFFF, 0x800000, 12345] for place in range(3)}
+    total = lambda a, b, c: oracle(a, b) + c
+    check(f"mad24.{half}.{type} %d, %a, %b, %c;", total, type, type, type, type, values=few)
+
+
+def test_products_and_sums_that_saturate() -> None:
+    low, high = -(1 << 31), (1 << 31) - 1
+    few = {place: [0, 1, -1, 0x7FFFFF, 1 << 31, (1 << 31) - 1] for place in range(3)}
+    kinds = ["s32"] * 4
+    total = lambda a, b, c: min(max((a * b >> 32) + c, low), high)
+    check("mad.hi.sat.s32 %d, %a, %b, %c;", total, *kinds, values=few)
+    total = lambda a, b, c: min(max((short(a, True) * short(b, True) >> 16) + c, low), high)
+    check("mad24.hi.sat.s32 %d, %a, %b, %c;", total, *kinds, values=few)
+
+
+HALVES = [0, 0x0001FFFF, 0x7FFF8000, 0x80007FFF, 0xFFFF0001, 0x12348765]
+
+
+@pytest.mark.parametrize(
+    ("name", "oracle"),
+    [
+        ("add.{}", lambda a, b, low, high: a + b),
+        ("sub.{}", lambda a, b, low, high: a - b),
+        ("min.{}", lambda a, b, low, high: min(a, b)),
+        ("max.{}", lambda a, b, low, high: max(a, b)),
+        ("add.sat.{}", lambda a, b, low, high: min(max(a + b, low), high)),
+        ("sub.sat.{}", lambda a, b, low, high: min(max(a - b, low), high)),
+        ("max.relu.{}", lambda a, b, low, high: max(a, b, 0)),
+        ("min.relu.{}", lambda a, b, low, high: max(min(a, b), 0)),
+    ],
+)
+@pytest.mark.parametrize("type", ["s16x2", "u16x2", "s8x4", "u8x4"])
+def test_packed_integers(type: str, name: str, oracle: Callable[..., int]) -> None:
+    kind, count = type.split("x")
+    bits, signed = int(kind[1:]), kind[0] == "s"
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+    def packed(a: int, b: int) -> int:
+        word = 0
+        for place in range(int(count)):
+            x, y = (read(value >> bits * place & (1 << bits) - 1, kind) for value in (a, b))
+            word |= (oracle(x, y, low, high) & (1 << bits) - 1) << bits * place
+        return word
+
+    check(f"{name.format(type)} %d, %a, %b;", packed, *["u32"] * 3, values={0: HALVES, 1: HALVES})
+
+
+def test_relu_of_an_extreme() -> None:
+    for name in ("min.relu.s32", "min.s32.relu"):
+        check(f"{name} %d, %a, %b;", lambda a, b: max(min(a, b), 0), "s32", "s32", "s32")
+
+
+def test_whether_a_word_is_zero() -> None:
+    check("cnot.b32 %d, %a;", lambda a: int(a == 0), "u32", "u32")
+
+
+@pytest.mark.parametrize("type", ["s32", "u32"])
+@pytest.mark.parametrize("mode", ["wrap", "clamp"])
+def test_a_field_at_the_bottom_is_extended(mode: str, type: str) -> None:
+    def oracle(a: int, b: int) -> int:
+        length = b & 31 if mode == "wrap" else min(b, 32)
+        low = a & (1 << length) - 1
+        return low - (1 << length) if type[0] == "s" and length and low >> length - 1 else low
+
+    lengths = {1: [0, 1, 5, 31, 32, 33, 40, 0xFFFFFFFF]}
+    check(f"szext.{mode}.{type} %d, %a, %b;", oracle, type, type, "u32", values=lengths)
+
+
+def test_the_nth_set_bit() -> None:
+    def oracle(bits: int, base: int, count: int) -> int:
+        if count == 0:
+            return base if bits >> base & 1 else -1
+        place, left = base, abs(count) - 1
+        while 0 <= place < 32:
+            if bits >> place & 1:
+                if not left:
+                    return place
+                left -= 1
+            place += 1 if count > 0 else -1
+        return -1
+
+    values = {0: [0, 1, 0x80000001, 0xF0F0, 0xFFFFFFFF], 1: [0, 4, 16, 31], 2: [0, 1, 2, 5, 32, -1, -2, -33]}
+    check("fns.b32 %d, %a, %b, %c;", oracle, "u32", "u32", "u32", "s32", values=values)
+
+
+@pytest.mark.parametrize(
+    ("mode", "bytes"),
+    [
+        ("f4e", ["3210", "4321", "5432", "6543"]),
+        ("b4e", ["5670", "6701", "7012", "0123"]),
+        ("rc8", ["0000", "1111", "2222", "3333"]),
+        ("ecl", ["3210", "3211", "3222", "3333"]),
+        ("ecr", ["0000", "1110", "2210", "3210"]),
+        ("rc16", ["1010", "3232", "1010", "3232"]),
+    ],
+)
+def test_modes_of_a_permutation(mode: str, bytes: list[str]) -> None:
+    """The bytes that each selector 0 to 3 chooses, the highest first (PTX ISA, "prmt")."""
+    source = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
+    found = apply(f"prmt.b32.{mode} %d, 0x44332211, 0x88776655, %a;", np.uint32, np.arange(8, dtype=np.uint32))
+    wanted = [int("".join(f"{source[int(digit)]:02x}" for digit in each), 16) for each in bytes]
+    assert found.tolist() == wanted * 2
+
+
+@pytest.mark.parametrize("name", ["or", "and"])
+def test_three_way_logic_with_a_predicate(name: str) -> None:
+    a, c = rows(*[np.array([0, 6], np.uint32)] * 2)
+    code = f"setp.ne.u32 %q, %b, 0; lop3.{name}.b32 %t|%p, %a, 2, 0, 0x30, %q;"
+    found = apply(code + "selp.u32 %u, 100, 0, %p; add.u32 %d, %t, %u;", np.uint32, a, c)
+    kept = a & np.uint32(0xFFFFFFFD)
+    holds = (np.logical_and if name == "and" else np.logical_or)(kept != 0, c != 0)
+    assert found.tolist() == (kept + 100 * holds).tolist()
+    none = apply(code.replace("%t|%p", "_|%p") + "selp.u32 %d, 1, 0, %p;", np.uint32, a, c)
+    assert none.tolist() == holds.tolist()
+
+
+PAIRS = np.array([0x3C004000, 0x3C003C00, 0x7E003C00, 0x00018001, 0x80000000], np.uint32)
+"""Pairs of halves: 2 and 1, 1 and 1, 1 and NaN, two subnormals, 0 and -0."""
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "lt", "ge", "equ", "ltu", "num", "nan"])
+def test_comparisons_of_pairs(op: str) -> None:
+    a, b = rows(PAIRS, PAIRS)
+    x, y = (each.view(np.float16).reshape(-1, 2).astype(float) for each in (a, b))
+    none = np.isnan(x) | np.isnan(y)
+    plain = {"eq": x == y, "ne": (x != y) & ~none, "lt": x < y, "ge": x >= y, "num": ~none, "nan": none}
+    holds = plain[op] if op in plain else plain[op[:-1]] | none
+    ones = np.where(holds, 0x3C00, 0).astype(np.uint16).view(np.uint32).reshape(-1)
+    bits = np.where(holds, 0xFFFF, 0).astype(np.uint16).view(np.uint32).reshape(-1)
+    assert apply(f"set.{op}.f16x2.f16x2 %d, %a, %b;", np.uint32, a, b).tolist() == ones.tolist()
+    assert apply(f"set.{op}.u32.f16x2 %d, %a, %b;", np.uint32, a, b).tolist() == bits.tolist()
+    code = f"setp.{op}.f16x2 %p|%q, %a, %b; selp.u32 %t, 1, 0, %p; selp.u32 %u, 2, 0, %q; or.b32 %d, %t, %u;"
+    assert apply(code, np.uint32, a, b).tolist() == (holds[:, 0] + 2 * holds[:, 1]).tolist()
+
+
+def test_comparisons_into_values_of_each_kind() -> None:
+    halves = np.array([0x3C00, 0xC000, 0x7E00], np.uint16)
+    a, b = rows(halves, halves)
+    less = a.view(np.float16) < b.view(np.float16)
+    assert apply("set.lt.f16.f16 %d, %a, %b;", np.uint16, a, b).tolist() == (less * 0x3C00).tolist()
+    assert apply("set.lt.s16.f16 %d, %a, %b;", np.uint16, a, b).tolist() == (less * 0xFFFF).tolist()
+    assert apply("set.lt.u32.f16 %d, %a, %b;", np.uint32, a, b).tolist() == (less * 0xFFFFFFFF).tolist()
+    half = np.array([0x3F80, 0x3E80], np.uint16)
+    assert apply("set.gt.bf16.bf16 %d, %a, 0x3F00;", np.uint16, half).tolist() == [0x3F80, 0]
+    pair = np.array([0x3F803E80], np.uint32)
+    assert apply("set.gt.bf16x2.bf16x2 %d, %a, 0x3F003F00;", np.uint32, pair).tolist() == [0x3F800000]
+
+
+@pytest.mark.parametrize(("name", "oracle"), [("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)])
+def test_a_comparison_into_a_value_with_a_predicate(name: str, oracle: Any) -> None:
+    a, b = rows(*[np.array([0, 1], np.uint32)] * 2)
+    code = f"setp.ne.u32 %p, %b, 0; set.eq.{name}.s32.u32 %d, %a, 1, !%p;"
+    assert apply(code, np.int32, a, b).tolist() == (-(oracle(a == 1, b == 0).astype(int))).tolist()
+    code = f"setp.ne.u32 %p, %b, 0; set.eq.{name}.f16x2.f16x2 %d, %a, 0x3C000001, %p;"
+    halves = np.stack([oracle(a == 1, b != 0), oracle(np.zeros_like(a), b != 0)], axis=1)
+    assert apply(code, np.uint32, a, b).tolist() == (halves * 0x3C00 @ [1, 1 << 16]).tolist()
+
+
+def test_subnormals_are_flushed_before_a_comparison() -> None:
+    tiny = np.array([1, 0x80000001, 0x3F800000], np.uint32)
+    assert apply("set.eq.ftz.u32.f32 %d, %a, 0f00000000;", np.uint32, tiny).tolist() == [0xFFFFFFFF, 0xFFFFFFFF, 0]
+    pair = np.array([0x00018001], np.uint32)
+    assert apply("set.eq.ftz.f16x2.f16x2 %d, %a, 0;", np.uint32, pair).tolist() == [0x3C003C00]
+    found = apply("slct.ftz.u32.f32 %d, 1, 2, %a;", np.uint32, tiny)
+    assert found.tolist() == [1, 1, 1] and apply("slct.u32.f32 %d, 1, 2, %a;", np.uint32, tiny).tolist() == [1, 2, 1]
 
 
 CARRIED = np.array([0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 12345], np.uint32)

@@ -112,7 +112,7 @@ def test_a_generic_address() -> None:
         ),
         (
             "@%p0 mbarrier.inval.shared.b64 [bar]; bar.sync 0; mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0;",
-            "no mbarrier was initialised at 1,024 .*",
+            r"the mbarrier at 1,024 of shared memory of CTA \(0, 0, 0\) was invalidated at PTX line \d+",
         ),
         (
             "mbarrier.test_wait.parity.shared.b64 %p1, [bar], 2;",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ptx import run, stored
 
-from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add.u32": lambda old, new: old + new,
@@ -190,6 +190,72 @@ def test_a_generic_address_of_a_cta_that_is_not_there_stops_its_use_alone() -> N
     run(mapped, grid=2, cluster=2)
     with pytest.raises(EmulationError, match="is of CTA 255 or higher in a cluster of 2"):
         run(f"{mapped} ld.u32 %r3, [%x2];", grid=2, cluster=2)
+
+
+def test_the_stack_gives_each_lane_memory_of_its_own() -> None:
+    """A lane's second piece lies behind its first, aligned; what was allocated since stacksave is given back."""
+    found = stored("""
+        .local .align 4 .b32 own; st.local.u32 [own], 1000;
+        stacksave.u64 %x1; add.u32 %r1, %r39, 4; alloca.u32 %r2, %r1; alloca.u32 %r3, 8, 16; st.local.u32 [%r3], %r39;
+        and.b32 %r4, %r3, 15; cvt.u64.u32 %x2, %r3; cvta.local.u64 %x2, %x2; ld.u32 %r5, [%x2];
+        stackrestore.u64 %x1; alloca.u32 %r6, 4; sub.u32 %r6, %r6, %r2;
+        mad.lo.u32 %r0, %r4, 10000, %r5; mad.lo.u32 %r0, %r6, 10000, %r0;
+        ld.local.u32 %r7, [own]; add.u32 %r0, %r0, %r7;""")
+    assert found.tolist() == [1000 + lane for lane in range(32)]
+
+
+def test_a_stack_that_is_full_stops() -> None:
+    with pytest.raises(EmulationError, match="allocates 16,385 bytes of the stack; a thread's has 16,384"):
+        run("stacksave.u32 %r2; alloca.u32 %r1, 16384; stackrestore.u32 %r2; alloca.u32 %r1, 16385;")
+
+
+def test_addresses_in_initial_values() -> None:
+    found = stored(
+        """mov.u64 %x1, table; ld.global.u64 %x2, [%x1+8]; ld.u32 %r1, [%x2]; ld.global.u64 %x3, [%x1];
+        ld.u32 %r2, [%x3];
+        ld.global.u8 %r3, [parts]; ld.global.u8 %r4, [parts+1]; mad.lo.u32 %r3, %r4, 256, %r3; cvt.u32.u64 %r4, %x3;
+        and.b32 %r4, %r4, 0xFFFF; sub.u32 %r3, %r3, %r4; mad.lo.u32 %r1, %r1, 100, %r2; add.u32 %r0, %r1, %r3;""",
+        outside=".global .u32 n = 7, rows[3] = {1, 2, 3 * 3}; .global .u64 table[2] = {n, generic(rows) + 8};"
+        ".global .u8 parts[2] = {0xFF(n), 0xFF00(n)};",
+    )
+    assert found.tolist() == [907] * 32
+
+
+def test_the_address_of_what_is_not_there_is_refused() -> None:
+    with pytest.raises(BlackwellMatmulError, match="table has the address of n, which is not declared"):
+        run("", outside=".global .u64 table = n;")
+
+
+def test_a_grid_meets_in_the_workspace_of_a_cooperative_launch() -> None:
+    """Each CTA adds its part to a word behind %envreg1 and %envreg2, and waits for the others."""
+    found = stored(
+        """mov.b64 %x1, {%envreg2, %envreg1}; setp.ne.u32 %p0, %r39, 0; @%p0 bra DONE;
+        mov.u32 %r1, %ctaid.x; add.u32 %r1, %r1, 1; red.global.add.u32 [%x1+4], %r1;
+        WAIT: ld.acquire.gpu.global.u32 %r2, [%x1+4]; setp.lt.u32 %p1, %r2, 6; @%p1 bra WAIT;
+        DONE: bar.sync 0; ld.global.u32 %r0, [%x1+4]; mov.u32 %r3, %envreg7; add.u32 %r0, %r0, %r3;""",
+        grid=3,
+    )
+    assert found.tolist() == [[6] * 32] * 3
+
+
+def test_shared_memory_is_cleared_in_bulk() -> None:
+    found = stored("""
+        .shared .align 16 .b32 box[34]; mov.u64 %x1, box; shl.b32 %r1, %r39, 2; cvt.u64.u32 %x2, %r1;
+        add.u64 %x2, %x1, %x2;
+        st.shared.u32 [%x2], %r39; setp.eq.u32 %p0, %r39, 0; bar.sync 0; mov.u64 %x3, 64; cvta.shared.u64 %x1, %x1;
+        @%p0 st.bulk.weak [%x1+72], %x3, 0; bar.sync 0; ld.shared.u32 %r0, [%x2+8];""")
+    assert found.tolist() == [2 + lane if 2 + lane < 18 else 0 for lane in range(32)]
+    with pytest.raises(EmulationError, match="both are multiples of 8"):
+        run(".shared .align 16 .b32 box[34]; st.bulk.shared::cta [box], 12, 0;")
+
+
+def test_the_type_of_an_atomic_may_precede_its_operation() -> None:
+    cell = np.zeros(2, np.float32)
+    run("mov.f32 %r1, 0f3F800000; atom.global.v2.f32.add {%r2, %r3}, [%x10], {%r1, %r1};", cell)
+    assert cell.tolist() == [32, 32]
+    wide = np.array([1, 2], np.uint64)
+    run("mov.u64 %x1, 7; mov.b128 %v0, {%x1, %x1}; atom.global.b128.exch %v1, [%x10], %v0;", wide)
+    assert wide.tolist() == [7, 7]
 
 
 def test_hints_do_nothing() -> None:

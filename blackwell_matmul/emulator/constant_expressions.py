@@ -1,0 +1,78 @@
+"""Constant expressions: operators on constants of 64 bits and on floats (PTX ISA, "Constant Expressions").
+
+A value is a number with a flag: true for .u64, false for .s64 and for floats.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+Value = tuple[int | float, bool]
+
+LEVELS = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "%"),
+)  # fmt: skip
+"""Operators of two operands, those that bind least first."""
+
+SUMS = LEVELS.index(("+", "-"))
+
+UNARY = ("-", "+", "!", "~")
+
+_MASK = (1 << 64) - 1
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _rest(a: int, b: int) -> int:
+    return a - b * int(_quotient(a, b))
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "||": lambda a, b: bool(a) or bool(b), "&&": lambda a, b: bool(a) and bool(b), "|": operator.or_,
+    "^": operator.xor, "&": operator.and_, "==": operator.eq, "!=": operator.ne, "<": operator.lt,
+    "<=": operator.le, ">": operator.gt, ">=": operator.ge, "<<": lambda a, b: a << (b & 63),
+    ">>": lambda a, b: a >> (b & 63), "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _quotient,
+    "%": _rest,
+}  # fmt: skip
+
+
+def wrapped(number: int | float, is_unsigned: bool) -> Value:
+    """Return an integer as its low 64 bits, with or without a sign; a float as it is."""
+    if isinstance(number, float):
+        return number, False
+    low = int(number) & _MASK
+    return (low if is_unsigned or low < 1 << 63 else low - (1 << 64)), is_unsigned
+
+
+def unary(symbol: str, value: Value) -> Value:
+    """Return the value of an operator before its operand."""
+    number, is_unsigned = value
+    if symbol == "!":
+        return int(not number), False
+    if symbol == "~":
+        return wrapped(~int(number), True)
+    return wrapped(-number if symbol == "-" else number, is_unsigned)
+
+
+def binary(symbol: str, left: Value, right: Value) -> Value:
+    """Return the value of an operator between its operands; ValueError if it has none."""
+    shifts = symbol in ("<<", ">>")
+    is_unsigned = symbol in ("&", "|", "^") or left[1] or (right[1] and not shifts)
+    a, b = wrapped(left[0], is_unsigned)[0], wrapped(right[0], is_unsigned)[0]
+    try:
+        found = _BINARY[symbol](a, b)
+    except (TypeError, ZeroDivisionError) as error:
+        raise ValueError(f"{a} {symbol} {b} has no value") from error
+    if isinstance(found, bool):
+        return int(found), False
+    if isinstance(found, float) and math.isnan(found):
+        raise ValueError(f"{a} {symbol} {b} has no value")
+    return wrapped(found, is_unsigned)

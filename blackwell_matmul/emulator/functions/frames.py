@@ -1,0 +1,123 @@
+"""Frames of device functions that run: their registers, their variables and the place to return to.
+
+Each lane has a stack of frames of its own, so that lanes part and meet in functions as they do elsewhere. A frame's
+variables and parameters lie in the warp's local memory, one part a lane. PTX ISA, "Function Declarations and
+Definitions", "call", "ret".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import LANES, WORDS, Array, indices, lanes
+from blackwell_matmul.emulator.machine import WarpState
+
+_LANE = np.arange(LANES, dtype=np.uint64)
+
+
+class Place(NamedTuple):
+    """Where an argument or a result of a call lies. nbytes: 0 if any number fits.
+
+    read: returns the bytes of each lane in a mask, lanes x nbytes. write: takes the mask and those bytes.
+    """
+
+    nbytes: int
+    read: Callable[[WarpState, int], Array]
+    write: Callable[[WarpState, int, Array], None]
+
+
+@dataclass(slots=True, eq=False)
+class Callee:
+    """A device function. start: index of its first instruction. own: slots of its registers. frame_bytes: of a
+    thread's variables and parameters. addresses: slots of the variables' addresses, with their bytes and offsets.
+    """
+
+    name: str
+    start: int
+    own: range
+    frame_bytes: int
+    formals: list[Place] = field(default_factory=list)
+    results: list[Place] = field(default_factory=list)
+    addresses: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def slots(self) -> Iterator[int]:
+        """Yield the slots whose contents belong to one call."""
+        yield from self.own
+        yield from (slot for slot, _, _ in self.addresses)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A call that runs. back: index to return to. before: each lane's frame before the call. lanes: not yet returned.
+
+    saved: contents of the function's slots before the call, None if no lane was in the function. start: of the frame's
+    variables in local memory. targets: where the caller wants the results. stack: before the call.
+    """
+
+    callee: Callee
+    back: int
+    before: tuple[Frame | None, ...]
+    saved: list[Any] | None
+    start: int
+    lanes: int
+    targets: Sequence[Place]
+    stack: Array | None
+
+
+@dataclass(slots=True)
+class Pool:
+    """Frames of one function in one warp. running: their number. free: places of ended ones in local memory."""
+
+    running: int = 0
+    free: list[int] = field(default_factory=list)
+
+
+def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequence[Place]) -> None:
+    """Begin a call in a mask's lanes."""
+    pool = warp.pools.setdefault(callee, Pool())
+    saved = [warp.registers[slot] for slot in callee.slots()] if pool.running else None
+    start = pool.free.pop() if pool.free else warp.more_local(callee.frame_bytes)
+    for slot, nbytes, offset in callee.addresses:
+        addresses = _LANE * np.uint64(callee.frame_bytes) + np.uint64(start + offset)
+        warp.set(slot, addresses.astype(WORDS[nbytes]), mask)
+    before = tuple(frame if mask >> lane & 1 else None for lane, frame in enumerate(warp.frames))
+    frame = Frame(callee, back, before, saved, start, mask, targets, warp.stack)
+    for lane in indices(mask):
+        warp.frames[lane] = frame
+    pool.running += 1
+
+
+def leave(warp: WarpState, mask: int) -> dict[int, int]:
+    """End the calls that a mask's lanes are in; return the lanes of each place to go on at."""
+    ended: dict[Frame, int] = {}
+    for lane in indices(mask):
+        ended[warp.frames[lane]] = ended.get(warp.frames[lane], 0) | 1 << lane
+    places: dict[int, int] = {}
+    for frame, some in ended.items():
+        _end(warp, frame, some)
+        places[frame.back] = places.get(frame.back, 0) | some
+    return places
+
+
+def _end(warp: WarpState, frame: Frame, mask: int) -> None:
+    callee = frame.callee
+    values = [each.read(warp, mask) for each in callee.results]
+    if frame.saved is not None:
+        for slot, value in zip(callee.slots(), frame.saved):
+            (warp.set_predicate if isinstance(value, int) else warp.set)(slot, value, mask)
+    for lane in indices(mask):
+        warp.frames[lane] = frame.before[lane]
+    if warp.stack is not frame.stack:  # what the function has allocated by alloca is free
+        before = warp.stack_start if frame.stack is None else frame.stack
+        warp.stack = np.where(lanes(mask), before, warp.stack)
+    frame.lanes &= ~mask
+    if not frame.lanes:
+        pool = warp.pools[callee]
+        pool.running -= 1
+        pool.free.append(frame.start)
+    for target, value in zip(frame.targets, values):
+        target.write(warp, mask, value)

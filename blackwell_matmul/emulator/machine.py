@@ -205,7 +205,7 @@ class WarpState:
         self.pools: dict[Any, Any] = {}
         self.timed_out = False
         self.carry = 0  # a mask of lanes
-        self.stack: Array | None = None  # the next byte of each lane's alloca, the first one, and the end
+        self.stack: Any = None  # the next byte of each lane's alloca, the first one, and the end
         self.stack_start: Any = None
         self.stack_end: Any = None
         self.pipe: Any = None

@@ -537,10 +537,12 @@ class _Parser:
 
     def find_labels(self) -> None:
         """Find the labels that each brace of the body encloses; `self.at` is behind its first brace."""
-        self.labels, opened, place = {self.at: []}, [self.at], self.at
+        tokens, self.labels, opened, place = self.tokens, {self.at: []}, [self.at], self.at
         while opened:
-            text = self.tokens[place].text
-            if text == "{":
+            kind, text, _ = tokens[place]
+            if kind != "mark":
+                pass
+            elif text == "{":
                 opened.append(place + 1)
                 self.labels[place + 1] = []
             elif text == "}":

@@ -141,7 +141,8 @@ def fresh_cache() -> Iterator[Path]:
 def python(code: str, cache: Path | None = None) -> subprocess.Popen[str]:
     """A child that runs `code` with these tools at hand."""
     environment = {**os.environ, **({"BLACKWELL_MATMUL_CACHE": str(cache)} if cache else {})}
-    text = f"import sys\nsys.path[:0] = {[str(HERE), str(ROOT), str(ROOT / 'bench'), str(ROOT / 'tests' / 'runtime')]!r}\n{DRY_SETUP}{code}"
+    paths = [str(each) for each in (HERE, ROOT, ROOT / "bench", ROOT / "tests" / "runtime")]
+    text = f"import sys\nsys.path[:0] = {paths!r}\n{DRY_SETUP}{code}"
     return subprocess.Popen(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.lang import BlockScaled
 from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
 import_tilus()
@@ -57,7 +58,8 @@ BESIDE_STATEMENTS = """
 ## Besides statements
 
 - **The class**: `target = "sm_90a"` in its body is for Hopper. The default is `sm_100a`, Blackwell. `__init__(self, …)`
-  calls `super().__init__()` and keeps the knobs, as `self.block_m`.
+  calls `super().__init__()` and keeps the knobs, as `self.block_m`. `tcgen05 = BlockScaled()` in its body, from
+  `blackwell_matmul.lang`, adds `alloc_scales`, `copy_scales` and `mma_scaled` to those of tilus.
 - **The launch**, set in `__call__`: `self.attrs.blocks = [x, y]`, an expression of the arguments; `self.attrs.warps =
   4`; `self.attrs.cluster_blocks = (2, 1)` for clusters.
 - **The place of this CTA**: `self.blockIdx.x` (`.y`, `.z`), `self.gridDim.x`. There is no `threadIdx`. The code of some
@@ -98,6 +100,7 @@ def page() -> str:
 def groups() -> Mapping[str, type]:
     """The statements by what stands before them."""
     parts = {name: type(value) for name, value in vars(InstructionInterface).items() if not name.startswith("_")}
+    parts["tcgen05"] = BlockScaled
     return {"self": InstructionInterface, **{f"self.{name}": kind for name, kind in sorted(parts.items())}}
 
 
@@ -128,12 +131,12 @@ def _short(file: Path) -> str:
 def _instructions(kind: type, name: str, depth: int = 3) -> Iterator[str]:
     """As reports call them: a statement calls methods of its class and of tilus's builder; these make instructions."""
     source = _code(getattr(kind, name))
-    for made in re.findall(r"\b(\w+)\.create\(", source):
+    for made in re.findall(r"\b(\w+?)(?:\.create)?\(", source):
         called = DESCRIPTIONS[made][0].name if made in DESCRIPTIONS else ""
         if called and not called.endswith("Inst"):  # the compiler's own
             yield called
-    for owner, step in re.findall(r"self\.(_builder\.)?(\w+)\(", source):
-        inside = StmtBuilder if owner else kind
+    for owner, step in re.findall(r"(self\._builder|self|super\(\))\.(\w+)\(", source):
+        inside = {"self": kind, "self._builder": StmtBuilder}.get(owner, kind.__base__)
         if depth and inspect.isfunction(getattr(inside, step, None)) and step not in BESIDE:
             yield from _instructions(inside, step, depth - 1)
 

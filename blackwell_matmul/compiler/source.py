@@ -313,6 +313,10 @@ class DeviceCodegen(UpdatedCUDACodeGen):
     def visit_Cast(self, e: Any) -> Any:
         return super().visit_Cast(tilus_faults.through_float(e, self.type_infer(e.expr)))
 
+    def visit_DataType(self, dtype: Any) -> Any:
+        name = getattr(dtype, "cuda_name", None)  # a type that tilus does not know
+        return Text(name) if name else super().visit_DataType(dtype)
+
     def scalar_literal(self, value: Any, dtype: Any) -> Any:
         return Text(tilus_faults.not_finite(value, dtype.name) or str(super().scalar_literal(value, dtype)))
 

@@ -123,6 +123,7 @@ class Unit(enum.Enum):
     WGMMA = "tensor core (wgmma)"
     MMA_SYNC = "tensor core (mma.sync)"
     TENSOR_MEMORY = "tensor memory"
+    TENSOR_COPY = "tensor core (tcgen05.cp)"
     TENSOR_MEMORY_LOCK = "allocation of tensor memory"
     TMA_LOAD = "TMA loads"
     TMA_STORE = "TMA stores"
@@ -172,7 +173,8 @@ class Description:
     what the checks of the order leave out, in a few words; "": nothing. again: None if each CTA must execute it in
     full. carries: it moves or combines elements of registers in each thread, and what nothing wrote with them
     (unwritten.py). shares: its result is a view of its operand's registers. cancels: it takes the work of a cluster
-    that has not started, and no CTA may exit before it is over.
+    that has not started, and no CTA may exit before it is over. unpromised: PTX does not promise that it
+    follows the operations of the tensor core that its thread issued before; hardware keeps that order.
 
     time: the part of an SM that serves it, and its cycles; every description has it, `FREE` included. mark: the name of
     its intervals on a timeline that a GPU measures; "": such a timeline leaves it out.
@@ -193,6 +195,7 @@ class Description:
     carries: bool = False
     shares: bool = False
     cancels: bool = False
+    unpromised: bool = False
     called: str = ""
 
     @functools.cached_property

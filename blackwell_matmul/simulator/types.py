@@ -31,6 +31,7 @@ _FLOATS: dict[str, Any] = {
 _INTEGERS: dict[str, Any] = {f"{u}int{n}": np.dtype(f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)}
 _INTEGERS |= {f"{u}int{n}b": np.dtype(f"{u}int8") for u in ("", "u") for n in range(1, 8)}
 EIGHT_BIT_FLOATS = ("float8_e4m3", "float8_e5m2")
+_INTEGERS |= {name: np.dtype("uint8") for name in ("float4_e2m1x2", "float8_e8m0")}  # bytes that products decode
 _NARROW = re.compile(r"float([3-7])_e([1-5])m([1-4])")  # tilus's sub-byte floats; numpy lacks most of them
 
 

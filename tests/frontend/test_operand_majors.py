@@ -45,7 +45,7 @@ def test_a_script_declares_an_operand_in_the_order_of_memory(target: str, a_k: b
 
 
 def test_tilus_alone_lays_out_every_operand_k_major(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operand_majors, "_contiguous", lambda tensor, made: None)
+    monkeypatch.setattr(operand_majors, "contiguous", lambda tensor, made: None)
     *_, laid_a, laid_b, c = operands(True, False)
     with pytest.raises(CompileError, match="layout"):
         simulate(Product(block_n=32, a_k=True, b_k=False), M, N, K, laid_a, laid_b, c, target="sm_100a")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,13 +65,18 @@ def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def inferred(func: Any) -> Any:
         tools: Any = importlib.import_module("tilus.ir.tools")
-        generic: Any = importlib.import_module("tilus.ir.instructions.generic")
-        views = [generic.SliceSharedInst, generic.PermuteSharedInst, generic.ReshapeSharedInst]
-        made = {inst.output: inst for inst in tools.collect(func, types=views)}
+        made = views(tools.collect(func, types=[importlib.import_module("tilus.ir.inst").Instruction]))
         known = {tensor: layout for tensor, rows in _operands(func) if (layout := _layout(tensor, rows, made))}
         return infer(tools.rewrite(func, {tensor: tensor.with_layout(layout) for tensor, layout in known.items()}))
 
     return inferred
+
+
+def views(nodes: Iterable[Any]) -> dict[Any, Any]:
+    """Return the instruction behind each view of a shared tensor, of those among some nodes of a script."""
+    generic: Any = importlib.import_module("tilus.ir.instructions.generic")
+    kinds = (generic.SliceSharedInst, generic.PermuteSharedInst, generic.ReshapeSharedInst)
+    return {node.output: node for node in nodes if isinstance(node, kinds)}
 
 
 def _operands(func: Any) -> Iterator[tuple[Any, int]]:
@@ -91,7 +96,7 @@ def _layout(tensor: Any, rows: int, made: Any) -> Any:
     given = _given(tensor, made)
     if given is not None:
         return given
-    if tensor.dtype.nbits != TRANSPOSED_BITS or _contiguous(tensor, made) != rows:
+    if tensor.dtype.nbits != TRANSPOSED_BITS or contiguous(tensor, made) != rows:
         return None
     return _mn_major(tensor.shape, rows, tensor.dtype)
 
@@ -117,12 +122,12 @@ def _retained(inst: Any) -> list[int]:
     return list(range(len(inst.inputs[0].shape))) if inst.dims is None else list(inst.dims)
 
 
-def _contiguous(tensor: Any, made: Any) -> int | None:
+def contiguous(tensor: Any, made: Any) -> int | None:
     """Return the dimension of a view that is the last of the tensor behind it; None where a slice leaves it out."""
     if tensor not in made:
         return len(tensor.shape) - 1
     inst = made[tensor]
-    source, before = inst.inputs[0], _contiguous(inst.inputs[0], made)
+    source, before = inst.inputs[0], contiguous(inst.inputs[0], made)
     kind = type(inst).__name__
     if kind == "ReshapeSharedInst":
         return len(tensor.shape) - 1 if before == len(source.shape) - 1 else None

@@ -40,6 +40,7 @@ RACE: Final = "data-race"
 FENCE: Final = "missing-proxy-fence"
 PHASE: Final = "wrong-phase"
 RELAXED: Final = "relaxed-wait"
+UNPROMISED: Final = "order-not-promised"
 BYTES: Final = "too-few-bytes"
 OVERRUN: Final = "phase-overrun"
 NOT_STARTED: Final = "mbarrier-not-initialised"
@@ -159,6 +160,18 @@ class Conflict:
 
 
 # the candidates, most specific first
+
+
+def hardware_alone(c: Conflict) -> Missing | None:
+    """Find an order that the tensor core keeps and PTX does not promise: a copy after a product of its thread that
+    reads the columns (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions" lists the promised pairs)."""
+    if not c.instruction.description.unpromised or not c.other.event & c.lanes.issued:
+        return None
+    advice = (
+        "it relies on an order that PTX does not promise; columns of another stage, or a wait on a commit in between, "
+        "would order the two"
+    )
+    return Missing("", advice, UNPROMISED, Severity.UNGUARANTEED)
 
 
 def proxy_fence(c: Conflict) -> Missing | None:
@@ -700,6 +713,7 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
+    hardware_alone,
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
     one_lane_arrived, ran_ahead, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,

@@ -284,7 +284,7 @@ class HappensBefore(Listener):
     ) -> None:
         write, mine = effect.access is Access.WRITE, operation.source | operation.event
         known = getattr(lanes, effect.path) | mine
-        if operation.op.pipe is not None and effect.space is Space.TENSOR:
+        if operation.op.pipe is not None and effect.space is Space.TENSOR and not instruction.description.unpromised:
             known |= lanes.issued
         event = operation.event if write else operation.source
         seen, racing = self._record(region, write, event, known, operation)
@@ -299,7 +299,9 @@ class HappensBefore(Listener):
                 self._meets_early(operation, region)
             self._initialised(region.storage).mark(region)
         for other in racing:
-            if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
+            if _copied_before(instruction, lanes, other):
+                operation.after |= other.event  # the product in between, which read the copy, is reported
+            elif self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 operation.after |= other.event  # it holds on today's hardware: report it once, and not all that follows
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
@@ -638,3 +640,9 @@ def _lanes_name(group: ThreadGroup, warp: int) -> str:
     if count == 1 and (group.elected or lane == 0):
         return ELECTED
     return f"lane {lane}" if count == 1 else f"lanes {lane}..{lane + count - 1}"
+
+
+def _copied_before(instruction: Instruction, lanes: Lanes, other: PastAccess) -> bool:
+    """Return whether both are copies to tensor memory, by one thread."""
+    copies = isinstance(other.who, Operation) and other.who.instruction.description.unpromised
+    return copies and instruction.description.unpromised and bool(other.event & lanes.issued)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator import block_scaled
 from blackwell_matmul.simulator.description import (
     FREE,
     UNKNOWN,
@@ -91,6 +92,11 @@ class TensorView:
         rows, extent = self.shape
         column = self.column + number * (extent // 2) * self.item.nbits // COLUMN_BITS
         return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column, ())
+
+    def flat(self) -> TensorView:
+        """Return a tensor whose parts lie side by side, as scales do, with all columns in one dimension."""
+        shape = self.shape[-2], math.prod(self.shape[:-2]) * self.shape[-1]
+        return TensorView(self.cta, self.allocation, self.item, shape, self.lane, self.column, ())
 
     def in_peer(self) -> TensorView:
         """Return the same part of the tensor in the other CTA of the pair."""
@@ -597,6 +603,159 @@ def copy(inst: Any, context: LoweringContext) -> Any:
         context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
     return in_one_group(inst, context, run)
+
+
+@describe("Tcgen05ViewScalesInst", name="tcgen05.view", ptx="Tensor Memory Addressing", again=Again.NOTHING, time=FREE)
+def view_scales(inst: Any, context: LoweringContext) -> Any:
+    context.use(inst.inputs[0])
+    item, shape = element(inst.output.dtype), tuple(inst.output.shape)
+    strides = shape[1] * block_scaled.ATOM_COLUMNS, block_scaled.ATOM_COLUMNS
+    return lambda warp, v: TensorView(v.cta, v.allocation, item, shape, v.lane, v.column, strides)
+
+
+@describe(
+    "Tcgen05CopyScalesInst",
+    name="tcgen05.cp of scales",
+    ptx="tcgen05.cp",
+    lanes=ExecutedBy.ELECTED,
+    effects=tuple(
+        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
+        for whose in ("", _PEERS)
+        for name, space, access, proxy in (
+            ("src", Space.SHARED, Access.READ, Proxy.ASYNC),
+            ("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
+        )
+    ),
+    completes_by=_MMA_REMEDY,
+    again=Again.VALUES,
+    time=Time(Unit.TENSOR_COPY, "issue_cycles"),
+    mark=True,
+    unpromised=True,
+    called="tcgen05.copy_scales",
+)
+def copy_scales(inst: Any, context: LoweringContext) -> Any:
+    """Copy atoms of scales from shared to tensor memory, in both CTAs of a pair each its own; before the products of
+    its thread (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions")."""
+    for tensor in inst.inputs:
+        context.use(tensor)
+
+    def run(warp: Warp, dst: TensorView, src: View) -> None:
+        sides, peer = [(dst.flat(), src)], None
+        if inst.cta_group == 2:
+            peer = peer_of(warp, context)
+            check_issuer(warp, context)
+            sides.append((sides[0][0].in_peer(), src.in_cta(peer)))
+
+        def complete() -> None:
+            for target, source in sides:
+                target.cells()[...] = block_scaled.in_tensor_memory(source.read()).astype(target.item.dtype)
+
+        regions: dict[str, Region] = {}
+        for whose, (target, source) in zip(("", _PEERS), sides):
+            regions |= {f"{whose}src": source.region(), f"{whose}dst": target.region(context.location)}
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, peer=peer)
+
+    return in_one_group(inst, context, run)
+
+
+@describe(
+    "Tcgen05MmaScaledInst",
+    effects=tuple(
+        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
+        for whose in ("", _PEERS)
+        for name, space, access, proxy in (
+            ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
+            ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
+            ("scale_a", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+            ("scale_b", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+            ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+            ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
+        )
+    ),
+    time=Time(Unit.TCGEN05, "issue_cycles"),
+    mark=True,
+    called="tcgen05.mma_scaled",
+    **_MMA,
+)
+def mma_scaled(inst: Any, context: LoweringContext) -> Any:
+    """Lower D = (A scale_a) @ (B scale_b) (+ D). Each CTA of a pair has half of A, B and D, and the scales of its half
+    of A and of all of B (PTX ISA, "Block Scaling")."""
+    for tensor in inst.inputs:
+        context.use(tensor)
+    context.scalar(inst.enable_input_d)
+    context.scalar(inst.first_row)
+    kind, location = inst.kind, context.location
+
+    def run(
+        warp: Warp, a: View, b: View, d: TensorView, scale_a: TensorView, scale_b: TensorView, enable: Any, first: int
+    ) -> None:
+        keep, peer = bool(enable), None
+        sides = [_Scaled(a, b, d, scale_a, scale_b)]
+        sides[0].check(warp, first, location)
+        if inst.cta_group == 2:
+            peer = peer_of(warp, context)
+            check_issuer(warp, context)
+            sides.append(sides[0].in_peer(peer))
+
+        def complete() -> None:
+            ordered = sorted(sides, key=lambda side: side.d.cta.rank)
+            right = np.concatenate([side.rows_of_b() for side in ordered])
+            for side in ordered:
+                parts = block_scaled.products(side.rows_of_a(), right, *side.scales(first), kind.block, kind.k)
+                accumulate(side.d.cells(), parts, keep)
+
+        regions: dict[str, Region] = {}
+        for whose, side in zip(("", _PEERS), sides):
+            regions |= {f"{whose}{name}": region for name, region in side.regions(location, keep).items()}
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, peer=peer)
+
+    return in_one_group(inst, context, run)
+
+
+class _Scaled(NamedTuple):
+    """The operands of a product with scales in one CTA."""
+
+    a: View
+    b: View
+    d: TensorView
+    scale_a: TensorView
+    scale_b: TensorView
+
+    def in_peer(self, peer: Cta) -> _Scaled:
+        tensors = (tensor.in_peer() for tensor in (self.d, self.scale_a, self.scale_b))
+        return _Scaled(self.a.in_cta(peer), self.b.in_cta(peer), *tensors)
+
+    def check(self, warp: Warp, first: int, location: Location | None) -> None:
+        """Stop where the scales of B begin at no column, or end before its rows; report columns that D has as well."""
+        last = self.scale_b.shape[1] * block_scaled.ATOM_ROWS - self.d.shape[-1]
+        if first % block_scaled.COLUMN_ROWS or not 0 <= first <= last:
+            message = f"first_row is {first}; a multiple of {block_scaled.COLUMN_ROWS} up to {last} works"
+            raise warp.cta.stop("out-of-bounds", message, location)
+        for name, scales in (("scale_a", self.scale_a), ("scale_b", self.scale_b)):
+            (begin, end), (lo, hi) = scales.flat().box[1], self.d.box[1]
+            if begin < hi and lo < end:
+                message = f"{name} lies in columns {begin} to {end - 1}, and d in {lo} to {hi - 1} of tensor memory"
+                warp.cta.report("scales-in-accumulator", message, location)
+
+    def rows_of_a(self) -> np.ndarray:
+        return block_scaled.elements(self.a.read(), self.a.storage.item.name)
+
+    def rows_of_b(self) -> np.ndarray:
+        return block_scaled.elements(self.b.read().T, self.b.storage.item.name)
+
+    def scales(self, first: int) -> tuple[block_scaled.Scales, block_scaled.Scales]:
+        """Return the scales of A, and those of B from row `first` on."""
+        of_a, of_b = self.scale_a, self.scale_b
+        return (
+            block_scaled.Scales(of_a.flat().cells(), of_a.shape[1]),
+            block_scaled.Scales(of_b.flat().cells(), of_b.shape[1], first),
+        )
+
+    def regions(self, location: Location | None, keep: bool) -> dict[str, Region]:
+        found = {"a": self.a.region(), "b": self.b.region(), "d": self.d.region(location)}
+        found |= {"d read": found["d"]} if keep else {}
+        scales = {"scale_a": self.scale_a, "scale_b": self.scale_b}
+        return found | {name: view.flat().region(location) for name, view in scales.items()}
 
 
 @describe(

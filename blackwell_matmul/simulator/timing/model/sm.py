@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES, TimeFigures
+from blackwell_matmul.hardware.gpus import SHARED_BYTES_PER_CYCLE
 from blackwell_matmul.simulator.timing.model.servers import Banks, Bucket, Pipe, TensorMemoryLock
 
 SECTOR_BYTES = 32
@@ -103,6 +104,11 @@ class Sm:
         assert fixed is not None
         begin = self.tensor.start(time, steps * interval)
         return begin + (steps - 1) * interval + fixed + columns + self.figures.chain_cycles
+
+    def copy_to_tensor_memory(self, time: float, count_bytes: int) -> float:
+        """Return the end of copies from shared to tensor memory, in the order of the products."""
+        took = count_bytes / SHARED_BYTES_PER_CYCLE
+        return self.tensor.start(time, took) + took
 
     def end_chain(self) -> None:
         """End a chain, as tcgen05.commit does."""

@@ -89,6 +89,17 @@ class Multiply(Service):
 
 
 @dataclass(frozen=True)
+class CopyScales(Service):
+    """A tcgen05.cp of scales. Its rate is not published: it is taken to read shared memory at that of the products."""
+
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.copy_to_tensor_memory(time, self.count_bytes)
+        return end, end
+
+
+@dataclass(frozen=True)
 class Commit(Service):
     """A tcgen05.commit, which ends with the operations that it covers."""
 
@@ -369,8 +380,8 @@ def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work
     """Return the work of tcgen05.mma, or of tcgen05.commit, which ends a chain of them."""
     if instruction.description.signals:
         return Commit(instruction)
-    a, _, d = inst.inputs
-    pair, both = inst.cta_group == 2, type(inst).__name__ == "Tcgen05MmaSSInst"
+    a, _, d, *_ = inst.inputs
+    pair, both = inst.cta_group == 2, type(inst).__name__ != "Tcgen05MmaTSInst"
     interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair, both)
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
     issue = _issue(instruction, figures)
@@ -378,6 +389,10 @@ def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work
 
 
 WGMMA_ROWS = 64
+
+
+def _copy_scales(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    return CopyScales(instruction, _issue(instruction, figures), count_bytes=_bytes(inst.inputs[1]))
 
 
 def wgmma_interval_of(columns: int, figures: TimeFigures) -> float:
@@ -543,6 +558,7 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.WGMMA: _warpgroup_multiply,
     Unit.MMA_SYNC: _multiply_sync,
     Unit.TENSOR_MEMORY: _tensor_memory,
+    Unit.TENSOR_COPY: _copy_scales,
     Unit.TENSOR_MEMORY_LOCK: _lock,
     Unit.TMA_LOAD: _load,
     Unit.TMA_STORE: _store,

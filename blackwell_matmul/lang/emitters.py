@@ -1,0 +1,96 @@
+"""The code of the block-scaled instructions, for the family sm_100f: sm_100a and sm_103a."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilus.backends.emitter import BaseInstEmitter, register_emitter
+from tilus.backends.emitters.cuda.tcgen05.smem_desc import SharedMatrixDescriptor
+from tilus.hidet.ir.dtypes import uint32, uint64
+from tilus.hidet.ir.expr import as_expr, cast, logical_or
+from tilus.hidet.ir.stmt import asm
+from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
+from tilus.target import nvgpu_sm100f
+
+from blackwell_matmul.lang.instructions import Tcgen05CopyScalesInst, Tcgen05MmaScaledInst, Tcgen05ViewScalesInst
+from blackwell_matmul.lang.kinds import ATOM_BYTES, ATOM_COLUMNS, COLUMN_ROWS, STEP_BYTES
+
+COPY_PTX = (
+    "{{ .reg.pred leader; setp.ne.u32 leader, %2, 0; @leader tcgen05.cp.cta_group::{group}.32x128b.warpx4 [%0], %1; }}"
+)
+MULTIPLY_PTX = (
+    "{{ .reg.pred leader, enable; setp.ne.u32 leader, %7, 0; setp.ne.u32 enable, %6, 0;"
+    " @leader {opcode} [%0], %1, %2, %3, [%4], [%5], enable; }}"
+)
+
+
+class _Emitter(BaseInstEmitter):
+    """An emitter of tilus with what both instructions need."""
+
+    def descriptor(self, name: str, address: Any, lbo: int, sbo: int, swizzle: int) -> Any:
+        """Return a variable with a descriptor of shared memory; strides in bytes."""
+        encoded = SharedMatrixDescriptor(address, lbo, sbo, 0, 0, swizzle).encoded()
+        return self.declare_var(name, tp=uint64, init=encoded)
+
+    def issue(self, template: str, *inputs: Any) -> None:
+        """Emit an instruction of the elected lane."""
+        self.append(asm(template, inputs=[*inputs, self.contexts.leader_lane_ctx.leader_lane], is_volatile=True))
+
+
+@register_emitter(Tcgen05ViewScalesInst, target=nvgpu_sm100f)
+class ViewScalesEmitter(BaseInstEmitter):
+    """The address of the columns."""
+
+    def emit(self, inst: Any) -> None:
+        self.assign(self.get_or_allocate_var(inst.output), self.tensor2var[inst.inputs[0]])
+
+
+@register_emitter(Tcgen05CopyScalesInst, target=nvgpu_sm100f)
+class CopyScalesEmitter(_Emitter):
+    """A tcgen05.cp for each atom: in shared memory atoms of one tile of rows are neighbours, in tensor memory those of
+    one block of K, so that one product reads its scales from columns without gaps."""
+
+    def emit(self, inst: Any) -> None:
+        self.assert_is_warp_aligned(inst, "copy_scales is executed by a warp")
+        target, source = inst.inputs
+        atoms, tiles = target.shape[:2]
+        address, column = self.shared_tensor_shared_space_addr[source], self.tensor2var[target]
+        for tile in range(tiles):
+            for atom in range(atoms):
+                start = address + (tile * atoms + atom) * ATOM_BYTES
+                found = self.descriptor("scales", start, lbo=16, sbo=128, swizzle=0)
+                self.issue(COPY_PTX.format(group=inst.cta_group), column + (atom * tiles + tile) * ATOM_COLUMNS, found)
+
+
+@register_emitter(Tcgen05MmaScaledInst, target=nvgpu_sm100f)
+class MmaScaledEmitter(_Emitter):
+    """A tcgen05.mma for each 32 bytes of K."""
+
+    def emit(self, inst: Any) -> None:
+        self.assert_is_warp_aligned(inst, "mma_scaled is executed by a warp")
+        a, b, d, scale_a, scale_b = inst.inputs
+        kind, (m, n) = inst.kind, d.shape
+        template = MULTIPLY_PTX.format(opcode=kind.opcode(inst.cta_group))
+        shifted = self.tensor2var[scale_b] + cast(inst.first_row // COLUMN_ROWS, self.tensor2var[scale_b].type)
+        for step in range(a.shape[1] // STEP_BYTES):
+            atom, _ = kind.place(step)
+            enable = logical_or(inst.enable_input_d, as_expr(step != 0))
+            self.issue(
+                template,
+                self.tensor2var[d],
+                self._operand("a", a, a.layout, step),
+                self._operand("b", b, b.layout.transpose(), step),
+                self.declare_var("product", tp=uint32, init=uint32(kind.descriptor(m * inst.cta_group, n, step))),
+                self.tensor2var[scale_a] + atom * scale_a.shape[1] * ATOM_COLUMNS,
+                shifted + atom * scale_b.shape[1] * ATOM_COLUMNS,
+                self.declare_var("enable", tp=uint32, init=cast(enable, uint32)),
+            )
+
+    def _operand(self, name: str, tensor: Any, layout: Any, step: int) -> Any:
+        """Return the descriptor of an operand's rows at the K of an instruction."""
+        canonical = canonicalize_shared_layout(layout, tensor.dtype)
+        if canonical is None or canonical.major_kind != "K":
+            raise ValueError(f"{name} of mma_scaled does not lie K-major, with rows of K that TMA can swizzle")
+        start = canonical.swizzled_cute_layout.layout(0, step * STEP_BYTES)
+        address = self.shared_tensor_shared_space_addr[tensor] + start
+        return self.descriptor(name, address, canonical.LBO, canonical.SBO, canonical.swizzle_mode.encode())

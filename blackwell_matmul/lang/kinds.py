@@ -1,0 +1,108 @@
+"""The kinds of block-scaled products that tcgen05.mma has, and what follows from the types (PTX ISA, "Block Scaling").
+
+A block is that many elements along K with one scale. An instruction reads 32 bytes of K of each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilus.hidet.ir.dtypes import float8_e4m3, float8_e5m2
+from tilus.ir.inst import InstructionError
+
+from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0
+
+STEP_BYTES = 32
+"""K of one instruction, in bytes of a row of A or B."""
+
+ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES, ATOM_COLUMNS = 128, 4, 512, 4
+"""An atom of scales: rows, blocks of K, bytes, and 32-bit columns of tensor memory (cuBLAS, "1D Block Scaling Factors
+Layout"; PTX ISA, "tcgen05.cp", .32x128b)."""
+
+COLUMN_ROWS = ATOM_ROWS // ATOM_COLUMNS
+"""Rows of scales in a column of tensor memory, one in each of 32 lanes."""
+
+PER_BYTE = {float8_e4m3.name: 1, float8_e5m2.name: 1, float4_e2m1x2.name: 2}
+"""Elements in a byte, by the type of A or B."""
+
+_NUMBERS = {float8_e4m3.name: 0, float8_e5m2.name: 1, float4_e2m1x2.name: 1}
+"""The number of a type in the instruction descriptor of its kind (PTX ISA, "Instruction descriptor")."""
+
+_KIND_OF = {
+    (1, float8_e8m0.name, 32): "mxf8f6f4",
+    (2, float8_e8m0.name, 32): "mxf4",
+    (2, float8_e8m0.name, 16): "mxf4nvf4",
+    (2, float8_e4m3.name, 16): "mxf4nvf4",
+}
+"""The kind by the elements in a byte, the type of the scales, and the block."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """Types of a block-scaled operand: its elements, its scales, and the elements of a block."""
+
+    element: Any
+    scale: Any
+    block: int
+
+    @property
+    def per_byte(self) -> int:
+        return PER_BYTE[self.element.name]
+
+
+FORMATS = {
+    "mxfp8": Format(float8_e4m3, float8_e8m0, 32),
+    "mxfp4": Format(float4_e2m1x2, float8_e8m0, 32),
+    "nvfp4": Format(float4_e2m1x2, float8_e4m3, 16),
+}
+"""The formats by their names in the OCP Microscaling specification and at NVIDIA."""
+
+
+@dataclass(frozen=True)
+class ScaledKind:
+    """A kind of product: its name in PTX, elements of K of an instruction, and the block."""
+
+    name: str
+    k: int
+    block: int
+    scale_type: int
+    formats: tuple[int, int]
+
+    @property
+    def scales(self) -> int:
+        """Return the scales of a row that one instruction reads."""
+        return self.k // self.block
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the atom along K, and the byte in its columns, with the scales of the instruction `step`."""
+        return divmod(step * self.scales, ATOM_BLOCKS)
+
+    def descriptor(self, m: int, n: int, step: int) -> int:
+        """Return the instruction descriptor of M by N (PTX ISA, "Instruction descriptor", kind::mxf8f6f4, mxf4*)."""
+        _, byte = self.place(step)
+        a, b = self.formats
+        return byte << 4 | a << 7 | b << 10 | n >> 3 << 17 | self.scale_type << 23 | m >> 7 << 27 | byte << 29
+
+    def opcode(self, cta_group: int) -> str:
+        return f"tcgen05.mma.cta_group::{cta_group}.kind::{self.name}.block_scale.block{self.block}"
+
+
+def kind_of(a: Any, b: Any, scale: Any, block: int) -> ScaledKind:
+    """Return the kind for the types of A, B and both scales; InstructionError, with those that exist, for others."""
+    per_byte = PER_BYTE.get(a.name)
+    if per_byte is None or PER_BYTE.get(b.name) != per_byte:
+        raise InstructionError(
+            f"mma_scaled multiplies {_types(1)} by {_types(1)}, or {_types(2)} by {_types(2)}; a is {a.name} and b is "
+            f"{b.name}"
+        )
+    name = _KIND_OF.get((per_byte, scale.name, block))
+    if name is None:
+        scales = ", or ".join(f"of {known} for {size}" for count, known, size in _KIND_OF if count == per_byte)
+        raise InstructionError(f"{a.name} has scales {scales} elements; here are scales of {scale.name} for {block}")
+    scale_type = int(scale.name == float8_e8m0.name)
+    return ScaledKind(name, STEP_BYTES * per_byte, block, scale_type, (_NUMBERS[a.name], _NUMBERS[b.name]))
+
+
+def _types(per_byte: int) -> str:
+    return " or ".join(name for name, count in PER_BYTE.items() if count == per_byte)

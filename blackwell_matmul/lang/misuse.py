@@ -1,0 +1,229 @@
+"""What the block-scaled instructions refuse, one sentence each, while tilus reads the statement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tilus.hidet.ir.dtypes import float8_e4m3, float32
+from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.type import DataType
+from tilus.ir.inst import InstructionError
+from tilus.ir.instructions.cuda.tcgen05 import Tcgen05AllocInst, Tcgen05DeallocInst
+from tilus.ir.stmt import SeqStmt
+from tilus.ir.tensor import SharedTensor, TMemoryTensor
+
+from blackwell_matmul.frontend.faults.operand_majors import contiguous, views
+from blackwell_matmul.frontend.recording import walk
+from blackwell_matmul.lang.byte_types import float8_e8m0
+from blackwell_matmul.lang.kinds import (
+    ATOM_BLOCKS,
+    ATOM_BYTES,
+    ATOM_COLUMNS,
+    ATOM_ROWS,
+    COLUMN_ROWS,
+    STEP_BYTES,
+    ScaledKind,
+    kind_of,
+)
+
+LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
+"""Tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory", "tcgen05.alloc")."""
+
+TYPES_OF_SCALES = (float8_e8m0, float8_e4m3)
+LANE_BYTES = ATOM_BYTES // COLUMN_ROWS
+"""Bytes of an atom in a lane; `.warpx4` repeats 32 lanes four times."""
+
+BOX = (2, 256)
+"""An atom in shared memory, as TMA brings it: 512 bytes are more than a dimension of a box holds."""
+
+
+def atoms_of(rows: int, blocks: int) -> tuple[int, int]:
+    """Return the atoms along K and along the rows that hold the scales."""
+    return -(-blocks // ATOM_BLOCKS), -(-rows // ATOM_ROWS)
+
+
+def require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise InstructionError(sentence)
+
+
+# --- alloc
+
+
+def shape_of_scales(dtype: Any, rows: Any, blocks: Any) -> tuple[int, int, int, int]:
+    """Return the shape in tensor memory: atoms along K, atoms along the rows, lanes, bytes."""
+    require(dtype in TYPES_OF_SCALES, f"scales are {_names(TYPES_OF_SCALES)}; dtype is {getattr(dtype, 'name', dtype)}")
+    for name, value in (("rows", rows), ("blocks", blocks)):
+        require(isinstance(value, int) and value > 0, f"{name} of scales is {value}; it takes a whole number")
+    return (*atoms_of(rows, blocks), LANES, LANE_BYTES)
+
+
+def columns_for_scales(tensor: Any, shape: tuple[int, ...]) -> None:
+    wanted = (LANES, math.prod(shape[:2]) * ATOM_COLUMNS)
+    fits = isinstance(tensor, TMemoryTensor) and tuple(tensor.shape) == wanted and tensor.dtype == float32
+    found = f"{tensor.dtype.name} of shape {tuple(tensor.shape)}" if isinstance(tensor, TMemoryTensor) else "another"
+    require(
+        fits,
+        f"scales of {shape[1] * ATOM_ROWS} rows by {shape[0] * ATOM_BLOCKS} blocks fill {wanted[1]} columns of tensor "
+        f"memory, float32 of shape {wanted}; the tensor is {found}",
+    )
+
+
+def room(builder: Any, dtype: Any, shape: Any, what: str) -> None:
+    """Refuse an allocation for which the columns are too few that the statements before have left.
+
+    What is no tensor at all is left to tilus.
+    """
+    if not isinstance(dtype, DataType) or len(shape) < 2 or not all(isinstance(extent, int) for extent in shape):
+        return
+    columns, left = _columns(dtype, shape), MOST_COLUMNS - sum(_taken(builder).values())
+    require(
+        columns <= left,
+        f"{what} takes {columns} columns of tensor memory, a power of two from {FEWEST_COLUMNS} on, and {left} of "
+        f"{MOST_COLUMNS} are left; a narrower accumulator, or scales of fewer blocks or stages, would fit",
+    )
+
+
+def _columns(dtype: Any, shape: Any) -> int:
+    """Return the columns that tilus allocates: a power of two."""
+    columns = math.prod(shape[:-2]) * shape[-1] * dtype.nbits // 32
+    return max(FEWEST_COLUMNS, 1 << (int(columns) - 1).bit_length())
+
+
+def _taken(builder: Any) -> dict[Any, int]:
+    """Return the columns of each tensor that is allocated so far and not freed."""
+    taken: dict[Any, int] = {}
+    for inst in _written(builder):
+        if isinstance(inst, Tcgen05AllocInst):
+            taken[inst.output] = _columns(inst.output.dtype, inst.output.shape)
+        elif isinstance(inst, Tcgen05DeallocInst):
+            taken.pop(inst.inputs[0], None)
+    return taken
+
+
+def _written(builder: Any) -> Iterator[Any]:
+    """Yield the statements and instructions of the script before the one that is read."""
+    for statements in builder._stack:
+        yield from walk(SeqStmt(tuple(statements)))
+
+
+# --- copy
+
+
+def copy(builder: Any, src: Any, dst: Any, cta_group: Any) -> None:
+    _warp(builder, "copy_scales")
+    _group(cta_group)
+    _scales("dst", dst)
+    require(isinstance(src, SharedTensor), "src of copy_scales must be a shared tensor")
+    atoms, tiles = dst.shape[:2]
+    wanted = (tiles, atoms, *BOX)
+    require(
+        tuple(src.shape) == wanted and src.dtype == dst.dtype,
+        f"copy_scales into {dst.dtype.name} of {tiles * ATOM_ROWS} rows by {atoms * ATOM_BLOCKS} blocks reads a shared "
+        f"tensor of {dst.dtype.name} of shape {wanted}; src is {src.dtype.name} of shape {tuple(src.shape)}",
+    )
+
+
+# --- product
+
+
+def product(
+    builder: Any, a: Any, b: Any, d: Any, scale_a: Any, scale_b: Any, block: Any, first_row: Any, cta_group: Any
+) -> None:
+    _warp(builder, "mma_scaled")
+    _group(cta_group)
+    for name, tensor in (("a", a), ("b", b)):
+        require(isinstance(tensor, SharedTensor) and len(tensor.shape) == 2, f"{name} must be a 2D shared tensor")
+    for name, tensor in (("scale_a", scale_a), ("scale_b", scale_b)):
+        _scales(name, tensor)
+    require(
+        scale_a.dtype == scale_b.dtype,
+        f"one product has scales of one type; scale_a is {scale_a.dtype.name} and scale_b is {scale_b.dtype.name}",
+    )
+    kind = kind_of(a.dtype, b.dtype, scale_a.dtype, block)
+    _k_major(builder, a, b)
+    _shapes(kind, a, b, d, cta_group)
+    blocks = a.shape[1] // STEP_BYTES * kind.scales
+    _enough("scale_a", scale_a, a.shape[0], blocks, "")
+    _enough("scale_b", scale_b, _last_row(d.shape[1], first_row), blocks, _of_the_pair(cta_group))
+
+
+def _warp(builder: Any, name: str) -> None:
+    threads = builder.tg_stack.current_num_threads
+    require(threads == 32, f"{name} is executed by one warp, in self.single_warp(); here are {threads} threads")
+
+
+def _group(cta_group: Any) -> None:
+    require(cta_group in (1, 2), f"cta_group is {cta_group}; it is 1, or 2 for a pair of CTAs")
+
+
+def _scales(name: str, tensor: Any) -> None:
+    shaped = isinstance(tensor, TMemoryTensor) and len(tensor.shape) == 4
+    made = shaped and tuple(tensor.shape[2:]) == (LANES, LANE_BYTES) and tensor.dtype in TYPES_OF_SCALES
+    require(made, f"{name} must be scales in tensor memory, as self.tcgen05.alloc_scales gives them")
+
+
+def _k_major(builder: Any, a: Any, b: Any) -> None:
+    """Refuse an operand whose K is not its last dimension in memory, unless the script gives the layout."""
+    made = views(_written(builder))
+    for name, tensor, k, wanted in (("a", a, 1, "[m, k]"), ("b", b, 0, "[n, k] and .transpose() of it")):
+        stored = contiguous(tensor, made)
+        require(
+            tensor.optional_layout is not None or stored in (k, None),
+            f"mma_scaled reads A and B K-major, and {name} is contiguous along its {'mn'[name == 'b']}; give a shared "
+            f"tensor of {wanted}",
+        )
+
+
+def _shapes(kind: ScaledKind, a: Any, b: Any, d: Any, cta_group: int) -> None:
+    require(isinstance(d, TMemoryTensor) and len(d.shape) == 2, "d must be a 2D tensor in tensor memory")
+    require(d.dtype == float32, f"a product with scales accumulates in float32; d is {d.dtype.name}")
+    (m, k), (k_of_b, columns), (rows, n) = a.shape, b.shape, d.shape
+    require(m == LANES, f"mma_scaled multiplies {LANES} rows of A in each CTA; a has {m}")
+    held = "" if cta_group == 1 else ", half of its columns in each CTA"
+    require(
+        k == k_of_b and rows == m and n == columns * cta_group,
+        f"d is (m, n) of a (m, k) and b (k, n){held}; a is {_shape(a)}, b is {_shape(b)} and d is {_shape(d)}",
+    )
+    step = 8 * cta_group
+    require(n % step == 0 and n <= 256, f"n of mma_scaled is a multiple of {step} up to 256; d has {n} columns")
+    require(
+        k % STEP_BYTES == 0,
+        f"k of kind::{kind.name} is a multiple of {kind.k}; a has {k * kind.k // STEP_BYTES} elements along k",
+    )
+
+
+def _last_row(n: int, first_row: Any) -> int:
+    """Return the end of B's rows in the atoms of its scales; the largest where the first row is known later."""
+    if isinstance(first_row, Constant):
+        first = int(first_row.value)
+        require(
+            first % COLUMN_ROWS == 0 and 0 <= first < ATOM_ROWS,
+            f"first_row is {first}; it is a multiple of {COLUMN_ROWS} below {ATOM_ROWS}",
+        )
+        return first + n
+    return n + ATOM_ROWS - math.gcd(n, ATOM_ROWS)
+
+
+def _enough(name: str, scales: Any, rows: int, blocks: int, why: str) -> None:
+    (atoms, tiles), wanted = scales.shape[:2], atoms_of(rows, blocks)
+    require(
+        atoms >= wanted[0] and tiles >= wanted[1],
+        f"{name} has scales of {tiles * ATOM_ROWS} rows by {atoms * ATOM_BLOCKS} blocks, and the product reads {rows} "
+        f"by {blocks}{why}; alloc_scales(dtype, rows={rows}, blocks={blocks}) fits",
+    )
+
+
+def _of_the_pair(cta_group: int) -> str:
+    """Return the reason why scale_b of a pair has more rows than b has columns."""
+    return ", as each CTA of a pair holds half of B and multiplies all of it" if cta_group == 2 else ""
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(map(int, tensor.shape))
+
+
+def _names(types: Any) -> str:
+    return " or ".join(each.name for each in types)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.problem.form import Epilogue, Form
     from blackwell_matmul.problem.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
-    from blackwell_matmul.script import Script
+    from blackwell_matmul.runtime.script import Script
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
@@ -188,7 +188,7 @@ _HOMES = {
     "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
     "problem.problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
-    "script": ("Script",),
+    "runtime.script": ("Script",),
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "ops.placing": ("copies",),

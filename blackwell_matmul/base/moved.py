@@ -38,7 +38,7 @@ RENAMED = {
 """Old name of a folder or a module to its new one; `PACKAGE` stands before both."""
 
 SPLIT = {
-    "": ("base", "hardware", "problem", "harness"),
+    "": ("base", "hardware", "problem", "harness", "runtime"),
     "frontend": ("frontend.python", "frontend.faults", "frontend.faster", "frontend.messages"),
     "harness": ("harness.calls",),
     "ops": ("ops.distributed",),

@@ -2,7 +2,7 @@
 
 Names are imported on first use, so that e.g. rejecting an option loads neither torch nor tilus.
 
-May import: base, compiler, emulator, frontend, hardware, jobs, kernels, ops, problem, runtime, scheduling, script,
+May import: base, compiler, emulator, frontend, hardware, jobs, kernels, ops, problem, runtime, scheduling,
 simulator, simulator.semantics, simulator.timing, simulator.trace.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from blackwell_matmul.kernels.host.matmul import MatmulScript
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 from blackwell_matmul.simulator.findings import Run
 
 

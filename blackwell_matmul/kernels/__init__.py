@@ -4,7 +4,7 @@
 of torch operations and `tune`, `experts/` the grouped GEMM. They are built from `parts/`, device code, and `host/`, the
 checks and the choice of a schedule. A kernel imports parts, host, the schedules and what lies below, and no simulator.
 
-May import: base, frontend, hardware, lang, problem, scheduling, script.
+May import: base, frontend, hardware, lang, problem, runtime, scheduling.
 """
 
 from __future__ import annotations

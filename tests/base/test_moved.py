@@ -13,6 +13,7 @@ OLD = {
     "gpus": "hardware.gpus",
     "form": "problem.form",
     "testing": "harness.testing",
+    "script": "runtime.script",
     "trials.row_file": "jobs.row_file",
     "harness.bench.workers": "jobs.worker",
     "tuner.store": "tuner.tuned",

@@ -11,7 +11,7 @@ from tilus import float16
 from blackwell_matmul import BlackwellMatmulV1, InputError, SimulationError, cli, simulate
 from blackwell_matmul.harness import make_inputs, report, run_matmul
 from blackwell_matmul.problem.problem import Problem, Schedule
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,7 +6,7 @@ Its knobs are read by tilus: no `from __future__ import annotations`.
 from tilus import float8_e4m3, float32, int32
 
 from blackwell_matmul.lang import BlockScaled, float4_e2m1x2
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class OneProduct(Script):

@@ -7,7 +7,7 @@ from tilus import float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.lang import FORMATS, BlockScaled
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class ScaledPair(Script):

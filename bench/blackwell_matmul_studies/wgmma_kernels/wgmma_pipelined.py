@@ -4,7 +4,7 @@ from tilus import float16, float32, int32, uint32, void_p
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.utils import cdiv
 
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class WgmmaPipelined(Script):

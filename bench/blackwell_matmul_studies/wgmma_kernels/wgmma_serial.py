@@ -3,7 +3,7 @@
 from tilus import float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class WgmmaMatmul(Script):

@@ -8,7 +8,7 @@ from tilus import GlobalTensor, RegisterTensor, SharedTensor, float16, float32, 
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.utils import cdiv
 
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class WgmmaSpecialised(Script):

@@ -10,7 +10,7 @@ from tilus import DataType, bfloat16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.lang import FORMATS, BlockScaled
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class BlackwellMatmulS0(Script):

@@ -24,9 +24,9 @@ from blackwell_matmul.problem.problem import (
     plain_features,
     positive,
 )
+from blackwell_matmul.runtime.script import Script
 from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
-from blackwell_matmul.script import Script
 
 ALIGNMENT_BYTES = 16
 """Divisor of a tensor's address, in bytes: TMA takes no other address, and the widest cp.async copies as much."""

@@ -5,7 +5,7 @@ from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.host.matmul import MatmulScript
 from blackwell_matmul.kernels.primitives.tensors import check_rows, element_type
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class GemmTile(Script):

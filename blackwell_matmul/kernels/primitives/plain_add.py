@@ -4,7 +4,7 @@ from tilus import DataType, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.primitives.tensors import check_alike, element_type
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class PlainAdd(Script):

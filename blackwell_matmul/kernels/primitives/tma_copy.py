@@ -6,7 +6,7 @@ from tilus import DataType, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.primitives.tensors import box_offsets, check_alike, default_box, element_type, plain_box
-from blackwell_matmul.script import Script
+from blackwell_matmul.runtime.script import Script
 
 
 class TmaCopy(Script):

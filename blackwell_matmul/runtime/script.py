@@ -2,8 +2,6 @@
 
 CPU tensors run in the simulator, CUDA tensors on their GPU. To tilus a `Script` is an ordinary `tilus.Script`. Only a
 call of the class differs: it returns a `Kernel`, not tilus's JIT instance.
-
-May import: base, frontend, runtime, simulator.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tilus import float32, int32, void_p
 import blackwell_matmul.simulator
 from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.script import Kernel, Script
+from blackwell_matmul.runtime.script import Kernel, Script
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 RUN = Run("Copy", "sm_100a", {}, (1, 1, 1), 0.0)

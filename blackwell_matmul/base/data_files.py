@@ -21,7 +21,7 @@ published one. specified: from the maker's guide or data sheet. fitted: chosen s
 Filled = TypeVar("Filled")
 
 
-class Entry(NamedTuple):
+class DataEntry(NamedTuple):
     """A number of a data file, and its origin."""
 
     value: Any
@@ -56,15 +56,15 @@ def read(path: Path) -> Mapping[str, Any]:
         raise InputError(f"data file {path} cannot be read: {error}.") from None
 
 
-def entries(path: Path, tables: Mapping[str, Any]) -> dict[str, Entry]:
+def entries(path: Path, tables: Mapping[str, Any]) -> dict[str, DataEntry]:
     """Return the entries among `tables`, which are of this file; raise InputError for one that is not whole."""
     return {key: _entry(path, key, table) for key, table in tables.items() if isinstance(table, dict)}
 
 
-def _entry(path: Path, key: str, table: Mapping[str, Any]) -> Entry:
-    if wrong := [*(f"no {name}" for name in REQUIRED if name not in table), *table.keys() - {*Entry._fields}]:
+def _entry(path: Path, key: str, table: Mapping[str, Any]) -> DataEntry:
+    if wrong := [*(f"no {name}" for name in REQUIRED if name not in table), *table.keys() - {*DataEntry._fields}]:
         raise InputError(f"{key} in data file {path} has {wrong[0]}; it must have {', '.join(REQUIRED)}.")
-    entry = Entry(**table)
+    entry = DataEntry(**table)
     if entry.how not in get_args(How):
         known = ", ".join(get_args(How))
         raise InputError(f"{key} in data file {path} has how = {entry.how!r}; it must be one of {known}.")

@@ -12,9 +12,9 @@ import numpy as np
 from blackwell_matmul.base.errors import EmulationError, InputError
 from blackwell_matmul.emulator import instructions
 from blackwell_matmul.emulator.code import Builder, Executable
-from blackwell_matmul.emulator.functions import calls
-from blackwell_matmul.emulator.functions.calls import formal_place
+from blackwell_matmul.emulator.functions import function_calls
 from blackwell_matmul.emulator.functions.frames import Callee
+from blackwell_matmul.emulator.functions.function_calls import formal_place
 from blackwell_matmul.emulator.machine import MOST_LOCAL_BYTES, WarpState
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Clusters, Execution, Limit, own_fault
@@ -22,7 +22,7 @@ from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES,
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
 from blackwell_matmul.emulator.unknown import Malformed, NotEmulated, Parts, Unknown
 
-assert instructions and calls  # their functions are registered
+assert instructions and function_calls  # their functions are registered
 
 MAX_THREADS = 1024
 MAX_GRID, MAX_BLOCK, MAX_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 16
@@ -69,14 +69,14 @@ def loaded(
     shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
     if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
-    program = Program(module, entry, {*addresses, *shared, *local, *SPECIALS}, codes)
+    program = LoadedKernel(module, entry, {*addresses, *shared, *local, *SPECIALS}, codes)
     places = Places(addresses, shared, shared_bytes, local, local_bytes, program.start, shape.shared_bytes)
     starter = Starter(program.builder, shape.grid, shape.block, shape.cluster, places)
     clusters = Clusters(shape.grid, shape.cluster)
     return Execution(program.steps, memory, parameters, clusters, starter.start, choices, program.unknown)
 
 
-class Program:
+class LoadedKernel:
     """The instructions of all device functions, then of the kernel, as they run. start: index of the kernel's first.
 
     Functions stand first, so that lanes in a call go on before those that wait behind it. unknown: a sentence for each

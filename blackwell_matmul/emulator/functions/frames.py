@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.machine import WarpState
 _LANE = np.arange(LANES, dtype=np.uint64)
 
 
-class Place(NamedTuple):
+class FrameSlot(NamedTuple):
     """Where an argument or a result of a call lies. nbytes: 0 if any number fits.
 
     read: returns the bytes of each lane in a mask, lanes x nbytes. write: takes the mask and those bytes.
@@ -40,8 +40,8 @@ class Callee:
     start: int
     own: range
     frame_bytes: int
-    formals: list[Place] = field(default_factory=list)
-    results: list[Place] = field(default_factory=list)
+    formals: list[FrameSlot] = field(default_factory=list)
+    results: list[FrameSlot] = field(default_factory=list)
     addresses: list[tuple[int, int, int]] = field(default_factory=list)
 
     def slots(self) -> Iterator[int]:
@@ -51,7 +51,7 @@ class Callee:
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class StackFrame:
     """A call that runs. back: index to return to. before: each lane's frame before the call. lanes: not yet returned.
 
     saved: contents of the function's slots before the call, None if no lane was in the function. start: of the frame's
@@ -60,32 +60,32 @@ class Frame:
 
     callee: Callee
     back: int
-    before: tuple[Frame | None, ...]
+    before: tuple[StackFrame | None, ...]
     saved: list[Any] | None
     start: int
     lanes: int
-    targets: Sequence[Place]
+    targets: Sequence[FrameSlot]
     stack: Array | None
 
 
 @dataclass(slots=True)
-class Pool:
+class StackPool:
     """Frames of one function in one warp. running: their number. free: places of ended ones in local memory."""
 
     running: int = 0
     free: list[int] = field(default_factory=list)
 
 
-def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequence[Place]) -> None:
+def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequence[FrameSlot]) -> None:
     """Begin a call in a mask's lanes."""
-    pool = warp.pools.setdefault(callee, Pool())
+    pool = warp.pools.setdefault(callee, StackPool())
     saved = [warp.registers[slot] for slot in callee.slots()] if pool.running else None
     start = pool.free.pop() if pool.free else warp.more_local(callee.frame_bytes)
     for slot, nbytes, offset in callee.addresses:
         addresses = _LANE * np.uint64(callee.frame_bytes) + np.uint64(start + offset)
         warp.set(slot, addresses.astype(WORDS[nbytes]), mask)
     before = tuple(frame if mask >> lane & 1 else None for lane, frame in enumerate(warp.frames))
-    frame = Frame(callee, back, before, saved, start, mask, targets, warp.stack)
+    frame = StackFrame(callee, back, before, saved, start, mask, targets, warp.stack)
     for lane in indices(mask):
         warp.frames[lane] = frame
     pool.running += 1
@@ -93,7 +93,7 @@ def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequen
 
 def leave(warp: WarpState, mask: int) -> dict[int, int]:
     """End the calls that a mask's lanes are in; return the lanes of each place to go on at."""
-    ended: dict[Frame, int] = {}
+    ended: dict[StackFrame, int] = {}
     for lane in indices(mask):
         ended[warp.frames[lane]] = ended.get(warp.frames[lane], 0) | 1 << lane
     places: dict[int, int] = {}
@@ -103,7 +103,7 @@ def leave(warp: WarpState, mask: int) -> dict[int, int]:
     return places
 
 
-def _end(warp: WarpState, frame: Frame, mask: int) -> None:
+def _end(warp: WarpState, frame: StackFrame, mask: int) -> None:
     callee = frame.callee
     values = [each.read(warp, mask) for each in callee.results]
     if frame.saved is not None:

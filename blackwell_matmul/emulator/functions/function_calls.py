@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
-from blackwell_matmul.emulator.functions.frames import Callee, Place, enter
+from blackwell_matmul.emulator.functions.frames import Callee, FrameSlot, enter
 from blackwell_matmul.emulator.functions.toolkit import TOOLKIT
 from blackwell_matmul.emulator.instructions.moves import where
 from blackwell_matmul.emulator.lanes import LANES, WORDS, Array, lanes, mask_of
@@ -62,7 +62,7 @@ def call(build: Builder, each: Statement) -> Act:
     return act
 
 
-def _listed(build: Builder, parts: list[Operand]) -> list[Place]:
+def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
     """Take a list in parentheses from the front, if one is there; return its places."""
     if parts and isinstance(parts[0], Vector):
         return [_place(build, part) for part in build.vector(parts.pop(0))]
@@ -70,7 +70,7 @@ def _listed(build: Builder, parts: list[Operand]) -> list[Place]:
 
 
 def _call(
-    callee: Callee | str, given: list[Place], wanted: list[Place], back: int, warp: WarpState, mask: int
+    callee: Callee | str, given: list[FrameSlot], wanted: list[FrameSlot], back: int, warp: WarpState, mask: int
 ) -> int | None:
     """Begin a call of a device function, or do all of one of the toolkit's; return the index to go on at."""
     if isinstance(callee, str):
@@ -85,7 +85,7 @@ def _call(
     return callee.start
 
 
-def _verify(callee: Callee, what: str, here: Sequence[Place], there: Sequence[Place]) -> None:
+def _verify(callee: Callee, what: str, here: Sequence[FrameSlot], there: Sequence[FrameSlot]) -> None:
     sizes = [[each.nbytes or other.nbytes for each, other in zip(here, there)], [each.nbytes for each in there]]
     if len(here) != len(there) or sizes[0] != sizes[1]:
         told = ", ".join(str(each.nbytes) for each in here)
@@ -97,7 +97,7 @@ def _verify_toolkit(name: str) -> None:
         raise Unknown(f"{name} has no body in this PTX, and it is no function of the toolkit that is emulated")
 
 
-def _call_toolkit(name: str, given: list[Place], wanted: list[Place], warp: WarpState, mask: int) -> None:
+def _call_toolkit(name: str, given: list[FrameSlot], wanted: list[FrameSlot], warp: WarpState, mask: int) -> None:
     _verify_toolkit(name)
     function, sizes = TOOLKIT[name]
     if [place.nbytes or size for place, size in zip(given, sizes)] != [*sizes] or len(given) != len(sizes):
@@ -113,7 +113,7 @@ def _call_toolkit(name: str, given: list[Place], wanted: list[Place], warp: Warp
 # --- arguments and results
 
 
-def _place(build: Builder, operand: Operand) -> Place:
+def _place(build: Builder, operand: Operand) -> FrameSlot:
     """Return where an argument or a result lies: a register, a variable in `.param` space, or a number."""
     if isinstance(operand, Register):
         return _in_register(build, operand)
@@ -121,9 +121,9 @@ def _place(build: Builder, operand: Operand) -> Place:
         return _in_memory(build, operand.name)
     if isinstance(operand, Number) and not isinstance(operand.value, float):
         value = np.frombuffer((int(operand.value) & (1 << 64) - 1).to_bytes(8, "little"), np.uint8)
-        return Place(0, lambda warp, mask: np.tile(value, (mask.bit_count(), 1)), _nowhere)
+        return FrameSlot(0, lambda warp, mask: np.tile(value, (mask.bit_count(), 1)), _nowhere)
     if isinstance(operand, Nothing):
-        return Place(0, lambda warp, mask: np.zeros((mask.bit_count(), 16), np.uint8), _nowhere)
+        return FrameSlot(0, lambda warp, mask: np.zeros((mask.bit_count(), 16), np.uint8), _nowhere)
     raise Malformed(f"{operand} cannot be passed")
 
 
@@ -131,7 +131,7 @@ def _nowhere(warp: WarpState, mask: int, values: Array) -> None:
     """Drop a result."""
 
 
-def _in_register(build: Builder, register: Register) -> Place:
+def _in_register(build: Builder, register: Register) -> FrameSlot:
     slot, nbytes = build.source(register, f"b{8 * SIZES_BYTES[register.type]}"), SIZES_BYTES[register.type]
 
     def read(warp: WarpState, mask: int) -> Array:
@@ -143,10 +143,10 @@ def _in_register(build: Builder, register: Register) -> Place:
         words[lanes(mask)] = values
         warp.set(slot, words.view(WORDS[nbytes])[:, 0].copy(), mask)
 
-    return Place(nbytes, read, write)
+    return FrameSlot(nbytes, read, write)
 
 
-def _in_memory(build: Builder, name: str) -> Place:
+def _in_memory(build: Builder, name: str) -> FrameSlot:
     if name not in build.sizes:
         raise Malformed(f"{name.partition('@')[0]} is no variable in .param space")
     slot, nbytes = build.special(name, 8), build.sizes[name]
@@ -164,9 +164,9 @@ def _in_memory(build: Builder, name: str) -> Place:
         data, places = bytes_of(warp, mask)
         data[places] = values
 
-    return Place(nbytes, read, write)
+    return FrameSlot(nbytes, read, write)
 
 
-def formal_place(build: Builder, formal: Formal) -> Place:
+def formal_place(build: Builder, formal: Formal) -> FrameSlot:
     """Return where a device function has a parameter or a result."""
     return _in_memory(build, formal.name) if isinstance(formal, Variable) else _in_register(build, formal)

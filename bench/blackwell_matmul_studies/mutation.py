@@ -159,12 +159,10 @@ MUTATION_SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 """For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
 
-ONE_STAGE = "A ring of which one stage is used, by everybody, and whose phase changes each time."
 RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     ("ring", "first value", "self.stage: int32 = 0"): "One k-tile: everybody takes the same other stage for it.",
     ("ring", "next stage", "return self.full_barriers[self.stage]"): RENAMED,
-    ("ring", "never changed", "self.stage = (self.stage + 1) % self.stages"): ONE_STAGE,
     (
         "v3",
         "next stage",

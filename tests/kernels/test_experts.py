@@ -261,7 +261,7 @@ def test_another_gpu_is_named():
     args, _, _ = of_product(ENDS["ragged"])
     with pytest.raises((InputError, CompileError), match="sm_100a"):
         simulate(HopperGroupedMatmul(), *args, target="sm_100a")
-    with pytest.raises(InputError, match=r"B200 \(sm_100a\) has no"):
+    with pytest.raises(InputError, match=r"sm_100a \(B200, GB200\) has no"):
         HopperGroupedMatmul.complete({}, args, "sm_100a", gpu=GPUS["B200"])
 
 

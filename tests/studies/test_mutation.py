@@ -76,7 +76,7 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("self.sync()", DROP, 1, WRITTEN),
         ("self.sync()", DROP, -1, FREED),
         ("phase: uint32 = 0", "phase: uint32 = 1", 0, READ),
-        ("phase ^= 1", DROP, 0, WRITTEN),
+        ("phase ^= 1", DROP, 0, PHASE),
         ("wait(mma_barrier, phase=phase)", "wait(mma_barrier, phase=phase ^ 1)", 0, READ),
         *MMA_BARRIER,
     ],
@@ -257,3 +257,9 @@ def test_the_rules_tell_a_kernel_from_one_that_orders_less(tmp_path: Path) -> No
     for line in ("self.fence.proxy_async(", "self.sync()"):
         cls = mutated(tmp_path, "v1", line, DROP, -1)
         assert not any(holds(kernel, mutation.steps(cls, case)) for holds in mutation.RULES.values()), line
+
+
+@pytest.mark.parametrize("exception", mutation.EXCEPTIONS, ids=" ".join)
+def test_each_exception_is_of_a_mutant_that_there_is(exception: tuple[str, str, str]):
+    name, operator, code = exception
+    assert any((each.operator, each.code) == (operator, code) for each in mutation.mutants(name))

@@ -55,10 +55,11 @@ def schedules(
     Exit code 0: some can run. 1: none can. 2: bad input.
     """
     named_gpu = options.one_gpu(gpu, target)
+    asked = None if named_gpu is None else gpu_named(named_gpu)
     problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
     with redirect_stdout(sys.stderr):  # a user's file may print at import
         from blackwell_matmul.harness import listing
 
-        listed = listing.schedules(rung, problem, target=named_gpu if target is None else gpu_named(target))
+        listed = listing.schedules(rung, problem, target=asked)
     record = partial(named, rung, listed.as_dict())
     finish(as_json, record, lambda: schedule_lines(listed, every), bool(listed.runnable))

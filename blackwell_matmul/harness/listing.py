@@ -161,11 +161,10 @@ def schedules(
 
     Raises InputError for an unknown kernel, problem or GPU.
     """
-    known = _gpu(gpu if target is None else target)  # refused before the kernel is loaded
     script_cls = _script_cls(find(kernel))
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
     problem, pins = _problem(call), _pins(call)
-    found = known or gpu_for_target(target_for(script_cls))
+    found = _gpu(call.target) or gpu_for_target(target_for(script_cls))
     rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
     chosen = space.choose(script_cls, problem, found, pins) if any(row.ok for row in rows) else None
     return ScheduleList(script_cls.__name__, problem, found, rows, chosen)

@@ -56,15 +56,16 @@ def elements(values: np.ndarray, name: str) -> np.ndarray:
 def products(
     a: np.ndarray, b: np.ndarray, scale_a: Scales, scale_b: Scales, block: int, step: int
 ) -> Iterator[np.ndarray]:
-    """Yield the part of each tcgen05.mma, rounded to float32: A [m, k] and B [n, k] of `elements`.
+    """Yield the part of each tcgen05.mma in float64, before D is added and the sum rounded once: A [m, k] and B [n, k]
+    of `elements`.
 
-    block: elements of K with one scale. step: elements of K of an instruction, whose sums are taken in float64. The
-    tensor core's own rounding is not documented; MMA-Sim (arXiv 2511.10909) finds 25 fractional bits for 8-bit operands
-    and 35 for fp4.
+    block: elements of K with one scale. step: elements of K of an instruction. The tensor core's own rounding is not
+    documented; MMA-Sim (arXiv 2511.10909) finds D among the terms, 25 fractional bits for 8-bit operands and 35 for
+    fp4.
     """
     a, b = _scaled(a, scale_a, block), _scaled(b, scale_b, block)
     for start in range(0, a.shape[1], step):
-        yield (a[:, start : start + step] @ b[:, start : start + step].T).astype(np.float32)
+        yield a[:, start : start + step] @ b[:, start : start + step].T
 
 
 def _scaled(values: np.ndarray, scales: Scales, block: int) -> np.ndarray:

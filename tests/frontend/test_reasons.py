@@ -173,7 +173,7 @@ CASES: list[tuple[str, str]] = [
     # tensor cores of Blackwell
     (
         MMA.format(k=33, b="s_b.transpose()"),
-        "tcgen05.mma has M, N and K (128, 64, 33), and an instruction works on M = 128, N = 16 and K = 16 of float16; "
+        "tcgen05.mma has M, N and K (128, 64, 33), and an instruction works on M = 128, N = 8 and K = 16 of float16; "
         "take multiples of these, such as (128, 64, 48)",
     ),
     (

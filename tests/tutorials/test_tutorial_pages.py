@@ -198,9 +198,8 @@ def test_a_part_that_was_edited_stays_so_in_a_copy_of_the_copy() -> None:
     from edited import edited
 
     from blackwell_matmul import BlackwellMatmulV4
-    from blackwell_matmul.kernels.parts.raster import GroupedTiles
 
-    once = edited(BlackwellMatmulV4, "tile % group_tiles // rows", "tile % rows", part=GroupedTiles)
+    once = edited(BlackwellMatmulV4, "tile % group_tiles // rows", "tile % rows")
     twice = edited(once, "V4: ", "V4 twice: ")
     part = vars(sys.modules[twice.__module__])["GroupedTiles"]
     assert "column: int32 = tile % rows" in Path(inspect.getfile(part)).read_text(encoding="utf-8")

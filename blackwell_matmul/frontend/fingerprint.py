@@ -26,8 +26,8 @@ import textwrap
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
-from operator import attrgetter, is_, itemgetter
+from itertools import chain, repeat
+from operator import attrgetter, call, is_, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -110,7 +110,7 @@ class Meaning:
             walk = _Walk(walk.read | walk.found, walk.everything)
             found = [walk.refer(root) for root in roots]
         self.name = None if walk.nameless else digest("\n".join([*walk.lines, *found]).encode())
-        self._watched: list[Watch] = [*walk.watches(), *walk.watched]
+        self._watched = _Watched([*walk.watches(), *walk.watched])
         self._kept = walk.kept
         orders = [root.__mro__ for root in roots if issubclass(type(root), type)]
         own = [each for order in orders for each in order[:-1] if not str(each.__module__).startswith("tilus.")]
@@ -120,7 +120,7 @@ class Meaning:
     def same(self) -> bool:
         """Return True if every object that was read is still the same object."""
         try:
-            return all(map(_is_same, self._watched))
+            return self._watched.same()
         except Exception:  # as in the walk
             return False
 
@@ -480,6 +480,37 @@ def _is_of_python(value: type) -> bool:
 # --- what is looked at again
 
 
+class _Watched:
+    """The watches, the frequent kinds of them in columns: a launch asks for all, and C's loops read a column."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        reads: list[tuple[Any, Any, Any, tuple[Any, ...]]]
+        reads = [(getattr(read, "func", read), read, holder, found) for read, holder, found in watches]
+        names = [(holder, read, found) for kind, read, holder, found in reads if kind is _looked_up]
+        self._gets = [holder.get for holder, _, found in names for _ in found]
+        self._names = [name for _, read, _ in names for name in read.keywords["names"]]
+        self._values = [value for *_, found in names for value in found]
+        sizes = [(holder, found[0]) for kind, _, holder, found in reads if kind is _size]
+        self._spaces, self._sizes = [holder for holder, _ in sizes], [size for _, size in sizes]
+        kinds = [(holder, found[0]) for kind, _, holder, found in reads if kind is _kind_of]
+        self._objects, self._kinds = [holder for holder, _ in kinds], [kind for _, kind in kinds]
+        columns = (_looked_up, _size, _kind_of)
+        self._others = [
+            (read, holder, found)
+            for kind, read, holder, found in reads
+            if kind not in columns and not (kind is _slot_values and not found)  # an object without slots
+        ]
+
+    def same(self) -> bool:
+        """Return whether every watch gives the very objects that it gave."""
+        return (
+            all(map(is_, map(call, self._gets, self._names, repeat(_MISSING)), self._values))
+            and list(map(len, self._spaces)) == self._sizes
+            and all(map(is_, map(type, self._objects), self._kinds))
+            and all(map(_is_same, self._others))
+        )
+
+
 def _is_same(watch: Watch) -> bool:
     read, holder, found = watch
     now = tuple(read(holder))
@@ -502,8 +533,7 @@ def _cell_contents(cells: Iterable[Any]) -> Iterator[object]:
 
 
 def _items(mapping: Any) -> Iterator[object]:
-    for pair in mapping.items():
-        yield from pair
+    return chain.from_iterable(mapping.items())
 
 
 _sizes: dict[int, int] = {}

@@ -86,7 +86,7 @@ class ScriptCalls:
 
 
 def _check_of(kernel: HasScript) -> Callable[[], bool]:
-    """Return what each launch asks, whether a script still means what it does now: all of a user's, in 5 to 80 us; of a
+    """Return what each launch asks, whether a script still means what it does now: all of a user's, in 5 to 30 us; of a
     kernel of this package, its classes and the constants of its modules, in 2 to 9."""
     means = _meaning_of(kernel)
     ours = kernel.script_cls.__module__.startswith("blackwell_matmul.")

@@ -109,7 +109,7 @@ def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
         raise InputError(f"{name} is on {tensor.device}; the emulator takes tensors on the CPU.")
     require_memory(name, tensor)
     storage = torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
-    return storage.numpy(), tensor.data_ptr() - storage.data_ptr()
+    return storage.numpy(), tensor.storage_offset() * tensor.element_size()  # data_ptr() of no elements is 0
 
 
 def _packed(kernel: Entry, place: int, value: Any) -> bytes:

@@ -15,6 +15,8 @@ import blackwell_matmul.emulator as package
 from blackwell_matmul import Script, compile
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.emulator import Emulation, TensorMap, emulate
+from blackwell_matmul.emulator.arguments import address_of
+from blackwell_matmul.emulator.spaces import GlobalSpace
 from blackwell_matmul.kernels import rung
 
 ADD = module(
@@ -226,3 +228,10 @@ def test_a_void_p_of_a_script_of_ones_own_takes_any() -> None:
     x, y = torch.rand(128), torch.zeros(128)
     emulate(compile(Viewed, x, y, target="sm_90a"), x, y)
     assert torch.equal(x, y)
+
+
+def test_a_view_without_elements_has_the_address_where_it_begins() -> None:
+    """torch says 0 for its data_ptr()."""
+    memory, rows = GlobalSpace(), torch.zeros(4, 8, dtype=torch.float16)
+    whole, behind, none = (address_of(memory, "rows", view) for view in (rows, rows[3:], rows[3:3]))
+    assert behind == none == whole + 3 * rows[0].nbytes and len(memory.memories) == 1

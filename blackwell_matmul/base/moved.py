@@ -18,6 +18,7 @@ PACKAGE = "blackwell_matmul"
 RENAMED = {
     "trials": "jobs",
     "doctor": "cli.doctor",
+    "runtime.known_calls": "compiler.entries",
     "harness.bench.nursery": "jobs.fork_server",
     "harness.bench.template": "jobs.fork_server_main",
     "harness.bench.child": "jobs.worker_main",

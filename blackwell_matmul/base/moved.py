@@ -9,15 +9,16 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
 PACKAGE = "blackwell_matmul"
 
+FOLDERS = {"trials": "jobs", "doctor": "cli.doctor"}
+"""Old name of a folder at the top to its new one; its modules keep their names."""
+
 RENAMED = {
-    "trials": "jobs",
-    "doctor": "cli.doctor",
     "runtime.known_calls": "compiler.entries",
     "harness.bench.nursery": "jobs.fork_server",
     "harness.bench.template": "jobs.fork_server_main",
@@ -36,17 +37,34 @@ RENAMED = {
     "kernels.blackwell.v7": "kernels.products.blackwell",
     "kernels.hopper.v8": "kernels.products.hopper",
 }
-"""Old name of a folder or a module to its new one; `PACKAGE` stands before both."""
+"""Old name of a module to its new one."""
 
 SPLIT = {
-    "": ("base", "hardware", "problem", "harness", "runtime"),
-    "frontend": ("frontend.python", "frontend.faults", "frontend.faster", "frontend.messages"),
-    "harness": ("harness.calls",),
-    "ops": ("ops.distributed",),
-    "simulator.semantics": ("simulator.lowering",),
-    "simulator.timing": ("simulator.timing.model", "simulator.timing.explain"),
+    ("", "base."): "digests errors files interrupts one_line processes records strides validation",
+    ("", "hardware."): "detect driver gpu_figures gpus",
+    ("", "problem."): "elements form",
+    ("", "harness."): "testing typed",
+    ("", "runtime."): "script",
+    ("frontend.", "frontend.python."): "loop_ranges python_names python_operators python_statements",
+    ("frontend.", "frontend.faults."): (
+        "barrier_slices mma_tiles operand_majors products raw_copies reductions refusals register_layouts "
+        "register_slices shared_layouts tilus_arithmetic tilus_compat tma_coordinates wide_views"
+    ),
+    ("frontend.", "frontend.faster."): "hidet_rules hidet_visits quick_visits",
+    ("frontend.", "frontend.messages."): "lacking other_names phrases raised reasons script_reasons written",
+    ("harness.", "harness.calls."): "helper_modules host_memory inputs kernel_call user_kernel",
+    ("ops.", "ops.distributed."): "exchanges overlap sharding",
+    ("simulator.semantics.", "simulator.lowering."): "accumulators context",
+    ("simulator.timing.", "simulator.timing.model."): (
+        "banks deeper loads occupancy one_sm path sectors servers sm spread timed_engine traffic turns work"
+    ),
+    ("simulator.timing.", "simulator.timing.explain."): (
+        "beside explain_beside explain_idle explain_launch explain_loads explain_threads stages thread_watches what_if"
+    ),
 }
-"""Old folder to the folders that its modules are in now."""
+"""Old folder and new folder to the modules that went from one to the other."""
+
+MOVED = RENAMED | {old + name: new + name for (old, new), names in SPLIT.items() for name in names.split()}
 
 
 class OldNames:
@@ -77,19 +95,8 @@ class OldNames:
 
 def moved_to(old: str) -> str | None:
     """Return the new name of the module `old`, both without the package's; None if it has not moved."""
-    for before, now in RENAMED.items():
-        if old == before or old.startswith(f"{before}."):
-            return now + old[len(before) :]
-    folder, _, name = old.rpartition(".")
-    if folder not in SPLIT or _is_in(folder, name):
-        return None
-    return next((f"{new}.{name}" for new in SPLIT[folder] if _is_in(new, name)), None)
-
-
-def _is_in(folder: str, name: str) -> bool:
-    """Return whether the package's `folder` has a module or a folder `name`."""
-    places = [f"{root}/{folder.replace('.', '/')}" for root in sys.modules[PACKAGE].__path__]
-    return PathFinder.find_spec(name, places) is not None
+    top, dot, rest = old.partition(".")
+    return FOLDERS[top] + dot + rest if top in FOLDERS else MOVED.get(old)
 
 
 def install() -> None:

@@ -1,12 +1,15 @@
 """Modules under the names that they had before 0.1.0."""
 
 import importlib
+import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.base.moved import moved_to
+import blackwell_matmul
+from blackwell_matmul.base.moved import FOLDERS, MOVED, moved_to
 
 OLD = {
     "errors": "base.errors",
@@ -46,3 +49,10 @@ def test_a_moved_folder_is_not_loaded_twice() -> None:
         "from blackwell_matmul.jobs.row_file import RowFile as new; assert old is new"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(("old", "new"), [*FOLDERS.items(), *MOVED.items()])
+def test_each_new_name_is_a_module_and_no_old_name_is_taken(old: str, new: str) -> None:
+    assert importlib.util.find_spec(f"blackwell_matmul.{new}") is not None
+    place = Path(blackwell_matmul.__path__[0]) / old.replace(".", "/")
+    assert not place.exists() and not place.with_suffix(".py").exists()

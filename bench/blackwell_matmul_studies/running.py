@@ -45,7 +45,7 @@ class StudyRequest:
 
 def run(trials: Sequence[Trial], results: StudyResults, limit_s: float, tell: Tell = lambda what: None) -> None:
     """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
-    studies_part.is_there()  # child processes import the part, too
+    studies_part.make_importable()  # child processes import the part, too
     missing = [trial for trial in trials if trial.name not in results]
 
     def kept() -> str:

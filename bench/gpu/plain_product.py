@@ -23,6 +23,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -99,7 +100,7 @@ def row(problem: Problem, found: Mapping[str, Contender]) -> dict[str, Any]:
     right, errors = torch.mm(a, b.t()), dict[str, str]()
     for name, (kernel, schedule) in found.items():
         try:
-            call = launcher(rung(kernel)(**schedule), (*size, a, b, c))
+            call = partial(rung(kernel)(**schedule), *size, a, b, c)
             c.fill_(math.nan)
             call()
             torch.cuda.synchronize()
@@ -113,13 +114,9 @@ def row(problem: Problem, found: Mapping[str, Contender]) -> dict[str, Any]:
     return {"us": us, "schedules": schedules, "errors": {name: text for name, text in errors.items() if text}}
 
 
-def launcher(kernel: Any, arguments: tuple[Any, ...]) -> Callable[[], Any]:
-    return lambda: kernel(*arguments)
-
-
-def rows(todo: Mapping[Problem, Mapping[str, Contender]], end: float) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows(missing: Mapping[Problem, Mapping[str, Contender]], end: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Measure each problem until the time is over; a problem that fails is a row with an error."""
-    for problem, found in todo.items():
+    for problem, found in missing.items():
         if time.monotonic() > end:
             return
         try:
@@ -147,10 +144,10 @@ def main(
     end, gpu = time.monotonic() + limit, bench_machine.gpu_at_hand()
     command = f"python bench/gpu/plain_product.py --out bench/results/{out.name}" + f" --every {every}" * (every > 1)
     record = json.loads(out.read_text()) if out.exists() else {"command": command, "problems": {}}
-    todo = {each: contenders(each, gpu) for each in problems(every) if str(each) not in record["problems"]}
-    compile_ahead([(each, (p.m, p.n, p.k)) for p, found in todo.items() for each in found.values()])
+    missing = {each: contenders(each, gpu) for each in problems(every) if str(each) not in record["problems"]}
+    compile_ahead([(each, (p.m, p.n, p.k)) for p, found in missing.items() for each in found.values()])
     record |= {"gpu": torch.cuda.get_device_name(), "dtype": "fp16", "torch": torch.__version__}
-    for name, measured in rows(todo, end):
+    for name, measured in rows(missing, end):
         record["problems"][name] = measured
         record["relative to h7"] = ratios(record["problems"])
         out.write_text(json.dumps(record, indent=1) + "\n")

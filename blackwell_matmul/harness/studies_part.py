@@ -19,8 +19,8 @@ BESIDE = Path(__file__).resolve().parents[2] / "bench"
 """The folder of a checkout that has the part."""
 
 
-def is_there() -> bool:
-    """Return whether the part can be imported, from here and from child processes."""
+def make_importable() -> bool:
+    """Add the part to the path of this process and of its children, and return whether it can be imported."""
     if (BESIDE / PART).is_dir():
         if str(BESIDE) not in sys.path:
             sys.path.append(str(BESIDE))
@@ -32,7 +32,7 @@ def is_there() -> bool:
 
 def studies() -> tuple[str, ...]:
     """Return the names of the studies; none where the part is not there."""
-    return tuple(import_module(PART).STUDIES) if is_there() else ()
+    return tuple(import_module(PART).STUDIES) if make_importable() else ()
 
 
 def part(module: str) -> Any:
@@ -42,6 +42,6 @@ def part(module: str) -> Any:
 
 def folder(what: str) -> Path:
     """Return the folder of the part. InputError where the part is not there; `what` begins the sentence."""
-    if not is_there():
+    if not make_importable():
         raise InputError(f"{what} of {PART}, which is not here; run the command in a checkout, whose bench/ has it.")
     return Path(str(import_module(PART).__file__)).parent

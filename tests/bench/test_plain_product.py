@@ -55,8 +55,8 @@ def test_a_problem_that_fails_is_a_row_with_an_error(monkeypatch):
         return {"us": {"h7": 2.0, "hopper": 3.0, "cublas": 1.0}}
 
     monkeypatch.setattr(plain_product, "row", row)
-    todo = {Problem(1, 64, 64): {}, Problem(2, 64, 64): {}}
-    measured = dict(plain_product.rows(todo, time.monotonic() + 60))
+    missing = {Problem(1, 64, 64): {}, Problem(2, 64, 64): {}}
+    measured = dict(plain_product.rows(missing, time.monotonic() + 60))
     assert measured["1x64x64 fp16"] == {"error": "RuntimeError: CUDA error"}
     assert plain_product.ratios(measured) == {"hopper": 1.5, "cublas": 0.5}
-    assert dict(plain_product.rows(todo, time.monotonic() - 1)) == {}
+    assert dict(plain_product.rows(missing, time.monotonic() - 1)) == {}

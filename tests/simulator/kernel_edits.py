@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))
+
+from edited import with_part
 
 DROP = "pass  #"
 
@@ -35,12 +38,3 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
 def _lines_with(source: str, text: str) -> list[int]:
     lines = enumerate(source.splitlines())
     return [i for i, line in lines if text in line and not line.lstrip().startswith("#")]
-
-
-def with_part(source: str, text: str) -> str:
-    """Return the source with the first of its parts that has this text in place of the part's import."""
-    for line, name in re.findall(r"^(from (blackwell_matmul\.kernels\.parts\.\w+) import .*\n)", source, re.M):
-        part = inspect.getsource(importlib.import_module(name))
-        if text in part:
-            return source.replace(line, part.split('"""\n', 1)[1].strip() + "\n\n\n")
-    return source

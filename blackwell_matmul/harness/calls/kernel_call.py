@@ -20,6 +20,7 @@ from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.calls import inputs, user_kernel
 from blackwell_matmul.harness.calls.user_kernel import Pins, UserKernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
+from blackwell_matmul.kernels.host.forms import pinned_form
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, plain_dtype, positive
 
@@ -143,8 +144,6 @@ def _pinned_form(script: Any, form: FormOf) -> Form:
     own = _own_form(script)
     if own is None and form is None:
         return PLAIN
-    from blackwell_matmul.kernels.host.forms import pinned_form
-
     if own is not None and form is not None and pinned_form(own) != pinned_form(form):
         raise InputError(f"form is {shown(form)} and the kernel was made with another one; give one of the two.")
     return pinned_form(own if form is None else form)

@@ -477,6 +477,16 @@ def _rank(part: Part) -> int:
 
 _PEERS = "the peer's "
 
+
+def _in_both_ctas(*operands: tuple[str, Space, Access, Proxy]) -> tuple[Effect, ...]:
+    """Return the effects at completion on these operands, then on those of the peer of a pair."""
+    return tuple(
+        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
+        for whose in ("", _PEERS)
+        for name, space, access, proxy in operands
+    )
+
+
 _MMA: dict[str, Any] = {
     "name": "tcgen05.mma",
     "ptx": "tcgen05.mma",
@@ -488,15 +498,11 @@ _MMA: dict[str, Any] = {
 
 @describe(
     "Tcgen05MmaSSInst",
-    effects=tuple(
-        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
-        for whose in ("", _PEERS)
-        for name, space, access, proxy in (
-            ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
-            ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
-            ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
-            ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
-        )
+    effects=_in_both_ctas(
+        ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
+        ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
+        ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+        ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
     ),
     time=Time(Unit.TCGEN05, "issue_cycles"),
     mark=True,
@@ -618,13 +624,9 @@ def view_scales(inst: Any, context: LoweringContext) -> Any:
     name="tcgen05.cp of scales",
     ptx="tcgen05.cp",
     lanes=ExecutedBy.ELECTED,
-    effects=tuple(
-        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
-        for whose in ("", _PEERS)
-        for name, space, access, proxy in (
-            ("src", Space.SHARED, Access.READ, Proxy.ASYNC),
-            ("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
-        )
+    effects=_in_both_ctas(
+        ("src", Space.SHARED, Access.READ, Proxy.ASYNC),
+        ("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
     ),
     completes_by=_MMA_REMEDY,
     again=Again.VALUES,
@@ -660,17 +662,13 @@ def copy_scales(inst: Any, context: LoweringContext) -> Any:
 
 @describe(
     "Tcgen05MmaScaledInst",
-    effects=tuple(
-        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
-        for whose in ("", _PEERS)
-        for name, space, access, proxy in (
-            ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
-            ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
-            ("scale_a", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
-            ("scale_b", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
-            ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
-            ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
-        )
+    effects=_in_both_ctas(
+        ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
+        ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
+        ("scale_a", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+        ("scale_b", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+        ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+        ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
     ),
     time=Time(Unit.TCGEN05, "issue_cycles"),
     mark=True,

@@ -12,7 +12,10 @@ from blackwell_matmul.base.validation import integer, number, plain_text, shown
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
 """Activation functions. swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half the columns."""
 
-SCALES = ("none", "tensor", "rowwise")
+BLOCK_SCALES = {"1x128 1x128": (1, 1), "1x128 128x128": (1, 128), "128x128 1x128": (128, 1)}
+"""Rows of A and rows of B that share a scale, for each 128 of K; by the values of `Epilogue.scale`."""
+
+SCALES = ("none", "tensor", "rowwise", *BLOCK_SCALES)
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
 """Words of `Epilogue.parse` for the scales."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
@@ -30,7 +33,8 @@ class Epilogue:
 
     bias: a vector of N. residual: a matrix of C's shape before the activation, not read where beta is 0. activation:
     one of `ACTIVATIONS`. scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each
-    column of C. bias and residual have C's type, scales are fp32.
+    column of C; those of `BLOCK_SCALES` multiply the products of 128 of K each. bias and residual have C's type, scales
+    are fp32.
     """
 
     bias: bool = False

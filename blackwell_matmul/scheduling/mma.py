@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import NEIGHBOURS, Gpu
-from blackwell_matmul.problem.form import Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
     ALIGNMENT_BYTES,
@@ -85,6 +85,12 @@ SUM_K, SUM_K_FP32 = 512, 128
 """Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error
 then is at most 1.18 times that of torch._scaled_mm, and equal (h100_fast_accum.json, h200_drawn.json)."""
 
+SCALED_K = 128
+"""Length along k, and most columns, of a block of elements that share a scale (`BLOCK_SCALES`)."""
+
+PADDED_SCALES = 4
+"""Divisor of the number of scales along k of blocks of 128 rows, the padding included, as torch and cuBLAS have it."""
+
 NARROW = 80
 """Most columns of a tile of C for which a k-tile of two boxes pays (`space.preference`)."""
 
@@ -125,6 +131,8 @@ class Wgmma(MmaSpec):
         wgmma sums products of 16 bits in fp32. Of 8 bits it keeps some 13 bits of each addend relative to the largest,
         which loses precision over a long K (h100_fast_accum.json).
         """
+        if form.epilogue.scale in BLOCK_SCALES:
+            return max(1, SCALED_K // block_k)
         if element_bytes > 1 or form.fast_accum:
             return 0
         return max(1, (SUM_K_FP32 if form.out == "fp32" else SUM_K) // block_k)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
+from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, SCALED_K, Wgmma, tile_config
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
@@ -286,6 +287,27 @@ def _swapped_is_plain(tile: TileConfig) -> str | None:
     )
 
 
+def _block_scales_fit_the_tile(tile: TileConfig) -> str | None:
+    """Require one k-tile for each scale, and scales of two blocks of columns at most."""
+    scale = tile.problem.form.epilogue.scale
+    if scale not in BLOCK_SCALES or (tile.block_k == SCALED_K and tile.block_n <= SCALED_K):
+        return None
+    return (
+        f"block_n = {tile.block_n}, block_k = {tile.block_k}: with scales of blocks, {scale}, block_n is {SCALED_K} or "
+        f"less and block_k is {SCALED_K}."
+    )
+
+
+def _block_scales_are_of_bytes(tile: TileConfig) -> str | None:
+    scale = tile.problem.form.epilogue.scale
+    if scale not in BLOCK_SCALES or (tile.mma.name == Wgmma.name and tile.problem.element_bytes == 1):
+        return None
+    return (
+        f"scale = {scale} on {tile.mma.instruction} with {tile.problem.dtype}: fp32 scales of blocks are of "
+        f"{' or '.join(EIGHT_BITS)}, for {Wgmma.instruction}."
+    )
+
+
 def _form_is_the_rungs(tile: TileConfig) -> str | None:
     if tile.asked.is_plain or "forms" in tile.features:
         return None
@@ -400,6 +422,8 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _transposed_strips_are_whole_matrices,
     _strip_row_is_one_swizzle,
     _form_is_the_rungs,
+    _block_scales_are_of_bytes,
+    _block_scales_fit_the_tile,
     _swapped_is_plain,
     _spans_fill_the_tiles,
     _few_rows_follow_each_other,
@@ -425,6 +449,7 @@ PROBLEM_RULES: tuple[Rule, ...] = (
     _mma_needs_its_gpu,
     _types_are_the_mmas,
     _form_is_the_rungs,
+    _block_scales_are_of_bytes,
     _tma_reads_rows_of_a_and_b,
     _tma_writes_rows_of_c,
     _cp_async_copies_four_bytes,

@@ -19,8 +19,10 @@ from blackwell_matmul.kernels.host.matmul import (
     check_same,
     size,
 )
-from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
+from blackwell_matmul.scheduling.mma import PADDED_SCALES, SCALED_K
+from blackwell_matmul.scheduling.tile_config import ceil_div, round_up
 
 ABSENT = 0
 """Null pointer, in place of a tensor that the form does not have."""
@@ -94,6 +96,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     left, right = lines_of(a), lines_of(b)
     pinned, out = form.epilogue, OUTPUTS[c.dtype]
     scale = "none" if scale_a is ABSENT else "tensor" if scale_a.numel() == scale_b.numel() == 1 else "rowwise"
+    scale = pinned.scale if pinned.scale in BLOCK_SCALES else scale
     epilogue = replace(pinned, bias=bias is not ABSENT, residual=residual is not ABSENT, scale=scale)
     dtype = DTYPE_OF_TORCH[str(a.dtype)]
     found = Form(
@@ -111,6 +114,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
         epilogue=epilogue,
     )
     _check_agrees(form, found, n, c)
+    _check_scales(scale, m, n, k, scale_a, scale_b)
     return Problem(int(m), int(n), int(k), dtype, PLAIN if found == PLAIN else found, int(batches))
 
 
@@ -190,18 +194,44 @@ def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
     m, n, batches = sizes["m"], sizes["n"], sizes["batches"]
     if ("scale_a" in given) != ("scale_b" in given):
         raise InputError("scale_a and scale_b go together; one of them is missing.")
-    one = "scale_a" in given and given["scale_a"].numel() == given["scale_b"].numel() == 1
-    wanted = {"bias": (n,), "residual": (m, n), "scale_a": () if one else (m,), "scale_b": () if one else (n,)}
+    wanted = {"bias": (n,), "residual": (m, n)}
     for name, tensor in given.items():
         kind = torch.float32 if name.startswith("scale") else c.dtype
         if tensor.dtype != kind:
             raise InputError(f"{name} is {tensor.dtype}; it must be {kind}.")
-        count = torch.Size(wanted[name]).numel() * (batches if name == "residual" else 1)
-        if tensor.numel() != count or not tensor.is_contiguous():
-            what = f"has shape {tuple(tensor.shape)} and strides {tuple(tensor.stride())}"
-            raise InputError(f"{name} {what}; it must be contiguous and have {count} elements, {wanted[name]}.")
-        if count > 1 and tensor.data_ptr() % ALIGNMENT_BYTES:  # several are loaded at a time
+        if name in wanted:
+            _check_count(name, tensor, wanted[name], batches if name == "residual" else 1)
+        if tensor.numel() > 1 and tensor.data_ptr() % ALIGNMENT_BYTES:  # several are loaded at a time
             raise InputError(f"{name} does not start at a multiple of {ALIGNMENT_BYTES} bytes; copy it.")
+
+
+def _check_scales(scale: str, m: int, n: int, k: int, scale_a: Any, scale_b: Any) -> None:
+    """Raise InputError for scales of another size than the epilogue's, or not contiguous."""
+    if scale_a is ABSENT:
+        if scale != "none":
+            raise InputError(f"The epilogue has {scale} scales and the call has none; pass scale_a= and scale_b=.")
+        return
+    one = scale == "tensor"
+    wanted = block_scale_shapes(scale, m, n, k) if scale in BLOCK_SCALES else ((), ()) if one else ((m,), (n,))
+    for name, tensor, shape in zip(("scale_a", "scale_b"), (scale_a, scale_b), wanted):
+        _check_count(name, tensor, shape, 1)
+
+
+def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
+    """Return the shapes in which a kernel takes scales of A and of B, for a key of `BLOCK_SCALES`."""
+    blocks_k = ceil_div(k, SCALED_K)
+    padded = round_up(blocks_k, PADDED_SCALES)
+    return tuple(
+        (blocks_k, rows) if rows_per_scale == 1 else (ceil_div(rows, rows_per_scale), padded)
+        for rows, rows_per_scale in zip((m, n), BLOCK_SCALES[scale])
+    )
+
+
+def _check_count(name: str, tensor: Any, wanted: tuple[int, ...], times: int) -> None:
+    count = torch.Size(wanted).numel() * times
+    if tensor.numel() != count or not tensor.is_contiguous():
+        what = f"has shape {tuple(tensor.shape)} and strides {tuple(tensor.stride())}"
+        raise InputError(f"{name} {what}; it must be contiguous and have {count} elements, {wanted}.")
 
 
 def pinned_form(value: object) -> Form:

@@ -13,7 +13,8 @@ The kernel is H7, the last rung of the ladder, with what makes it fast on every 
   fit any number of rows. The store alone differs (`parts.output_tile`).
 - e_block_n: a tile can leave in one strip, without a swizzle.
 - The last tiles of C begin where nearly all their rows and columns exist (`parts.output_tile`).
-- Sums of 8-bit products are added up in fp32 every few k-tiles (`sum_tiles`).
+- Sums of 8-bit products are added up in fp32 every few k-tiles (`sum_tiles`), and scaled then if blocks of A and B have
+  scales (`parts.block_scales`).
 - n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
 - A and B in any order, batches, and the epilogue of a strip (`parts.operand`, `parts.epilogue`).
 
@@ -23,6 +24,7 @@ The kernel is H7, the last rung of the ladder, with what makes it fast on every 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.parts.block_scales import BlockScales, ScalesOfRows
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles
 from blackwell_matmul.kernels.parts.operand import lines
@@ -30,13 +32,14 @@ from blackwell_matmul.kernels.parts.output_tile import OutputTile
 from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.kernels.parts.zero_padding import ZeroPadding
-from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Form
 from blackwell_matmul.scheduling.mma import Wgmma
-from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
+from blackwell_matmul.scheduling.tile_config import LAST_ROWS, SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import (
     MMA_ROWS,
     accumulator_layout,
     pair_layout,
+    scaled_columns,
     strip_layout,
 )
 
@@ -97,6 +100,8 @@ class HopperMatmul(EpilogueScript):
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
         self.sum_tiles = Wgmma.sum_tiles(dtype.nbytes, block_k, form)
+        self.rows_per_scale = BLOCK_SCALES.get(form.epilogue.scale, ())[:: -1 if swap_ab else 1]
+        self.scaled_n = scaled_columns(self.rows_per_scale, block_n, LAST_ROWS if swap_ab else e_block_n)
 
     def __call__(
         self,
@@ -136,6 +141,8 @@ class HopperMatmul(EpilogueScript):
         )
         self.a, self.b = (self.b, self.a) if self.swap_ab else (self.a, self.b)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
+        self.sizes, self.k, self.first_k = (rows, columns), k, first_k
+        self.scale_ptrs = (scale_b_ptr, scale_a_ptr) if self.swap_ab else (scale_a_ptr, scale_b_ptr)
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
             shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
@@ -225,6 +232,12 @@ class HopperMatmul(EpilogueScript):
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()
+        if self.rows_per_scale:
+            per_row, per_column = self.rows_per_scale
+            of_rows = ScalesOfRows(self.scale_ptrs[0], self.sizes[0], self.k, per_row, MMA_ROWS, 1, 2)
+            strips = self.block_n // self.scaled_n
+            of_columns = ScalesOfRows(self.scale_ptrs[1], self.sizes[1], self.k, per_column, self.block_n, strips, 3)
+            self.scales = BlockScales(of_rows, of_columns, self.block_n, self.scaled_n)
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
@@ -233,13 +246,17 @@ class HopperMatmul(EpilogueScript):
             tile_m, tile_n = self.mine.tile_at(row, column)
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             self.load_columns(offset_n)
+            if self.rows_per_scale:  # every other tile begins at the end of K
+                first: int32 = self.first_k if turn == 0 else self.first_k + k_tiles - 1
+                self.scales.begin(offset_m + which * MMA_ROWS, offset_n, first, 1 if turn == 0 else -1)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             # Of 8 bits wgmma keeps some 13 bits of a sum, so that fp32 adds up those of a few k-tiles each.
             sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
             for each in self.range(0, sums, 1, unroll=1 if self.sum_tiles else "all"):
                 shape = [MMA_ROWS, self.block_n]
                 r_some = self.register_tensor(dtype=float32, shape=shape, init=0.0) if self.sum_tiles else r_acc
-                length = min(self.sum_tiles, k_tiles - each * self.sum_tiles) if self.sum_tiles else k_tiles
+                most = min(self.sum_tiles, k_tiles - each * self.sum_tiles) if self.sum_tiles > 1 else 1
+                length = most if self.sum_tiles else k_tiles
                 for k_tile in self.range(0, length, 1, unroll=1):  # four a round would compile for twice as long
                     # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                     ring.wait_full()
@@ -253,6 +270,8 @@ class HopperMatmul(EpilogueScript):
                         t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
                         self.wgmma.mma(t_a, t_b, r_some)
                     self.wgmma.commit_group()
+                    if self.rows_per_scale:
+                        self.scales.advance()
                     # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that
                     # is alone leaves them idle, so that it waits for the k-tile before.
                     self.wgmma.wait_group(self.in_flight)
@@ -264,7 +283,7 @@ class HopperMatmul(EpilogueScript):
                     if length > 0:
                         self.mine.release(ring.empty(1))
                 if self.sum_tiles:
-                    r_acc += r_some
+                    r_acc += self.scales.scaled(r_some) if self.rows_per_scale else r_some
 
             self.store_columns()
 

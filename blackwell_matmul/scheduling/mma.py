@@ -91,6 +91,9 @@ SCALED_K = 128
 PADDED_SCALES = 4
 """Divisor of the number of scales along k of blocks of 128 rows, the padding included, as torch and cuBLAS have it."""
 
+LANES_OF_A_ROW = 4
+"""Threads that hold the columns of one row of sums ("Register Fragments" of wgmma.mma_async: D)."""
+
 NARROW = 80
 """Most columns of a tile of C for which a k-tile of two boxes pays (`space.preference`)."""
 
@@ -175,9 +178,12 @@ class Wgmma(MmaSpec):
         return whole and SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three
 
     def registers(self, tile: TileConfig) -> int:
-        """Count registers of the sums; of 8 bits the sums of a few k-tiles are held besides."""
-        sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, tile.problem.form) else 1
-        return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)
+        """Count registers of the sums; of 8 bits the sums of a few k-tiles are held besides, and scales of columns."""
+        form = tile.problem.form
+        sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, form) else 1
+        of_a, of_b = BLOCK_SCALES.get(form.epilogue.scale, (0, 0))
+        scales = tile.block_n // LANES_OF_A_ROW if (of_a if tile.swap_ab else of_b) == 1 else 0
+        return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers) + scales
 
     def rows_read(self, tile: TileConfig) -> int:
         """Count each warpgroup's rows of A and all of B, once for each k-tile."""

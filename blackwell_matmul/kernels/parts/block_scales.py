@@ -62,16 +62,16 @@ class ScalesOfRows(tilus.Class):
         offsets = [self.row // SCALED_K + block, block_k, 0, 0, 0, 0]
         return self.load_global(self.scales, offsets=offsets, shape=[1, 1, 1, 1], dims=[2, 3, 4, 5])
 
-    def loaded_before(self):
-        """Return the scales that were loaded last."""
+    def of_sums(self):
+        """Return the scales that were loaded last, which the sums can be multiplied by."""
         if self.rows_per_scale == 1:
-            r_taken = self.r_scale
+            r_scale = self.r_scale
         else:
-            r_taken = self.where(self.r_is_first, self.r_first, self.r_second)
-        return r_taken
+            r_scale = self.where(self.r_is_first, self.r_first, self.r_second)
+        return r_scale
 
     def load(self, block_k: int32):
-        """Load the scales of other 128 of k; none is read before `loaded_before`."""
+        """Load the scales for other 128 of k."""
         if self.rows_per_scale == 1:
             self.assign(self.r_scale, self.loaded(block_k))
         else:
@@ -99,31 +99,29 @@ class BlockScales(tilus.Class):
         self.step: int32 = step
         self.of_rows.begin(row, first)
         self.of_columns.begin(column, first)
-        if self.of_columns.rows_per_scale == 1:
-            self.r_rows = self.register_tensor(dtype=float32, shape=[1, 1, MMA_ROWS, 1])
-            self.r_columns = self.register_tensor(dtype=float32, shape=[1, 1, 1, self.block_n])
-        else:
+        if self.of_columns.rows_per_scale > 1:
             self.r_scale = self.register_tensor(dtype=float32, shape=[1, self.block_n // self.strip_n, MMA_ROWS, 1])
 
     def advance(self):
-        """Take the scales that were loaded, and load the next ones."""
-        r_rows, r_columns = self.of_rows.loaded_before(), self.of_columns.loaded_before()
-        if self.of_columns.rows_per_scale == 1:
-            self.assign(self.r_rows, r_rows)
-            self.assign(self.r_columns, r_columns)
-        else:
-            self.assign(self.r_scale, r_rows * r_columns)
+        """Multiply the scales while the MMA runs, if they are few, and load the next ones."""
+        if self.of_columns.rows_per_scale > 1:
+            self.assign(self.r_scale, self.of_rows.of_sums() * self.of_columns.of_sums())
+            self.load()
+
+    def load(self):
+        """Load the scales for the next 128 of k."""
         self.block_k += self.step
         self.of_rows.load(self.block_k)
         self.of_columns.load(self.block_k)
 
     def scaled(self, r_sums: RegisterTensor):
-        """Return the sums times the scales that were taken last."""
+        """Return the sums times their scales."""
         self.annotate_layout(r_sums, self.sums)
         r_strips = self.view(r_sums, layout=self.strips)
-        if self.of_columns.rows_per_scale == 1:
-            r_product = r_strips * self.r_rows * self.r_columns
-        else:
+        if self.of_columns.rows_per_scale > 1:
             r_product = r_strips * self.r_scale
+        else:
+            r_product = r_strips * self.of_rows.of_sums() * self.of_columns.of_sums()
+            self.load()
         self.annotate_layout(r_product, self.strips)
         return self.view(r_product, layout=self.sums)

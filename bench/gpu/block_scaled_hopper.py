@@ -8,7 +8,7 @@ The layers are DeepSeek-V3's. Contenders:
     ours        HopperMatmul with the schedule that it chooses
     ours NAME   HopperMatmul with another schedule, by the pins that differ
     torch       torch._scaled_mm
-    triton      bench/gpu/kernels/triton_block_scaled.py, its configuration tuned for each size
+    triton      bench/gpu/triton_block_scaled.py, its configuration tuned for each size
 
 The error of each against float64 is written beside its time: the largest one and the root of the mean square, both
 relative to the root mean square of C. Each call of a graph has operands of its own, which together exceed the L2 cache.
@@ -26,7 +26,6 @@ import multiprocessing
 import os
 import random
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -170,7 +169,6 @@ def calls_of_torch(sets: Sequence[Set]) -> list[Callable[[], Tensor]]:
 
 
 def calls_of_triton(sets: Sequence[Set]) -> list[Callable[[], None]]:
-    sys.path.insert(0, str(Path(__file__).parent / "kernels"))
     from triton_block_scaled import product
 
     return [lambda made=made: product(*made) for made in sets]  # type: ignore[misc]

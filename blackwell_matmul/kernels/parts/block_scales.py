@@ -1,7 +1,7 @@
 """Block scales: each sum of 128 products is multiplied by a scale of A and a scale of B, and then added up in fp32.
 
-A scale belongs to one row of an operand, or to 128 rows that begin at a multiple of 128. An example of a tile of 64 rows
-and 96 columns of sums from column 64 on, with 1x128 scales of A and 128x128 scales of B, in strips of 32 columns:
+A scale belongs to one row of an operand, or to 128 rows that begin at a multiple of 128. An example of 64 x 96 sums
+that begin at column 64, with 1x128 scales of A and 128x128 scales of B, in strips of 32 columns:
 
     columns     64..95   96..127  128..159
     row 0       a0 b0    a0 b0    a0 b1         b0: first scale of B, b1: second one, of the columns from 128 on

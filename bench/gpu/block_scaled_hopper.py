@@ -41,9 +41,10 @@ from blackwell_matmul import Epilogue, HopperMatmul, compile
 from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.hardware.gpus import GPUS, Gpu
 from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.harness.bench.contenders import torch_block_scales
 from blackwell_matmul.harness.bench.devices import time_us
-from blackwell_matmul.kernels.host.forms import block_scale_shapes
-from blackwell_matmul.problem.form import Form
+from blackwell_matmul.harness.reference import scaled_blocks
+from blackwell_matmul.problem.form import BLOCK_SCALES, Form, block_scale_shapes
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.space import choose
 
@@ -139,13 +140,8 @@ def planned(problems: Sequence[Problem], gpu: Gpu) -> dict[Problem, dict[str, di
 
 def exact(made: Set) -> Tensor:
     """Return the product of the scaled operands in float64."""
-    k, n = made.a.shape[1], made.b.shape[0]
-    scale_b = made.scale_b[:, : made.scale_a.shape[0]].repeat_interleave(128, 0)[:n]
-    a, b = (
-        operand.double() * scale.double().repeat_interleave(128, 1)[:, :k]
-        for operand, scale in ((made.a, made.scale_a.T), (made.b, scale_b))
-    )
-    return a @ b.T
+    rows_a, rows_b = BLOCK_SCALES[SCALE]
+    return scaled_blocks(made.a, made.scale_a, rows_a) @ scaled_blocks(made.b, made.scale_b, rows_b).T
 
 
 def errors(c: Tensor, right: Tensor) -> dict[str, float]:
@@ -156,14 +152,9 @@ def errors(c: Tensor, right: Tensor) -> dict[str, float]:
 
 
 def calls_of_torch(sets: Sequence[Set]) -> list[Callable[[], Tensor]]:
-    """Return torch's calls; scale_b is torch's b's, [k / 128, n / 128]."""
-
     def call(made: Set) -> Tensor:
-        blocks_k = made.scale_a.shape[0]
-        scale_b = made.scale_b if made.scale_b.shape[1] == blocks_k else made.scale_b[:, :blocks_k]
-        return torch._scaled_mm(
-            made.a, made.b.T, made.scale_a.T, scale_b.T, out_dtype=torch.bfloat16, use_fast_accum=False
-        )
+        left, right = torch_block_scales(SCALE, made.a.shape[1], made.scale_a, made.scale_b)
+        return torch._scaled_mm(made.a, made.b.T, left, right, out_dtype=torch.bfloat16, use_fast_accum=False)
 
     return [lambda made=made: call(made) for made in sets]  # type: ignore[misc]
 

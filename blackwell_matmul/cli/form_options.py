@@ -28,7 +28,9 @@ FORM_OPTIONS: Mapping[str, Any] = {
     "layout": _option(
         "|".join(LAYOUTS), "As cuBLAS: t is A contiguous along k, n along m; then n is B along k, t along n.", "tn"
     ),
-    "epilogue": _option("WORD,...", "bias, residual, scaled or scaled_rows, and an activation, such as gelu.", "none"),
+    "epilogue": _option(
+        "WORD,...", "bias, residual, scaled, scaled_rows or scaled_blocks, and an activation, such as gelu.", "none"
+    ),
     "alpha": _option("NUMBER", "What the product is multiplied by.", "1"),
     "beta": _option("NUMBER", "What the residual is multiplied by.", "1"),
     "out": _option("fp16|bf16|fp32", "Element type of C.", "as A and B, or bf16 where they have 8 bits"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from blackwell_matmul.problem.form import SCALED_K
 from blackwell_matmul.problem.problem import TORCH_NAMES, Problem, c_dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, called in TORCH_NAMES.items()}
@@ -19,6 +20,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     """Return `fp16` for torch.float16, and so on; torch's name for other types."""
     names = {value: name for name, value in TORCH_DTYPES.items()}
     return names.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def scaled_blocks(x: torch.Tensor, scales: torch.Tensor, rows_per_scale: int) -> torch.Tensor:
+    """Return 8-bit x[.., rows, k] times its scales, as `block_scale_shapes` has them, in float64."""
+    rows, k = x.shape[-2:]
+    by_rows = scales.T if rows_per_scale == 1 else scales.repeat_interleave(rows_per_scale, 0)[:rows]
+    return x.double() * by_rows.double().repeat_interleave(SCALED_K, 1)[:, :k]
 
 
 def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -31,8 +31,9 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine
 from blackwell_matmul.base.validation import has_memory, shown
 from blackwell_matmul.harness.finished_values import Finishing
-from blackwell_matmul.harness.reference import torch_product
+from blackwell_matmul.harness.reference import scaled_blocks, torch_product
 from blackwell_matmul.ops.finished import EpilogueTensors
+from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import Problem, positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 
@@ -146,6 +147,12 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     bias, residual, *scales = (each if isinstance(each, torch.Tensor) else None for each in rest[:4])
+    if problem.form.epilogue.scale in BLOCK_SCALES:
+        a, b = (
+            scaled_blocks(each, scale, rows)
+            for each, scale, rows in zip((a, b), scales, BLOCK_SCALES[problem.form.epilogue.scale])
+        )
+        scales = [None, None]
     tile_n = max(1, tile_n // problem.form.epilogue.columns_of_c)
 
     def judged(batch: int) -> Verdict:

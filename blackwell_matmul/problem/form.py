@@ -15,8 +15,14 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
 BLOCK_SCALES = {"1x128 1x128": (1, 1), "1x128 128x128": (1, 128), "128x128 1x128": (128, 1)}
 """Rows of A and rows of B that share a scale, for each 128 of K; by the values of `Epilogue.scale`."""
 
+SCALED_K = 128
+"""Length along k of a block of elements that share a scale, and its rows if it has more than one."""
+
+PADDED_SCALES = 4
+"""Divisor of the number of scales along k of blocks of 128 rows, the padding included, as cuBLAS has it."""
+
 SCALES = ("none", "tensor", "rowwise", *BLOCK_SCALES)
-SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
+SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise", "scaled_blocks": "1x128 128x128"}
 """Words of `Epilogue.parse` for the scales."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUT_DTYPES = ("", "fp16", "bf16", "fp32")
@@ -147,6 +153,16 @@ class Form:
         fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
         said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
         return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
+
+
+def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
+    """Return the shapes in which a kernel takes scales of A and of B, for a key of `BLOCK_SCALES`."""
+    blocks_k = -(-k // SCALED_K)
+    padded = -(-blocks_k // PADDED_SCALES) * PADDED_SCALES
+    return tuple(
+        (blocks_k, rows) if rows_per_scale == 1 else (-(-rows // rows_per_scale), padded)
+        for rows, rows_per_scale in zip((m, n), BLOCK_SCALES[scale])
+    )
 
 
 def check_flag(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import NEIGHBOURS, Gpu
-from blackwell_matmul.problem.form import BLOCK_SCALES, Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
     ALIGNMENT_BYTES,
@@ -84,12 +84,6 @@ def tensor_memory_columns(block_n: int) -> int:
 SUM_K, SUM_K_FP32 = 512, 128
 """Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error
 then is at most 1.18 times that of torch._scaled_mm, and equal (h100_fast_accum.json, h200_drawn.json)."""
-
-SCALED_K = 128
-"""Length along k, and most columns, of a block of elements that share a scale (`BLOCK_SCALES`)."""
-
-PADDED_SCALES = 4
-"""Divisor of the number of scales along k of blocks of 128 rows, the padding included, as torch and cuBLAS have it."""
 
 LANES_OF_A_ROW = 4
 """Threads that hold the columns of one row of sums ("Register Fragments" of wgmma.mma_async: D)."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
-from blackwell_matmul.problem.form import BLOCK_SCALES
+from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.scheduling.mma import MMA_SPECS, SCALED_K, Wgmma, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, Wgmma, tile_config
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,

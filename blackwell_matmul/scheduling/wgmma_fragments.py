@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from tilus import RegisterLayout, SharedLayout
 from tilus.ir.layout.ops import register_layout, shared_row_major, shared_row_major_swizzle
 
-from blackwell_matmul.scheduling.mma import SCALED_K, Wgmma
+from blackwell_matmul.problem.form import SCALED_K
+from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 
 MMA_ROWS = Wgmma.rows

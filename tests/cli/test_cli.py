@@ -503,7 +503,7 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
         (["blackwell", "--layout", "kk"], "--layout is 'kk'; it must be one of tn, nn, tt, nt."),
         (
             ["blackwell", "--epilogue", "gely"],
-            "epilogue names 'gely'; the words are bias, residual, scaled, scaled_rows, relu",
+            "epilogue names 'gely'; the words are bias, residual, scaled, scaled_rows, scaled_blocks, relu",
         ),
         (["blackwell", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
         (["blackwell", "--alpha", "x"], "--alpha is 'x'; it must be a number."),

@@ -11,7 +11,7 @@ from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.ops.finished import NO_TENSORS, finished
-from blackwell_matmul.problem.form import Epilogue, Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, Epilogue, Form
 
 FUNCTIONS = [b.run_matmul, b.schedules, b.compile, b.check, b.assert_clean, b.predict, b.trace]
 SIZE = (128, 64, 64)
@@ -123,6 +123,17 @@ def test_another_activation_is_wrong(form, wrong):
     z = x.float() @ w.float().T
     c.copy_(finished(z if c.shape == z.shape else z[:, ::2], NO_TENSORS, wrong))
     assert good.ok and not check_product(problem, (x, w, c, *rest)).ok
+
+
+@pytest.mark.parametrize("scale", BLOCK_SCALES)
+def test_another_scale_of_a_block_is_wrong(scale):
+    problem = Problem(136, 144, 400, "e4m3", Form(epilogue=Epilogue(scale=scale)))
+    arguments = arguments_of(problem, 0)
+    good = b.run_matmul("hopper", *arguments, form=problem.form.epilogue)
+    operands = arguments[3:]
+    assert good.ok and check_product(problem, operands).ok
+    operands[5][1, 1] *= 2  # of scale_a
+    assert not check_product(problem, operands).ok
 
 
 def test_of_batches_the_wrong_one_is_named():

@@ -14,6 +14,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.calls.user_kernel import check_name, load_module
+from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import Problem, Schedule
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _finished_by_torch(problem: Problem) -> Call:
         elif at_once and residual is not None:
             z, residual, alpha = with_residual(residual, a, b.mT, beta=how.beta, alpha=alpha), None, 1.0
         elif a.element_size() == 1:
-            z, scales = _scaled(a, b, scales, c.dtype), [None, None]
+            z, scales = _scaled(a, b, scales, how.scale, c.dtype), [None, None]
         else:
             z = a @ b.mT
         return finished(z, EpilogueTensors(bias, residual, *scales), how.activation, alpha, how.beta).to(c.dtype)
@@ -150,11 +151,22 @@ def _finished_by_torch(problem: Problem) -> Call:
     return call
 
 
-def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], out: torch.dtype) -> torch.Tensor:
+def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, out: torch.dtype) -> torch.Tensor:
     """Multiply 8-bit operands with scales."""
     import torch
 
-    shapes = ((), ()) if scales[0] is None or scales[0].numel() == 1 else ((-1, 1), (1, -1))
-    given = (a.new_ones((), dtype=torch.float32) if each is None else each for each in scales)
-    left, right = (each.reshape(shape) for each, shape in zip(given, shapes, strict=True))
+    if kind in BLOCK_SCALES:
+        left, right = torch_block_scales(kind, a.shape[-1], *scales)
+    else:
+        shapes = ((), ()) if scales[0] is None or scales[0].numel() == 1 else ((-1, 1), (1, -1))
+        given = (a.new_ones((), dtype=torch.float32) if each is None else each for each in scales)
+        left, right = (each.reshape(shape) for each, shape in zip(given, shapes, strict=True))
     return torch._scaled_mm(a, b.mT, left, right, out_dtype=out)
+
+
+def torch_block_scales(kind: str, k: int, scale_a: torch.Tensor, scale_b: torch.Tensor) -> list[torch.Tensor]:
+    """Return views of a kernel's scales (`block_scale_shapes`) as torch takes them with b[k, n]."""
+    rows_a, rows_b = BLOCK_SCALES[kind]
+    blocks_k = -(-k // SCALED_K)
+    left = scale_a.mT if rows_a == 1 else scale_a[:, :blocks_k]
+    return [left, scale_b if rows_b == 1 else scale_b[:, :blocks_k].mT]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.harness.calls.host_memory import require_memory
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
+from blackwell_matmul.problem.form import BLOCK_SCALES, block_scale_shapes
 from blackwell_matmul.problem.problem import Problem, plain_seed
 
 Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -125,8 +127,10 @@ class _Maker:
         residual = self.values((*batches, problem.m, problem.n), of_c) if how.residual else 0
         if how.scale == "none":
             return bias, residual, 0, 0
-        counts = (problem.m, problem.n) if how.scale == "rowwise" else (1, 1)
-        return bias, residual, *(self.values((count,), torch.float32) for count in counts)
+        shapes: Any = ((problem.m,), (problem.n,)) if how.scale == "rowwise" else ((1,), (1,))
+        if how.scale in BLOCK_SCALES:
+            shapes = block_scale_shapes(how.scale, problem.m, problem.n, problem.k)
+        return bias, residual, *(self.values(shape, torch.float32) for shape in shapes)
 
 
 def _operands(make: _Maker) -> Operands:

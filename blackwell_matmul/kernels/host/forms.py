@@ -19,10 +19,8 @@ from blackwell_matmul.kernels.host.matmul import (
     check_same,
     size,
 )
-from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Epilogue, Form
+from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Epilogue, Form, block_scale_shapes
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
-from blackwell_matmul.scheduling.mma import PADDED_SCALES, SCALED_K
-from blackwell_matmul.scheduling.tile_config import ceil_div, round_up
 
 ABSENT = 0
 """Null pointer, in place of a tensor that the form does not have."""
@@ -215,16 +213,6 @@ def _check_scales(scale: str, m: int, n: int, k: int, scale_a: Any, scale_b: Any
     wanted = block_scale_shapes(scale, m, n, k) if scale in BLOCK_SCALES else ((), ()) if one else ((m,), (n,))
     for name, tensor, shape in zip(("scale_a", "scale_b"), (scale_a, scale_b), wanted):
         _check_count(name, tensor, shape, 1)
-
-
-def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes in which a kernel takes scales of A and of B, for a key of `BLOCK_SCALES`."""
-    blocks_k = ceil_div(k, SCALED_K)
-    padded = round_up(blocks_k, PADDED_SCALES)
-    return tuple(
-        (blocks_k, rows) if rows_per_scale == 1 else (ceil_div(rows, rows_per_scale), padded)
-        for rows, rows_per_scale in zip((m, n), BLOCK_SCALES[scale])
-    )
 
 
 def _check_count(name: str, tensor: Any, wanted: tuple[int, ...], times: int) -> None:

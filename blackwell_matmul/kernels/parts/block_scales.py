@@ -15,7 +15,7 @@ import tilus
 from tilus import RegisterTensor, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.scheduling.mma import PADDED_SCALES, SCALED_K
+from blackwell_matmul.problem.form import PADDED_SCALES, SCALED_K
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.kernels.host.forms import ABSENT, OUTPUTS, block_scale_shapes
+from blackwell_matmul.kernels.host.forms import ABSENT, OUTPUTS
 from blackwell_matmul.kernels.products.hopper import HopperMatmul
-from blackwell_matmul.problem.form import BLOCK_SCALES, Epilogue, Form
-from blackwell_matmul.scheduling.mma import SCALED_K
+from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Epilogue, Form, block_scale_shapes
 from blackwell_matmul.scheduling.tile_config import ceil_div
 
 

@@ -24,6 +24,7 @@ FORMS = [
     Problem(40, 48, 24, "bf16", Form(epilogue=Epilogue(bias=True, beta=2.0, residual=True))),
     Problem(33, 32, 64, "e4m3", Form(epilogue=Epilogue(scale="rowwise"))),
     Problem(33, 32, 64, "e4m3"),
+    Problem(33, 144, 672, "e4m3", Form(epilogue=Epilogue(scale="1x128 128x128"))),
 ]
 
 
@@ -52,6 +53,15 @@ def test_torchs_own_is_the_same_product(problem: Problem) -> None:
     wide = [each.float() if isinstance(each, torch.Tensor) else each for each in (a, b, c, *rest)]
     exact: Any = contenders.make_call(contenders.cublas(), Problem(1, 1, 1, form=problem.form), None)(*wide)
     torch.testing.assert_close(made.float(), exact, rtol=0.02, atol=0.02)
+
+
+def test_torch_gets_scales_of_blocks_with_its_strides() -> None:
+    """For b[k, n]: scale_a[m, k / 128] and scale_b[k / 128, n / 128]."""
+    *_, scale_a, scale_b, _ = Cpu().operands(FORMS[4], seed=2)
+    left, right = contenders.torch_block_scales("1x128 128x128", 672, scale_a, scale_b)
+    assert (left.shape, left.stride(), right.shape, right.stride()) == ((33, 6), (1, 33), (6, 2), (1, 8))
+    left, right = contenders.torch_block_scales("128x128 1x128", 672, scale_b, scale_a)
+    assert (left.shape, left.stride(), right.shape, right.stride()) == ((2, 6), (8, 1), (6, 33), (33, 1))
 
 
 def test_torchs_own_of_8_bits_has_scales_of_one() -> None:

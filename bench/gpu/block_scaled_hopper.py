@@ -58,11 +58,12 @@ OURS, TORCH, TRITON = "ours", "torch", "triton"
 
 PINS: tuple[dict[str, int], ...] = (
     {}, {"block_m": 128, "block_n": 128, "cluster_m": 1, "cluster_n": 1, "split_k": 1, "swap_ab": 0},
-    {"block_m": 128, "block_n": 128, "cluster_m": 2, "split_k": 1, "swap_ab": 0},
-    {"block_m": 128, "block_n": 128, "cluster_n": 2, "swap_ab": 0}, {"block_m": 128, "split_k": 2, "swap_ab": 0},
-    {"block_m": 128, "block_n": 96, "swap_ab": 0}, {"block_m": 64, "split_k": 1, "swap_ab": 0},
-    {"block_m": 64, "split_k": 2, "swap_ab": 0}, {"block_m": 64, "split_k": 4, "swap_ab": 0},
-    {"block_m": 64, "block_n": 128, "swap_ab": 0}, {"swap_ab": 1},
+    {"block_m": 128, "block_n": 128, "neighbours": 1}, {"block_m": 128, "block_n": 128, "cluster_m": 2, "cluster_n": 1},
+    {"block_m": 128, "block_n": 128, "cluster_m": 4}, {"block_m": 128, "block_n": 128, "cluster_m": 2, "cluster_n": 2},
+    {"block_m": 128, "block_n": 128, "cluster_n": 2}, {"block_m": 128, "split_k": 2}, {"block_m": 128, "split_k": 4},
+    {"block_m": 128, "block_n": 96}, {"block_m": 128, "block_n": 112}, {"block_m": 128, "block_n": 64},
+    {"block_m": 192}, {"block_m": 64, "split_k": 1, "swap_ab": 0}, {"block_m": 64, "split_k": 2},
+    {"block_m": 64, "split_k": 4}, {"block_m": 64, "block_n": 128, "swap_ab": 0}, {"swap_ab": 1},
 )  # fmt: skip
 """Pins of the schedules that take part; equal schedules take part once."""
 
@@ -153,7 +154,7 @@ def errors(c: Tensor, right: Tensor) -> dict[str, float]:
 
 def calls_of_torch(sets: Sequence[Set]) -> list[Callable[[], Tensor]]:
     def call(made: Set) -> Tensor:
-        left, right = torch_block_scales(SCALE, made.a.shape[1], made.scale_a, made.scale_b)
+        left, right = torch_block_scales(SCALE, made.a, made.b, made.scale_a, made.scale_b)
         return torch._scaled_mm(made.a, made.b.T, left, right, out_dtype=torch.bfloat16, use_fast_accum=False)
 
     return [lambda made=made: call(made) for made in sets]  # type: ignore[misc]

@@ -25,8 +25,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def scaled_blocks(x: torch.Tensor, scales: torch.Tensor, rows_per_scale: int) -> torch.Tensor:
     """Return 8-bit x[.., rows, k] times its scales, as `block_scale_shapes` has them, in float64."""
     rows, k = x.shape[-2:]
-    by_rows = scales.T if rows_per_scale == 1 else scales.repeat_interleave(rows_per_scale, 0)[:rows]
-    return x.double() * by_rows.double().repeat_interleave(SCALED_K, 1)[:, :k]
+    by_rows = scales.T if rows_per_scale == 1 else scales.repeat_interleave(rows_per_scale, 0)
+    return x.double() * by_rows[:rows].double().repeat_interleave(SCALED_K, 1)[:, :k]
 
 
 def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,8 @@ SCALED_K = 128
 """Length along k of a block of elements that share a scale, and its rows if it has more than one."""
 
 PADDED_SCALES = 4
-"""Divisor of the number of scales along k of blocks of 128 rows, the padding included, as cuBLAS has it."""
+"""Divisor of the number of scales in a line, the padding included: TMA reads lines of multiples of 16 bytes. torch and
+cuBLAS have no padding of 1x128 scales, where a line is of all rows."""
 
 SCALES = ("none", "tensor", "rowwise", *BLOCK_SCALES)
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise", "scaled_blocks": "1x128 128x128"}
@@ -158,11 +159,11 @@ class Form:
 def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
     """Return the shapes in which a kernel takes scales of A and of B, for a key of `BLOCK_SCALES`."""
     blocks_k = -(-k // SCALED_K)
-    padded = -(-blocks_k // PADDED_SCALES) * PADDED_SCALES
-    return tuple(
-        (blocks_k, rows) if rows_per_scale == 1 else (-(-rows // rows_per_scale), padded)
+    lines = (
+        (blocks_k, rows) if rows_per_scale == 1 else (-(-rows // rows_per_scale), blocks_k)
         for rows, rows_per_scale in zip((m, n), BLOCK_SCALES[scale])
     )
+    return tuple((count, -(-scales // PADDED_SCALES) * PADDED_SCALES) for count, scales in lines)
 
 
 def check_flag(name: str, value: object) -> None:

@@ -32,6 +32,7 @@ from blackwell_matmul.hardware.gpus import (
     SHARED_BYTES_PER_CYCLE,
     Gpu,
 )
+from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import C_BYTES
 from blackwell_matmul.scheduling.fit import closed_form, cut_rows_traits
 from blackwell_matmul.scheduling.tile_config import (
@@ -39,6 +40,7 @@ from blackwell_matmul.scheduling.tile_config import (
     MMA_K_BYTES,
     SWIZZLE_BYTES,
     WARP,
+    WARPGROUP,
     TileConfig,
     ceil_div,
 )
@@ -375,7 +377,10 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
         return max(whole / tile.stages, issues + seen + issue + _sync(tile, figures))
     own, in_flight = issue, tile.mma.products_in_flight(tile)
     if tile.mma.name != "tcgen05":
+        scaled = tile.problem.form.epilogue.scale in BLOCK_SCALES
+        in_flight = 0 if scaled else in_flight  # the next products overwrite the sums
         own = seen + figures.arrive_cycles + (-_latency(tile, figures) if in_flight else issues)
+        own += scaled * tile.mma_m * tile.block_n / (WARPGROUP * tile.consumers)  # an FMA for each sum of a thread
     return max(whole / max(1, tile.stages - in_flight), own, products + figures.commit_gap_cycles)
 
 

@@ -17,6 +17,7 @@ from blackwell_matmul.scheduling.tile_config import (
     WARPGROUP,
     MmaSpec,
     TileConfig,
+    ceil_div,
     round_up,
 )
 
@@ -84,6 +85,9 @@ def tensor_memory_columns(block_n: int) -> int:
 SUM_K, SUM_K_FP32 = 512, 128
 """Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error
 then is at most 1.18 times that of torch._scaled_mm, and equal (h100_fast_accum.json, h200_drawn.json)."""
+
+SCALES_OF_A_LINE = 32
+"""Scales of a block of 128 rows that a k-tile brings: 128 bytes, the alignment of TMA in shared memory. One is used."""
 
 LANES_OF_A_ROW = 4
 """Threads that hold the columns of one row of sums ("Register Fragments" of wgmma.mma_async: D)."""
@@ -184,10 +188,21 @@ class Wgmma(MmaSpec):
         return tile.mma_m + tile.consumers * tile.block_n
 
     def column_bytes(self, tile: TileConfig) -> int:
-        """Return the bytes of a bias and of row-wise scales, for each warpgroup."""
+        """Return the bytes of a bias and of row-wise scales, for each warpgroup, and of scales of blocks."""
         epilogue = tile.problem.form.epilogue
         elements = epilogue.bias * tile.problem.c_bytes, 4 * (epilogue.scale == "rowwise")
-        return tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
+        columns = tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
+        of_blocks = [rows > 1 for rows in BLOCK_SCALES.get(epilogue.scale, ())][:: -1 if tile.swap_ab else 1]
+        staged = map(self.scale_bytes, of_blocks, (tile.mma_m, tile.block_n))
+        return columns + tile.stages * sum(round_up(each, ALIGNMENT_BYTES) for each in staged)
+
+    @staticmethod
+    def scale_bytes(of_blocks: bool, rows: int) -> int:
+        """Return the bytes of one operand's scales in a stage, for a tile that may begin within 128 rows.
+
+        of_blocks: 128 rows share a scale, of which TMA brings a line of `SCALES_OF_A_LINE`.
+        """
+        return 4 * (SCALES_OF_A_LINE * (ceil_div(rows - 1, SCALED_K) + 1) if of_blocks else rows)
 
     def products_in_flight(self, tile: TileConfig) -> int:
         return self.in_flight(tile.block_n, tile.consumers) if "any_size" in tile.features else 0

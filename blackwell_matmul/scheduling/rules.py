@@ -10,7 +10,7 @@ from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.scheduling.mma import MMA_SPECS, Wgmma, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, SCALES_OF_A_LINE, Wgmma, tile_config
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
@@ -288,13 +288,17 @@ def _swapped_is_plain(tile: TileConfig) -> str | None:
 
 
 def _block_scales_fit_the_tile(tile: TileConfig) -> str | None:
-    """Require one k-tile for each scale, and scales of two blocks of columns at most."""
+    """Require one k-tile for each scale, columns of two blocks at most, and lines of scales that TMA can place."""
     scale = tile.problem.form.epilogue.scale
-    if scale not in BLOCK_SCALES or (tile.block_k == SCALED_K and tile.block_n <= SCALED_K):
+    if scale not in BLOCK_SCALES:
         return None
+    of_each = BLOCK_SCALES[scale][0 if tile.swap_ab else 1] == 1
+    if tile.block_k == SCALED_K and tile.block_n <= SCALED_K and not (of_each and tile.block_n % SCALES_OF_A_LINE):
+        return None
+    multiple = f", a multiple of {SCALES_OF_A_LINE}" if of_each else ""
     return (
-        f"block_n = {tile.block_n}, block_k = {tile.block_k}: with scales of blocks, {scale}, block_n is {SCALED_K} or "
-        f"less and block_k is {SCALED_K}."
+        f"block_n = {tile.block_n}, block_k = {tile.block_k}: with scales of blocks, {scale}, block_n is at most "
+        f"{SCALED_K}{multiple}, and block_k is {SCALED_K}."
     )
 
 

@@ -38,13 +38,13 @@ def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
     )
 
 
-def scaled_columns(rows_per_scale: Sequence[int], block_n: int, step_n: int) -> int:
+def scaled_columns(of_blocks: Sequence[bool], block_n: int, step_n: int) -> int:
     """Return the columns of a strip that has one scale; the whole tile if each column has one.
 
-    rows_per_scale: of the operands whose rows are rows and columns of the sums, or of none. step_n: divisor of the
-    first column of a tile.
+    of_blocks: true if 128 share a scale, for rows and for columns of sums; empty without such scales. step_n: divisor
+    of the first column of a tile.
     """
-    return math.gcd(step_n, SCALED_K) if rows_per_scale and rows_per_scale[1] > 1 else block_n
+    return math.gcd(step_n, SCALED_K) if any(of_blocks[1:]) else block_n
 
 
 def transposed_layout(rows: int, columns: int) -> RegisterLayout:

@@ -156,7 +156,7 @@ def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, 
     import torch
 
     if kind in BLOCK_SCALES:
-        left, right = torch_block_scales(kind, a.shape[-1], *scales)
+        left, right = torch_block_scales(kind, a, b, *scales)
     else:
         shapes = ((), ()) if scales[0] is None or scales[0].numel() == 1 else ((-1, 1), (1, -1))
         given = (a.new_ones((), dtype=torch.float32) if each is None else each for each in scales)
@@ -164,9 +164,13 @@ def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, 
     return torch._scaled_mm(a, b.mT, left, right, out_dtype=out)
 
 
-def torch_block_scales(kind: str, k: int, scale_a: torch.Tensor, scale_b: torch.Tensor) -> list[torch.Tensor]:
-    """Return views of a kernel's scales (`block_scale_shapes`) as torch takes them with b[k, n]."""
-    rows_a, rows_b = BLOCK_SCALES[kind]
-    blocks_k = -(-k // SCALED_K)
-    left = scale_a.mT if rows_a == 1 else scale_a[:, :blocks_k]
-    return [left, scale_b if rows_b == 1 else scale_b[:, :blocks_k].mT]
+def torch_block_scales(
+    kind: str, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return the scales of a kernel (`block_scale_shapes`) for a[m, k] and b[n, k] as torch takes them with b[k, n]."""
+    blocks_k = -(-a.shape[1] // SCALED_K)
+    of_rows = [
+        scales[:, : x.shape[0]].contiguous().mT if rows == 1 else scales[:, :blocks_k]
+        for x, scales, rows in zip((a, b), (scale_a, scale_b), BLOCK_SCALES[kind])
+    ]
+    return [of_rows[0], of_rows[1].mT]

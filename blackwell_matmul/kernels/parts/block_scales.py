@@ -7,123 +7,128 @@ that begin at column 64, with 1x128 scales of A and 128x128 scales of B, in stri
     row 0       a0 b0    a0 b0    a0 b1         b0: first scale of B, b1: second one, of the columns from 128 on
     row 1       a1 b0    a1 b0    a1 b1
 
-In memory scales of rows are [k / 128, rows], scales of blocks [rows / 128, k / 128], the latter padded to multiples of
-four along k, as torch and cuBLAS have both.
+The scales of a k-tile come by TMA, in its stage, because each k-tile has others. In memory scales of rows are [k / 128,
+rows], scales of blocks [rows / 128, k / 128], with lines of multiples of 16 bytes (`problem.form.block_scale_shapes`).
 """
 
 import tilus
-from tilus import RegisterTensor, float32, int32, void_p
+from tilus import RegisterTensor, boolean, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.problem.form import PADDED_SCALES, SCALED_K
+from blackwell_matmul.scheduling.mma import SCALES_OF_A_LINE
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
-class ScalesOfRows(tilus.Class):
-    """Scales of one operand, for one of 128 of k at a time; `dim` is the dimension of its rows in the tile's sums.
+class StagedScales(tilus.Class):
+    """Scales of one operand in shared memory, for a tile of `length` rows and 128 of k in each stage.
 
-    The sums are [1, strips, 64, strip_n]. A strip has one scale if 128 rows of the operand share one.
+    of_blocks: 128 rows share a scale. Then a stage has a line of scales along k, of which the k-tile needs one.
     """
 
-    def __init__(
-        self, scale_ptr: void_p, rows: int32, k: int32, rows_per_scale: int, length: int, strips: int, dim: int
-    ):
-        self.rows_per_scale = rows_per_scale
+    def __init__(self, scale_ptr: void_p, rows: int32, k: int32, of_blocks: bool, length: int, stages: int):
+        self.of_blocks = of_blocks
+        self.length = length
+        blocks = cdiv(length - 1, SCALED_K) + 1  # a tile may begin within one
+        sizes = [cdiv(rows, SCALED_K), cdiv(k, SCALED_K)] if self.of_blocks else [cdiv(k, SCALED_K), rows]
+        line = cdiv(sizes[1], PADDED_SCALES) * PADDED_SCALES
+        self.scales = self.global_view(scale_ptr, dtype=float32, shape=[sizes[0], line])
+        self.shape = [blocks, SCALES_OF_A_LINE] if self.of_blocks else [1, length]
+        self.staged = self.shared_tensor(dtype=float32, shape=[stages, *self.shape])
+
+    def load(self, stage: int32, row: int32, block_k: int32, mbarrier: RegisterTensor):
+        """Load the scales of a tile's rows from `row` on."""
+        line: int32 = block_k // SCALES_OF_A_LINE * SCALES_OF_A_LINE
+        offsets = [row // SCALED_K, line] if self.of_blocks else [block_k, row]
+        self.tma.global_to_shared(src=self.scales, dst=self.staged[stage], offsets=offsets, mbarrier=mbarrier)
+
+
+class ScalesOfRows(tilus.Class):
+    """Scales of one operand for the sums of one warpgroup; `dim` is the dimension of the operand's rows.
+
+    The sums are [1, strips, 64, strip_n]. A strip has one scale if 128 rows of the operand share one. first: number of
+    the warpgroup's first row in the tile. length: number of its rows.
+    """
+
+    def __init__(self, scales: StagedScales, first: int, length: int, strips: int, dim: int):
+        self.of_blocks = scales.of_blocks
+        self.first = first
+        self.place = first // length
         self.dim = dim
         self.step = 1 if dim == 2 else length // strips
-        self.shape = [1, 1, length, 1] if dim == 2 else [1, 1, 1, length] if rows_per_scale == 1 else [1, strips, 1, 1]
-        blocks_k: int32 = cdiv(k, SCALED_K)
-        if rows_per_scale == 1:
-            shape = [blocks_k, 1, 1, rows, 1] if dim == 2 else [blocks_k, 1, 1, 1, rows]
-        else:
-            shape = [cdiv(rows, SCALED_K), cdiv(blocks_k, PADDED_SCALES) * PADDED_SCALES, 1, 1, 1, 1]
-        self.scales = self.global_view(scale_ptr, dtype=float32, shape=shape)
+        self.parts = length // self.step  # rows or strips
+        of_each = [1, 1, length, 1] if dim == 2 else [1, 1, 1, length]
+        of_some = [1, 1, length, 1] if dim == 2 else [1, strips, 1, 1]
+        self.shape = of_some if self.of_blocks else of_each
+        one = [*scales.shape, 1, 1, 1, 1] if self.of_blocks else [scales.length // length, *of_each]
+        self.staged = self.reshape_shared(scales.staged, [scales.staged.shape[0], *one])
 
-    def begin(self, row: int32, block_k: int32):
-        """Load the scales of rows from `row` on, for the first 128 of k."""
-        self.row: int32 = row
-        if self.rows_per_scale == 1:
-            self.r_scale = self.loaded(block_k)
-        else:
-            behind: int32 = cdiv(SCALED_K - row % SCALED_K, self.step)  # rows or strips that the first scale belongs to
+    def begin(self, row: int32):
+        """Tell which scales are of which rows, for a tile whose first row is `row`."""
+        if self.of_blocks:
+            self.block: int32 = (row % SCALED_K + self.first) // SCALED_K  # of the warpgroup's first row
+            self.behind: int32 = cdiv(SCALED_K - (row + self.first) % SCALED_K, self.step)  # that many share the first
             self.r_is_first = self.register_tensor(
-                dtype=tilus.boolean,
+                dtype=boolean,
                 shape=self.shape,
-                init=lambda i, strip, r, c: (r if self.dim == 2 else strip) < behind,
+                init=lambda i, strip, r, c: (r if self.dim == 2 else strip) < self.behind,
             )
-            self.r_first = self.loaded_block(0, block_k)
-            self.r_second = self.loaded_block(1, block_k)
 
-    def loaded(self, block_k: int32):
-        """Return a scale for each row."""
-        offsets = [block_k, 0, 0, self.row, 0] if self.dim == 2 else [block_k, 0, 0, 0, self.row]
-        return self.load_global(self.scales, offsets=offsets, shape=self.shape, dims=[1, 2, 3, 4])
-
-    def loaded_block(self, block: int, block_k: int32):
-        """Return the scale of the tile's first 128 rows, or of those after them."""
-        offsets = [self.row // SCALED_K + block, block_k, 0, 0, 0, 0]
-        return self.load_global(self.scales, offsets=offsets, shape=[1, 1, 1, 1], dims=[2, 3, 4, 5])
-
-    def of_sums(self):
-        """Return the scales that were loaded last, which the sums can be multiplied by."""
-        if self.rows_per_scale == 1:
-            r_scale = self.r_scale
+    def read(self, stage: int32, block_k: int32):
+        """Return the scales of a stage."""
+        if self.of_blocks:
+            place: int32 = block_k % SCALES_OF_A_LINE
+            r_first = self.load_shared(self.staged[stage, self.block, place])
+            r_next = self.register_tensor(dtype=float32, shape=[1, 1, 1, 1], init=0.0)
+            if self.behind < self.parts:
+                self.assign(r_next, self.load_shared(self.staged[stage, self.block + 1, place]))
+            r_scales = self.where(self.r_is_first, r_first, r_next)
         else:
-            r_scale = self.where(self.r_is_first, self.r_first, self.r_second)
-        return r_scale
-
-    def load(self, block_k: int32):
-        """Load the scales for other 128 of k."""
-        if self.rows_per_scale == 1:
-            self.assign(self.r_scale, self.loaded(block_k))
-        else:
-            self.assign(self.r_first, self.loaded_block(0, block_k))
-            self.assign(self.r_second, self.loaded_block(1, block_k))
+            r_scales = self.load_shared(self.staged[stage, self.place])
+        return r_scales
 
 
 class BlockScales(tilus.Class):
-    """Scales of both operands, for a warpgroup's 64 rows of sums, loaded one k-tile of 128 ahead.
+    """Scales of both operands for a warpgroup's 64 rows of sums.
 
-    of_rows, of_columns: of the operands whose rows are rows and columns of the sums. strip_n: columns of a strip.
+    of_rows, of_columns: scales of the operands whose rows are rows and columns of the sums. which: number of the
+    warpgroup. strip_n: columns of a strip.
     """
 
-    def __init__(self, of_rows: ScalesOfRows, of_columns: ScalesOfRows, block_n: int, strip_n: int):
-        self.of_rows = of_rows
-        self.of_columns = of_columns
-        self.block_n = block_n
-        self.strip_n = strip_n
+    def __init__(self, of_rows: StagedScales, of_columns: StagedScales, which: int, block_n: int, strip_n: int):
+        strips = block_n // strip_n
+        self.few = of_columns.of_blocks
+        self.of_rows = ScalesOfRows(of_rows, which * MMA_ROWS, MMA_ROWS, 1, 2)
+        self.of_columns = ScalesOfRows(of_columns, 0, block_n, strips, 3)
+        self.r_rows = self.register_tensor(dtype=float32, shape=[1, strips if self.few else 1, MMA_ROWS, 1])
+        if not self.few:
+            self.r_columns = self.register_tensor(dtype=float32, shape=[1, 1, 1, block_n])
         self.sums = accumulator_layout(MMA_ROWS, block_n)
         self.strips = strip_layout(MMA_ROWS, block_n, strip_n)
 
     def begin(self, row: int32, column: int32, first: int32, step: int32):
-        """Load the first scales of the sums from [row, column] on. first, step: 128 of k, and which come after it."""
+        """Begin a tile whose first sum is [row, column]. first, step: the first 128 of k, and the way to the next."""
         self.block_k: int32 = first
         self.step: int32 = step
-        self.of_rows.begin(row, first)
-        self.of_columns.begin(column, first)
-        if self.of_columns.rows_per_scale > 1:
-            self.r_scale = self.register_tensor(dtype=float32, shape=[1, self.block_n // self.strip_n, MMA_ROWS, 1])
+        self.of_rows.begin(row)
+        self.of_columns.begin(column)
 
-    def advance(self):
-        """Multiply the scales while the MMA runs, if they are few, and load the next ones."""
-        if self.of_columns.rows_per_scale > 1:
-            self.assign(self.r_scale, self.of_rows.of_sums() * self.of_columns.of_sums())
-            self.load()
-
-    def load(self):
-        """Load the scales for the next 128 of k."""
+    def read(self, stage: int32):
+        """Read the scales of a stage. Afterwards all threads of the warpgroup have read them."""
+        if self.few:
+            self.assign(self.r_rows, self.of_rows.read(stage, self.block_k) * self.of_columns.read(stage, self.block_k))
+        else:
+            self.assign(self.r_rows, self.of_rows.read(stage, self.block_k))
+            self.assign(self.r_columns, self.of_columns.read(stage, self.block_k))
         self.block_k += self.step
-        self.of_rows.load(self.block_k)
-        self.of_columns.load(self.block_k)
+        self.fence.proxy_async(space="shared")  # TMA writes the next scales through the async proxy
+        self.sync()
 
     def scaled(self, r_sums: RegisterTensor):
-        """Return the sums times their scales."""
+        """Return the sums times the scales that were read last."""
         self.annotate_layout(r_sums, self.sums)
-        r_strips = self.view(r_sums, layout=self.strips)
-        if self.of_columns.rows_per_scale > 1:
-            r_product = r_strips * self.r_scale
-        else:
-            r_product = r_strips * self.of_rows.of_sums() * self.of_columns.of_sums()
-            self.load()
-        self.annotate_layout(r_product, self.strips)
-        return self.view(r_product, layout=self.sums)
+        r_scaled = self.view(r_sums, layout=self.strips) * self.r_rows
+        if not self.few:
+            r_scaled = r_scaled * self.r_columns
+        self.annotate_layout(r_scaled, self.strips)
+        return self.view(r_scaled, layout=self.sums)

@@ -24,7 +24,7 @@ The kernel is H7, the last rung of the ladder, with what makes it fast on every 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.parts.block_scales import BlockScales, ScalesOfRows
+from blackwell_matmul.kernels.parts.block_scales import BlockScales, StagedScales
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles
 from blackwell_matmul.kernels.parts.operand import lines
@@ -100,8 +100,10 @@ class HopperMatmul(EpilogueScript):
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
         self.sum_tiles = Wgmma.sum_tiles(dtype.nbytes, block_k, form)
-        self.rows_per_scale = BLOCK_SCALES.get(form.epilogue.scale, ())[:: -1 if swap_ab else 1]
-        self.scaled_n = scaled_columns(self.rows_per_scale, block_n, LAST_ROWS if swap_ab else e_block_n)
+        of_blocks = [rows > 1 for rows in BLOCK_SCALES.get(form.epilogue.scale, ())]
+        self.of_blocks = of_blocks[:: -1 if swap_ab else 1]  # if blocks of rows share a scale, or each row has one
+        self.scale_bytes = sum(map(Wgmma.scale_bytes, self.of_blocks, (max(block_m, MMA_ROWS), block_n)))
+        self.scaled_n = scaled_columns(self.of_blocks, block_n, LAST_ROWS if swap_ab else e_block_n)
 
     def __call__(
         self,
@@ -141,8 +143,6 @@ class HopperMatmul(EpilogueScript):
         )
         self.a, self.b = (self.b, self.a) if self.swap_ab else (self.a, self.b)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
-        self.sizes, self.k, self.first_k = (rows, columns), k, first_k
-        self.scale_ptrs = (scale_b_ptr, scale_a_ptr) if self.swap_ab else (scale_a_ptr, scale_b_ptr)
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
             shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
@@ -161,6 +161,12 @@ class HopperMatmul(EpilogueScript):
         s_a_shares = self.reshape_shared(s_a, lines(self.a_k, [held, held_m // piece_m], piece_m, self.box_k))
         s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [held], [self.cluster_m, share_n], self.box_k))
 
+        if self.of_blocks:
+            of_rows, of_columns = (scale_b_ptr, scale_a_ptr) if self.swap_ab else (scale_a_ptr, scale_b_ptr)
+            self.first_k, self.last_k = first_k, first_k + k_tiles - 1
+            self.of_rows = StagedScales(of_rows, rows, k, self.of_blocks[0], held_m, self.stages)
+            self.of_columns = StagedScales(of_columns, columns, k, self.of_blocks[1], self.block_n, self.stages)
+
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
         if self.block_m < MMA_ROWS:
             few = ZeroPadding(s_a, held, self.block_m, self.box_k)
@@ -173,7 +179,7 @@ class HopperMatmul(EpilogueScript):
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
-            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes + self.scale_bytes
             offset_k: int32 = first_k * self.block_k
             step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
@@ -189,6 +195,9 @@ class HopperMatmul(EpilogueScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    if self.of_blocks:
+                        self.of_rows.load(stage, offset_m, offset_k // self.block_k, full)
+                        self.of_columns.load(stage, offset_n, offset_k // self.block_k, full)
                     for part in self.range(0, self.boxes, 1, unroll="all"):
                         box = stage * self.boxes + part
                         for piece in self.range(0, pieces, 1, unroll="all"):
@@ -232,12 +241,8 @@ class HopperMatmul(EpilogueScript):
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()
-        if self.rows_per_scale:
-            per_row, per_column = self.rows_per_scale
-            of_rows = ScalesOfRows(self.scale_ptrs[0], self.sizes[0], self.k, per_row, MMA_ROWS, 1, 2)
-            strips = self.block_n // self.scaled_n
-            of_columns = ScalesOfRows(self.scale_ptrs[1], self.sizes[1], self.k, per_column, self.block_n, strips, 3)
-            self.scales = BlockScales(of_rows, of_columns, self.block_n, self.scaled_n)
+        if self.of_blocks:
+            self.scales = BlockScales(self.of_rows, self.of_columns, which, self.block_n, self.scaled_n)
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
@@ -246,9 +251,10 @@ class HopperMatmul(EpilogueScript):
             tile_m, tile_n = self.mine.tile_at(row, column)
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             self.load_columns(offset_n)
-            if self.rows_per_scale:  # every other tile begins at the end of K
-                first: int32 = self.first_k if turn == 0 else self.first_k + k_tiles - 1
-                self.scales.begin(offset_m + which * MMA_ROWS, offset_n, first, 1 if turn == 0 else -1)
+            if self.of_blocks:
+                self.scales.begin(
+                    offset_m, offset_n, self.first_k if turn == 0 else self.last_k, 1 if turn == 0 else -1
+                )
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             # Of 8 bits wgmma keeps some 13 bits of a sum, so that fp32 adds up those of a few k-tiles each.
             sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
@@ -270,8 +276,8 @@ class HopperMatmul(EpilogueScript):
                         t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
                         self.wgmma.mma(t_a, t_b, r_some)
                     self.wgmma.commit_group()
-                    if self.rows_per_scale:
-                        self.scales.advance()
+                    if self.of_blocks:
+                        self.scales.read(stage)  # while the MMAs run
                     # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that
                     # is alone leaves them idle, so that it waits for the k-tile before.
                     self.wgmma.wait_group(self.in_flight)
@@ -283,7 +289,7 @@ class HopperMatmul(EpilogueScript):
                     if length > 0:
                         self.mine.release(ring.empty(1))
                 if self.sum_tiles:
-                    r_acc += self.scales.scaled(r_some) if self.rows_per_scale else r_some
+                    r_acc += self.scales.scaled(r_some) if self.of_blocks else r_some
 
             self.store_columns()
 

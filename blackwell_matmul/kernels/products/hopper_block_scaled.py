@@ -72,7 +72,6 @@ def _in_kernel_order(
         wanted = (blocks, blocks_k)[:: 1 if name == "scale_a" else -1]
         found = tuple(scales.shape)[:: 1 if name == "scale_a" else -1]
         raise InputError(f"{name} is {scales.dtype} of shape {found}; it must be torch.float32 of shape {wanted}.")
-    if rows_per_scale == 1:
-        return scales.mT.contiguous()
-    missing = shape[1] - scales.shape[1]
-    return torch.nn.functional.pad(scales, (0, missing)) if missing else scales.contiguous()
+    lines = scales.mT if rows_per_scale == 1 else scales
+    missing = shape[1] - lines.shape[1]
+    return torch.nn.functional.pad(lines, (0, missing)) if missing else lines.contiguous()

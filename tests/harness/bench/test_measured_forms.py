@@ -57,10 +57,10 @@ def test_torchs_own_is_the_same_product(problem: Problem) -> None:
 
 def test_torch_gets_scales_of_blocks_with_its_strides() -> None:
     """For b[k, n]: scale_a[m, k / 128] and scale_b[k / 128, n / 128]."""
-    *_, scale_a, scale_b, _ = Cpu().operands(FORMS[4], seed=2)
-    left, right = contenders.torch_block_scales("1x128 128x128", 672, scale_a, scale_b)
+    a, b, _, _, scale_a, scale_b, _ = Cpu().operands(FORMS[4], seed=2)
+    left, right = contenders.torch_block_scales("1x128 128x128", a, b, scale_a, scale_b)
     assert (left.shape, left.stride(), right.shape, right.stride()) == ((33, 6), (1, 33), (6, 2), (1, 8))
-    left, right = contenders.torch_block_scales("128x128 1x128", 672, scale_b, scale_a)
+    left, right = contenders.torch_block_scales("128x128 1x128", b, a, scale_b, scale_a)
     assert (left.shape, left.stride(), right.shape, right.stride()) == ((2, 6), (8, 1), (6, 33), (33, 1))
 
 

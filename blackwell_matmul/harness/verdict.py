@@ -150,7 +150,7 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     if problem.form.epilogue.scale in BLOCK_SCALES:
         a, b = (
             scaled_blocks(each, scale, rows)
-            for each, scale, rows in zip((a, b), scales, BLOCK_SCALES[problem.form.epilogue.scale])
+            for each, scale, rows in zip((a, b), rest[2:4], BLOCK_SCALES[problem.form.epilogue.scale])
         )
         scales = [None, None]
     tile_n = max(1, tile_n // problem.form.epilogue.columns_of_c)

@@ -79,6 +79,7 @@ class ScalesOfRows(tilus.Class):
         if self.of_blocks:
             place: int32 = block_k % SCALES_OF_A_LINE
             r_first = self.load_shared(self.staged[stage, self.block, place])
+            # While a zero is used here, ptxas of CUDA 13.0 lets the first wgmma overwrite the sums and writes no zeros.
             r_next = self.register_tensor(dtype=float32, shape=[1, 1, 1, 1], init=0.0)
             if self.behind < self.parts:
                 self.assign(r_next, self.load_shared(self.staged[stage, self.block + 1, place]))

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import plain_text, shown
 from blackwell_matmul.kernels.host.forms import ABSENT, OUTPUTS
+from blackwell_matmul.kernels.host.matmul import check_is_tensor
 from blackwell_matmul.kernels.products.hopper import HopperMatmul
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Epilogue, Form, block_scale_shapes
 from blackwell_matmul.scheduling.tile_config import ceil_div
@@ -32,10 +33,12 @@ def hopper_block_scaled_mm(
     """Return a[m, k] @ b[k, n], scaled by blocks, plus bias[n]; CPU tensors are simulated.
 
     scale: a key of `BLOCK_SCALES`. scale_a: [m, k / 128] or [m / 128, k / 128]; scale_b: [k / 128, n] or [k / 128,
-    n / 128]; with 128 rows each, k / 128 may be padded to a multiple of four. Any strides; torch's are not copied.
-    Raises InputError for what does not fit.
+    n / 128]; with 128 rows each, k / 128 may be padded to a multiple of four. Any strides; scales with torch's are
+    copied only where their lines in memory have no multiple of four scales. Raises InputError for what does not fit.
     """
-    if scale not in BLOCK_SCALES:
+    for name, tensor in {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}.items():
+        check_is_tensor(name, tensor)
+    if plain_text(scale) not in BLOCK_SCALES:
         raise InputError(f"scale is {shown(scale)}; it must be one of {', '.join(map(repr, BLOCK_SCALES))}.")
     if out_dtype not in OUTPUTS:
         raise InputError(f"out_dtype is {shown(out_dtype)}; it must be {', '.join(map(str, OUTPUTS))}.")
@@ -59,7 +62,8 @@ def in_kernel_order(scale: str, m: int, n: int, k: int, scale_a: Tensor, scale_b
     rows_a, rows_b = BLOCK_SCALES[scale]
     shape_a, shape_b = block_scale_shapes(scale, m, n, k)
     first = _in_kernel_order("scale_a", scale_a, rows_a, m, k, shape_a)
-    return first, _in_kernel_order("scale_b", scale_b.mT, rows_b, n, k, shape_b)
+    of_b = scale_b.mT if scale_b.dim() == 2 else scale_b
+    return first, _in_kernel_order("scale_b", of_b, rows_b, n, k, shape_b)
 
 
 def _in_kernel_order(

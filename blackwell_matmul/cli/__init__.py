@@ -28,6 +28,7 @@ from blackwell_matmul.cli import (
     check_command,
     compile_command,
     doctor_command,
+    first_light_command,
     predict_command,
     run_command,
     schedules_command,
@@ -169,6 +170,6 @@ def _root(
 for _command in (
     run_command.run, check_command.check, schedules_command.schedules, compile_command.compile, bench_command.bench,
     tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
-    verify_command.verify,
+    verify_command.verify, first_light_command.first_light,
 ):  # fmt: skip
     app.command(cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

@@ -1,0 +1,57 @@
+"""Comparison of two reports: every value that both have, and every item whose status differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A value in both reports; ratio: the second over the first."""
+
+    what: str
+    unit: str
+    first: float
+    second: float
+
+    @property
+    def ratio(self) -> float | None:
+        return self.second / self.first if self.first else None
+
+
+def pairs(first: Report, second: Report) -> list[Pair]:
+    """Return the values that both reports have, the least alike first."""
+    before, after = dict(_values(first)), dict(_values(second))
+    found = [Pair(what, unit, before[what, unit][0], after[what, unit][0])
+             for what, unit in before if (what, unit) in after]  # fmt: skip
+    return sorted(found, key=lambda each: -_distance(each.ratio))
+
+
+def _distance(ratio: float | None) -> float:
+    return 0.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)
+
+
+def _values(report: Report) -> Iterator[tuple[tuple[str, str], tuple[float]]]:
+    for row in report["rows"]:
+        for each in row.get("rows", ()):
+            if "value" in each and "unit" in each:
+                yield (f"{each['what']}, {each['parameters']}", each["unit"]), (float(each["value"]),)
+        if row.get("tflops"):
+            yield (row["item"], "TFLOPS"), (float(row["tflops"]),)
+        if row["stage"] == "timelines" and row.get("measured_cycles"):
+            yield (row["item"], "cycles"), (float(row["measured_cycles"]),)
+
+
+def changed(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """Return items whose status differs, with both statuses."""
+    before = {(row["stage"], row["item"]): row["status"] for row in first["rows"]}
+    after = {(row["stage"], row["item"]): row["status"] for row in second["rows"]}
+    return [
+        (f"{stage}: {item}", status, after[stage, item])
+        for (stage, item), status in before.items()
+        if (stage, item) in after and after[stage, item] != status
+    ]

@@ -1,0 +1,171 @@
+"""Kits: all that `first-light` runs on a GPU, compiled on any machine and kept in one zip file."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_json
+from blackwell_matmul.base.records import content_of, parsed
+from blackwell_matmul.cli.first_light import plan
+from blackwell_matmul.cli.first_light.plan import Case
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.harness.bench.request import Request
+from blackwell_matmul.jobs.worker import TaskOutcome, worker_pool
+
+KIT, KIT_FORMAT = "kit.json", 1
+TASKS = "blackwell_matmul.cli.first_light.tasks"
+PREPARE_LIMIT_S = 300.0
+MOST_KIT_BYTES = 4 << 30
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A prepared kit. cases: with folder and digest. refused: reasons by case, of what could not be compiled."""
+
+    folder: Path
+    gpu: str
+    arch: str
+    cases: tuple[Mapping[str, Any], ...]
+    timelines: tuple[Mapping[str, Any], ...]
+    refused: Mapping[str, str]
+
+    @property
+    def bench(self) -> Path:
+        return self.folder / "bench"
+
+    def bundle(self, entry: Mapping[str, Any]) -> Path:
+        return self.folder / str(entry["folder"])
+
+
+def ladder_request(kit_folder: Path, out: Path) -> Request:
+    """Return the benchmark of the ladder, with bundles from a kit."""
+    return Request(size=plan.LADDER_SIZES[-1], dtypes=("fp16",), rounds=7, out=out, bundles=kit_folder / "bench")
+
+
+def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
+    """Compile everything for a GPU into a folder. emulated: without the ladder's large problems, which only a GPU runs.
+
+    Raises UnsupportedError if no kernel is for this GPU's architecture.
+    """
+    from blackwell_matmul.harness.bench.bench_machine import ladder
+
+    ladder(gpu)
+    cases, refused = _values(gpu, folder, tell)
+    timelines = _timelines(gpu, folder, tell, emulated)
+    if not emulated:
+        _, reasons, _ = ladder_request(folder, folder).compile(gpu.name, tell)
+        refused |= {each: each for each in reasons}
+    record = {
+        "format": KIT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "cases": cases, "timelines": timelines,
+        "refused": refused,
+    }  # fmt: skip
+    write_json(folder / KIT, record)
+    return opened_folder(folder)
+
+
+def _values(gpu: Gpu, folder: Path, tell: Tell) -> tuple[list[Any], dict[str, str]]:
+    wanted = list(plan.value_cases(gpu.arch))
+    cases, refused = [], dict[str, str]()
+    items: list[Any] = ["micro", *wanted]
+    with worker_pool(len(items), PREPARE_LIMIT_S, TASKS) as pool:
+        for done, (item, outcome) in enumerate(pool.run(items, lambda each: _task(each, gpu, folder)), 1):
+            tell(f"compiled {done} of {len(items)}: {item}")
+            if outcome.result is None:
+                refused[str(item)] = _why(outcome)
+            elif isinstance(item, Case):
+                cases.append(outcome.result)
+    order = {str(case): place for place, case in enumerate(wanted)}
+    return sorted(cases, key=lambda each: order[str(Case(**each["case"]))]), refused
+
+
+def _task(item: Any, gpu: Gpu, folder: Path) -> dict[str, Any]:
+    where = {"target": gpu.arch, "folder": str(folder)}
+    if isinstance(item, Case):
+        return {"do": f"{TASKS}:prepare", "case": item.as_dict(), **where}
+    return {"do": f"{TASKS}:prepare_micro", **where}
+
+
+def _timelines(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> list[Any]:
+    found = []
+    with worker_pool(2, PREPARE_LIMIT_S, TASKS) as pool:
+        where = {"target": gpu.arch, "folder": str(folder)}
+        task = lambda case: {"do": f"{TASKS}:prepare_timeline", "case": case.as_dict(), **where}  # noqa: E731
+        for case, outcome in pool.run(list(plan.timeline_cases(gpu.arch, emulated)), task):
+            tell(f"compiled with a timeline: {case}")
+            if outcome.result is not None:
+                found.append(outcome.result)
+    return found
+
+
+def _why(outcome: TaskOutcome) -> str:
+    return outcome.refused or outcome.failed
+
+
+# --- files
+
+
+def pack(folder: Path, file: Path) -> None:
+    """Write a folder as one zip file; InputError if that fails."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and path.suffix != ".lock":
+                    packed.write(path, path.relative_to(folder))
+    except OSError as error:
+        raise InputError(f"cannot write the kit to {file}: {error.strerror or error}; choose another file.") from error
+
+
+@contextmanager
+def unpacked(file: Path) -> Iterator[Kit]:
+    """Yield the kit of a zip file, in a folder that is removed afterwards; InputError for a broken or foreign file."""
+    with tempfile.TemporaryDirectory(prefix="first-light-") as folder:
+        try:
+            with zipfile.ZipFile(file) as packed:
+                _require_plain(file, packed)
+                packed.extractall(folder)
+        except (OSError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or f"{error}".rstrip(".")
+            raise InputError(f"{file} is no kit that can be read: {why}; `first-light --prepare` makes one.") from error
+        yield opened_folder(Path(folder), str(file))
+
+
+def _require_plain(file: Path, packed: zipfile.ZipFile) -> None:
+    if sum(each.file_size for each in packed.infolist()) > MOST_KIT_BYTES:
+        raise InputError(f"{file} has more than {MOST_KIT_BYTES:,} bytes unpacked, which no kit has.")
+
+
+def opened_folder(folder: Path, name: str = "") -> Kit:
+    """Return the kit in a folder; InputError, with what is wrong, for anything else."""
+    told = name or str(folder)
+    try:
+        record = parsed(content_of(folder / KIT))
+        form = record["format"]
+        kit = Kit(
+            folder, record["gpu"], record["arch"], tuple(record["cases"]), tuple(record["timelines"]), record["refused"]
+        )
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{told} is no kit: {KIT} is missing or damaged; `first-light --prepare` makes one."
+        ) from error
+    if form != KIT_FORMAT:
+        raise InputError(f"{told} is a kit of format {form}, and this version reads {KIT_FORMAT}; prepare it again.")
+    return kit
+
+
+def require_for(kit: Kit, gpu: Gpu, name: str) -> None:
+    if kit.arch != gpu.arch:
+        raise InputError(
+            f"{name} was made for a {kit.gpu} ({kit.arch}) and this GPU is {gpu}; prepare one for it: "
+            f"blackwell-matmul first-light --prepare {gpu.name!r} -o kit.zip."
+        )

@@ -1,0 +1,223 @@
+"""Items of `first-light` as tasks of a worker: each takes and returns plain data, and tells its steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from blackwell_matmul.base.digests import digest
+from blackwell_matmul.base.files import write_whole
+from blackwell_matmul.cli.first_light import micro
+from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
+from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, without_paths
+from blackwell_matmul.compiler import Bundle
+from blackwell_matmul.emulator import emulate
+from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.harness.calls.inputs import make_inputs
+from blackwell_matmul.harness.compiled import compile
+from blackwell_matmul.problem.problem import Problem
+
+import_tilus()  # early, as children are forked from a process that has imported this
+
+Step = Callable[[str], None]
+Record = dict[str, Any]
+MICRO = "micro"
+MOST_WHOLE = 2
+"""Largest absolute value of the whole numbers in exact products; of 8 bits, all of them exist in every type."""
+
+
+# --- compile
+
+
+def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
+    """Compile a case into a folder, and record the digest of the emulator's exact result."""
+    found = Case(**case)
+    step(f"compile {found}")
+    bundle = _compiled(found, target)
+    bundle.save(Path(folder) / found.folder)
+    step(f"emulate {found}")
+    operands = _exact_operands(found, "cpu")
+    _launched(bundle, found, operands, "emulator")
+    return {"case": dict(case), "folder": found.folder, "digest": _digest(operands[2])}
+
+
+def _compiled(case: Case, target: str, timeline: int | None = None) -> Bundle:
+    given: Any = {"dtype": case.dtype, "schedule": case.pins or None, "target": target, "timeline": timeline}
+    return compile(case.kernel, case.m, case.n, case.k, **given)
+
+
+def prepare_micro(step: Step, target: str, folder: str) -> Record:
+    """Compile the microbenchmarks into a folder."""
+    step("compile the microbenchmarks")
+    found, place = micro.compiled(target), Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    write_whole(place / f"{MICRO}.ptx", found.ptx.encode())
+    write_whole(place / f"{MICRO}.cubin", found.cubin)
+    return {}
+
+
+def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
+    """Compile a kernel with and without a timeline."""
+    found = Case(**case)
+    step(f"compile {found} with a timeline")
+    for name, records in (("plain", None), ("marked", TIMELINE_RECORDS)):
+        _compiled(found, target, records).save(Path(folder) / f"{found.folder}_{name}")
+    return {"case": dict(case), "folder": found.folder}
+
+
+# --- values
+
+
+def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, device: str) -> Record:
+    """Run a case on whole numbers, whose sums are exact, and on normal ones; compare with the emulator and float64."""
+    found, bundle = Case(**case), Bundle.load(folder)
+    step(f"{found}: exact sums")
+    exact = _exact_operands(found, _device(device))
+    _launched(bundle, found, exact, device)
+    same, right = _digest(exact[2]) == expected, _is_exact(*exact)
+    step(f"{found}: normal values")
+    problem = Problem(found.m, found.n, found.k, found.dtype)
+    normal = [each.to(_device(device)) for each in make_inputs(problem, seed=1)]
+    _launched(bundle, found, normal, device)
+    verdict = check_matmul(*normal)
+    wrong = [
+        *(["the sums of whole numbers are not float64's"] if not right else ()),
+        *(["other bits than in the emulator"] if not same else ()), *([str(verdict)] if not verdict.ok else ()),
+    ]  # fmt: skip
+    ratio = verdict.ratio if math.isfinite(verdict.ratio) else None
+    return {"held": not wrong, "told": "; ".join(wrong) or str(verdict), "schedule": bundle.schedule, "ratio": ratio}
+
+
+def _device(device: str) -> str:
+    return "cpu" if device == "emulator" else "cuda"
+
+
+def _exact_operands(case: Case, device: str) -> list[torch.Tensor]:
+    """Return operands of whole numbers, the same on every device, and an output full of NaN."""
+    made = torch.Generator().manual_seed(0)
+    operands = list(make_inputs(Problem(case.m, case.n, case.k, case.dtype)))
+    for each in operands[:2]:
+        whole = torch.randint(-MOST_WHOLE, MOST_WHOLE + 1, each.shape, generator=made)
+        each.copy_(whole.float().to(each.dtype))
+    return [each.to(device) for each in operands]
+
+
+def _is_exact(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    return torch.equal(c.double(), (a.double() @ b.double().T).to(c.dtype).double())
+
+
+def _digest(c: torch.Tensor) -> str:
+    return digest(c.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def _launched(
+    bundle: Bundle, case: Case, operands: Sequence[torch.Tensor], device: str, *more: Any
+) -> Callable[[], None]:
+    """Launch once, to the end, and return the launch."""
+    named = dict(zip(("a_ptr", "b_ptr", "c_ptr"), operands), m=case.m, n=case.n, k=case.k)
+    named |= {each.name: each.default for each in bundle.plan.parameters if each.name not in named}
+    arguments = [named[each.name] for each in bundle.plan.parameters][: len(bundle.plan.parameters) - len(more)]
+    if device == "emulator":
+        launch: Callable[[], None] = lambda: _emulated(bundle, *arguments, *more)  # noqa: E731
+    else:
+        from blackwell_matmul.runtime import load
+
+        loaded = load(bundle)
+        launch = lambda: loaded(*arguments, *more)  # noqa: E731
+    launch()
+    if device != "emulator":
+        torch.cuda.synchronize()
+    return launch
+
+
+def _emulated(bundle: Bundle, *arguments: Any) -> None:
+    emulate(bundle, *arguments)
+
+
+# --- microbenchmarks
+
+
+def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: str) -> Record:
+    """Run one microbenchmark; `rows` has its values."""
+    step(name)
+    place = Path(folder)
+    card: Card | EmulatedCard
+    if device == "emulator":
+        card = EmulatedCard((place / f"{MICRO}.ptx").read_text())
+    else:
+        card = Card((place / f"{MICRO}.cubin").read_bytes())
+    rows = micro.measured(micro.Bench(card, micro.figures_for(gpu)), target, name)
+    differ = [row for row in rows if row["held"] is False]
+    told = f"{len(rows)} values" + (f", {len(differ)} unlike the model's" if differ else "")
+    return {"held": not differ if any(row["held"] is not None for row in rows) else None, "told": told, "rows": rows}
+
+
+# --- timelines
+
+
+def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device: str, out: str) -> Record:
+    """Run a kernel that marks its instructions; write the measured timeline under the predicted one as a page."""
+    from blackwell_matmul import measured_timeline, timeline_buffer, trace
+
+    found, place = Case(**case), Path(folder)
+    plain, marked = (Bundle.load(place.with_name(f"{place.name}_{name}")) for name in ("plain", "marked"))
+    step(f"{found}: run")
+    operands = [each.to(_device(device)) for each in make_inputs(Problem(found.m, found.n, found.k, found.dtype))]
+    first = _launched(plain, found, operands, device)
+    expected = operands[2].clone()
+    arguments = plain.ordered(m=found.m, n=found.n, k=found.k, a_ptr=operands[0], b_ptr=operands[1], c_ptr=operands[2])
+    buffer = timeline_buffer(marked, *arguments)
+    _launched(marked, found, operands, device, buffer)
+    same = torch.equal(operands[2], expected)
+    measured = measured_timeline(marked, buffer)
+    step(f"{found}: predict")
+    pins = {knob: each for knob, each in plain.schedule.items() if knob not in ("dtype", "sm_count", "form")}
+    page, predicted = f"{found.folder}.html", None
+    if micro.figures_for(gpu) is not None:
+        predicted = trace(found.kernel, found.m, found.n, found.k, schedule=pins, gpu=gpu)
+        predicted.above(measured).save(Path(out) / page)
+    else:
+        measured.save(Path(out) / page)
+    return {
+        "held": same, "told": "the same result with marks" if same else "another result with marks", "page": page,
+        "measured_cycles": measured.end_cycles, "predicted_cycles": predicted and predicted.end_cycles,
+        "time_us": _time_us(first) if device != "emulator" else None,
+    }  # fmt: skip
+
+
+def _time_us(launch: Callable[[], None]) -> float:
+    from blackwell_matmul.harness.bench.devices import time_us
+
+    for _ in range(5):
+        launch()
+    return round(time_us(launch, 20) / 20, 2)
+
+
+# --- the machine
+
+
+def doctor(step: Step) -> Record:
+    """Diagnose the machine; lines have no host and no path."""
+    from blackwell_matmul.cli.doctor import diagnosis_lines, facts
+
+    step("look at this machine")
+    found = diagnosis_lines.diagnose(facts.gather())
+    wrong = [f"{line.name}: {line.value}" for line in found if line.status == "problem"]
+    rows = [{"name": line.name, "status": line.status, "value": without_paths(line.value)} for line in found]
+    return {"held": not wrong, "told": "; ".join(wrong) or "nothing is a problem", "rows": rows}
+
+
+def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
+    """Emulate a case and count its instructions: in place of a time, where there is no GPU."""
+    found, bundle = Case(**case), Bundle.load(folder)
+    step(str(found))
+    operands, start = make_inputs(Problem(found.m, found.n, found.k, found.dtype)), time.perf_counter()
+    _launched(bundle, found, operands, "emulator")
+    verdict = check_matmul(*operands)
+    return {"held": verdict.ok, "told": str(verdict), "seconds_emulated": round(time.perf_counter() - start, 2)}

@@ -1,0 +1,213 @@
+"""`first-light`: everything that is claimed for a GPU, tried on the GPU that is here, as one report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import number, shown
+from blackwell_matmul.cli.options import Json, checked, integer, known_gpu
+from blackwell_matmul.cli.output import finish
+from blackwell_matmul.cli.views import terminal
+
+if TYPE_CHECKING:
+    from blackwell_matmul.cli.first_light.kit import Kit
+    from blackwell_matmul.hardware.gpus import Gpu
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul first-light -o report/`
+- `blackwell-matmul first-light --prepare B200 -o kit.zip`
+- `blackwell-matmul first-light kit.zip -o report/`
+- `blackwell-matmul first-light --device emulator --gpu B200 -o report/`
+- `blackwell-matmul first-light compare mine/ yours/report.json`
+
+Each item runs in a process of its own: a crash or a hang costs that item. A second start goes on where the first one
+ended. report/index.html is the page to look at, and report/report.json the file to send: it names no host, user or
+path.
+"""
+
+KIT_NAME, REPORT_NAME, COMPARE = "kit.zip", "report", "compare"
+DEVICES = ("gpu", "emulator")
+
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[KIT | compare A B]", help="A prepared kit; or two reports.")
+]
+Minutes = Annotated[str, typer.Option(metavar="MINUTES", help="After so long, no further item begins.")]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="PATH",
+        help="The report's folder, or the kit's file.",
+        show_default="report/, or kit.zip",
+    ),
+]
+Prepare = Annotated[
+    str,
+    typer.Option(
+        metavar="GPU",
+        help="Compile a kit for this GPU, on any machine, and run nothing.",
+        callback=checked(lambda name: name and known_gpu(name)),
+    ),
+]
+Device = Annotated[
+    str, typer.Option(metavar="gpu|emulator", help="Where to run: on this machine's GPU, or on its CPU.")
+]
+OfGpu = Annotated[
+    str, typer.Option("--gpu", metavar="GPU", help="The GPU that the emulator stands for.", callback=checked(known_gpu))
+]
+Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that an item may be silent.")]
+
+
+def first_light(
+    words: Words = None,
+    minutes: Minutes = "60",
+    out: Out = "",
+    prepare: Prepare = "",
+    device: Device = "gpu",
+    gpu: OfGpu = "B200",
+    limit: Limit = "120",
+    as_json: Json = False,
+) -> None:
+    """Try all that is claimed for a GPU on the GPU that is here, and write one page and one file to send.
+
+    Exit code 0: all that ran is as claimed. 1: something is not, crashed or hung. 2: bad input, or could not run.
+    """
+    given, seconds = list(words or ()), integer("--limit", limit)
+    if given[:1] == [COMPARE]:
+        _compare(given[1:], as_json)
+    allowed = number(minutes if not isinstance(minutes, str) else _float(minutes))
+    if allowed is None or not 0 < allowed <= 10_000:
+        raise InputError(f"--minutes is {shown(minutes)}; it must be a number from 0 to 10,000.")
+    if device not in DEVICES:
+        raise InputError(f"--device is {shown(device)}; it must be gpu or emulator.")
+    if len(given) > 1:
+        raise InputError(f"there are {len(given)} words; first-light takes one kit, or compare and two reports.")
+    if prepare:
+        _prepare(prepare, Path(out or KIT_NAME), as_json)
+    _run(given[0] if given else None, Path(out or REPORT_NAME), device, gpu, allowed, seconds, as_json)
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+# --- prepare
+
+
+def _prepare(name: str, file: Path, as_json: bool) -> NoReturn:
+    import tempfile
+
+    from blackwell_matmul.cli.first_light import kit
+    from blackwell_matmul.hardware.gpus import gpu_named
+
+    gpu = gpu_named(name)
+    with tempfile.TemporaryDirectory(prefix="first-light-") as folder, terminal.telling(as_json) as tell:
+        made = kit.prepare(gpu, Path(folder), tell)
+        kit.pack(Path(folder), file)
+    size, refused = file.stat().st_size / 1e6, dict(made.refused)
+    told = f"{file}  a kit for {gpu}: {len(made.cases)} kernels, {size:.1f} MB"
+    lines = "\n".join([told, *(f"not in it: {each}: {why}" for each, why in refused.items())])
+    record = {"kit": str(file), "gpu": gpu.name, "arch": gpu.arch, "kernels": len(made.cases), "refused": refused}
+    finish(as_json, lambda: record, lambda: lines)
+
+
+# --- run
+
+
+def _run(
+    given: str | None, out: Path, device: str, gpu_name: str, minutes: float, limit_s: int, as_json: bool
+) -> NoReturn:
+    from blackwell_matmul.cli.first_light import report, session
+    from blackwell_matmul.harness.bench.results import require_writable
+
+    gpu = _gpu(device, gpu_name)
+    require_writable(out)
+    with terminal.telling(as_json) as tell, _kit(given, gpu, out, device, tell) as found:
+        run = session.Run(found, gpu, device, out, minutes, tell, limit_s)
+        run.run()
+        rows, missing = list(run.rows), run.missing()
+    made = report.record(rows, gpu, device != "gpu", missing, _command(), _machine(gpu, device))
+    page, counts = report.save(made, out), made["counts"]
+    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    left = f"; {missing} items are left: start again" if missing else ""
+    bad = [f"{row['stage']}: {row['item']}: {row['told']}" for row in rows if row["status"] in ("not held", "failed")]
+    lines = "\n".join([*bad, f"{gpu}: {told}{left}", f"look at {page}; send {out / report.REPORT}"])
+    finish(as_json, lambda: made, lambda: lines, not counts["not held"] and not counts["failed"])
+
+
+def _command() -> str:
+    """Return the command without paths."""
+    from blackwell_matmul.cli.first_light.plan import without_paths
+
+    return without_paths(shlex.join(["blackwell-matmul", *sys.argv[1:]]))
+
+
+def _gpu(device: str, name: str) -> Gpu:
+    from blackwell_matmul.hardware.gpus import gpu_named
+    from blackwell_matmul.harness.bench.bench_machine import gpu_at_hand
+
+    return gpu_at_hand() if device == "gpu" else gpu_named(name)
+
+
+@contextmanager
+def _kit(given: str | None, gpu: Gpu, out: Path, device: str, tell: Callable[[str], None]) -> Iterator[Kit]:
+    """Yield the kit given, or the one in the report's folder, which is made at the first start."""
+    from blackwell_matmul.cli.first_light import kit
+
+    if given is not None:
+        with kit.unpacked(Path(given)) as found:
+            kit.require_for(found, gpu, given)
+            yield found
+        return
+    folder = out / "kit"
+    found = (
+        kit.opened_folder(folder) if (folder / kit.KIT).is_file() else kit.prepare(gpu, folder, tell, device != "gpu")
+    )
+    kit.require_for(found, gpu, str(folder))
+    yield found
+
+
+def _machine(gpu: Gpu, device: str) -> dict[str, Any]:
+    from blackwell_matmul.cli.first_light.telemetry import ecc_mode
+    from blackwell_matmul.harness.bench import bench_machine
+
+    if device != "gpu":
+        return {"versions": bench_machine.versions()}
+    return {**bench_machine.machine_of(gpu).about, "ecc.mode.current": ecc_mode()}
+
+
+# --- compare
+
+
+def _compare(names: list[str], as_json: bool) -> NoReturn:
+    from blackwell_matmul.cli.first_light import comparing, report
+
+    if len(names) != 2:
+        raise InputError(f"compare takes two reports, and there are {len(names)}.")
+    first, second = (report.load(Path(each)) for each in names)
+    found, changed = comparing.pairs(first, second), comparing.changed(first, second)
+    record = {
+        "values": [{**vars(each), "ratio": each.ratio} for each in found],
+        "changed": [dict(zip(("item", "first", "second"), each)) for each in changed],
+    }
+    head = f"{first['gpu']} and {second['gpu']}: {len(found)} values, {len(changed)} items with another outcome"
+    lines = [head, *(f"{item}: {before}, then {after}" for item, before, after in changed)]
+    lines += [f"{_ratio(each.ratio)}  {each.what}: {each.first:g} and {each.second:g} {each.unit}" for each in found]
+    finish(as_json, lambda: record, lambda: "\n".join(lines))
+
+
+def _ratio(value: float | None) -> str:
+    return "    -" if value is None else f"{value:5.2f}"

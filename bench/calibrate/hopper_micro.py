@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import re
 import subprocess
 import sys
 import time
@@ -24,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
 from blackwell_matmul.compiler.nvrtc import compile_source, version
-from blackwell_matmul.compiler.plan import Argument, Launch, TensorMap
-from blackwell_matmul.emulator.emulate import emulate
-from blackwell_matmul.hardware import driver
+from blackwell_matmul.compiler.plan import TensorMap
 
 TARGET = "sm_90a"
 KERNELS = Path(__file__).with_name("hopper_kernels.cu")
 WIDTHS = (8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
+EMULATED_WIDTHS, EMULATED_SMS, EMULATED_SCALE = (8, 64), 8, 16
 LOADED_WIDTHS = (64, 96, 128, 192, 256)
 COLUMNS = (16, 32, 64)
 CLUSTERS = (2, 4, 8)
@@ -151,55 +150,6 @@ def _entry(name: str, function: str, arguments: str, mapped: bool = False, ctas:
 # --- who runs it
 
 
-class Card:
-    """A GPU. sms: of it; scale: what loops are divided by."""
-
-    scale = 1
-
-    def __init__(self, kept: Path | None = None) -> None:
-        self.device, self.widths = "cuda", WIDTHS
-        properties = torch.cuda.get_device_properties(0)
-        self.sms, self.name = properties.multi_processor_count, properties.name
-        torch.zeros(1, device="cuda")
-        code = cubin(kept)
-        self._library = driver.call("cuLibraryLoadData", "load the kernels", code, None, None, 0, None, None, 0)
-        self._kernels: dict[str, int] = {}
-
-    def driver_version(self) -> str:
-        told = Path("/proc/driver/nvidia/version")
-        found = re.search(r"\d+\.\d+[.\d]*", told.read_text()) if told.is_file() else None
-        return found[0] if found else "unknown"
-
-    def prepared(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> Any:
-        """A launch on torch's current stream."""
-        from blackwell_matmul.runtime.launch import Prepared
-        from blackwell_matmul.runtime.torch_cuda import current_stream
-
-        maps = tuple(each for each in arguments if isinstance(each, TensorMap))
-        packed = tuple(_argument(each, maps) for each in arguments)
-        launch = Launch((grid, 1, 1), (block, 1, 1), (1, 1, 1), shared_bytes, maps, (), packed, False)
-        return Prepared.of(kernel, self._kernel(kernel), launch, 0, current_stream(0))
-
-    def launch(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> None:
-        self.prepared(kernel, arguments, grid, block, shared_bytes)()
-
-    def pointer(self, tensor: torch.Tensor) -> int:
-        return tensor.data_ptr()
-
-    def synchronize(self) -> None:
-        torch.cuda.synchronize()
-
-    def _kernel(self, name: str) -> int:
-        if name not in self._kernels:
-            found = driver.call("cuLibraryGetKernel", f"find {name}", self._library, name.encode())
-            most = driver.device_attribute(0, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-            attribute = driver.bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            allowed = f"allow {name} {most} bytes of shared memory"
-            driver.call("cuKernelSetAttribute", allowed, attribute, most, found, driver.device_handle(0))
-            self._kernels[name] = int(found)
-        return self._kernels[name]
-
-
 def cubin(kept: Path | None) -> bytes:
     """The kernels for a GPU, read from a file or kept in it."""
     if kept and kept.is_file():
@@ -212,42 +162,11 @@ def cubin(kept: Path | None) -> bytes:
     return compiled.cubin
 
 
-def _argument(value: Any, maps: Sequence[TensorMap]) -> Argument:
-    if isinstance(value, torch.Tensor):
-        return Argument("value", "pointer", value.data_ptr())
-    if isinstance(value, TensorMap):
-        return Argument("tensor_map", "", maps.index(value))
-    return Argument("value", "int32", int(value))
-
-
-class EmulatedCard:
-    """The emulator in its place: what it counts is no time."""
-
-    scale, sms, name, device, widths = 16, 8, "emulator", "cpu", (8, 64)
-
-    def __init__(self) -> None:
-        ptx = compile_source(source(self.widths), TARGET, "hopper_kernels.cu").ptx
-        self._head, *kernels = re.split(r"(?=\.visible \.entry )", ptx)
-        self._kernels = {each.split("(")[0].split()[-1]: each for each in kernels}
-
-    def driver_version(self) -> str:
-        return "none"
-
-    def launch(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> None:
-        emulate(
-            self._head + self._kernels[kernel],
-            *arguments,
-            grid=grid,
-            block=block,
-            shared_bytes=shared_bytes,
-            kernel=kernel,
-        )
-
-    def pointer(self, tensor: torch.Tensor) -> Any:
-        return tensor
-
-    def synchronize(self) -> None:
-        pass
+def _card(emulated: bool, kept: Path | None) -> Card | EmulatedCard:
+    if not emulated:
+        return Card(cubin(kept))
+    ptx = compile_source(source(EMULATED_WIDTHS), TARGET, "hopper_kernels.cu").ptx
+    return EmulatedCard(ptx, EMULATED_SMS, EMULATED_SCALE)
 
 
 class Bench:
@@ -255,6 +174,7 @@ class Bench:
 
     def __init__(self, card: Any) -> None:
         self.card, self.sms, self.real = card, card.sms, card.scale == 1
+        self.widths = WIDTHS if self.real else EMULATED_WIDTHS
         self.rows = 2**22 if self.real else 2**14
         self.launches = 7 if self.real else 1
         made = torch.Generator(card.device).manual_seed(0)
@@ -304,7 +224,7 @@ Measurement = Callable[[Bench], Iterator[Measure]]
 
 def wgmma(bench: Bench) -> Iterator[Measure]:
     """The interval of one instruction by its width, what a wait adds, and two warpgroups, which take turns."""
-    for n, groups in itertools.product(bench.card.widths, (1, 2)):
+    for n, groups in itertools.product(bench.widths, (1, 2)):
         for how in ("free", "behind", "each", "registers"):
             few, many = (_products(bench, n, how, groups, bench.fewer(tiles)) for tiles in (64, 192))
             each = (many - few) / (bench.fewer(192) - bench.fewer(64)) / 4 / groups
@@ -322,7 +242,7 @@ def _products(bench: Bench, n: int, how: str, groups: int, tiles: int) -> Any:
 
 def wgmma_with_loads(bench: Bench) -> Iterator[Measure]:
     """What TMA's writing into shared memory costs the products that read it, and the other way round."""
-    widths = [n for n in LOADED_WIDTHS if n in bench.card.widths]
+    widths = [n for n in LOADED_WIDTHS if n in bench.widths]
     for n, groups in itertools.product(widths, (1, 2)):
         tiles = bench.fewer(256 * 256 // n)
         for stages, rows, pace in (
@@ -377,7 +297,7 @@ class Load(NamedTuple):
 def _under_load(bench: Bench, load: Load, tiles: int) -> Iterator[Measure]:
     """The second half of two seconds."""
     limit_s, ctas = 2.0 if bench.real else 0, int(bench.sms * load.share)
-    n = max(set(LOADED_WIDTHS) & set(bench.card.widths))
+    n = max(set(LOADED_WIDTHS) & set(bench.widths))
     kept, began, ghz, latency = bench.operands.clone(), time.perf_counter(), [], []
     if load.zeros:
         bench.operands.zero_()
@@ -739,7 +659,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--append", action="store_true", help="go on with a table")
     parser.add_argument("--code", type=Path, help="where the compiled kernels are kept; they are compiled if not there")
     given = parser.parse_args(arguments)
-    bench = Bench(EmulatedCard() if given.emulate else Card(given.code))
+    bench = Bench(_card(given.emulate, given.code))
     names = given.only.split(",") if given.only else [each.__name__ for each in MEASUREMENTS]
     with given.out.open("a" if given.append else "w", newline="") as file:
         if not given.append:

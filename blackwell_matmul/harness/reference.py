@@ -11,6 +11,10 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, c
 """torch's element types of `problem.DTYPES`."""
 
 
+SCALED_MM_MULTIPLE = 16
+"""Elements; `torch._scaled_mm` takes multiples of n and k."""
+
+
 def dtype_of_c(problem: Problem) -> torch.dtype:
     named = problem.form.out or c_dtype(problem.dtype)
     return torch.float32 if named == "fp32" else TORCH_DTYPES[named]
@@ -41,9 +45,25 @@ def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def torch_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return A @ B.T by torch, in its operands' types: cuBLAS on a GPU, torch's BLAS on a CPU.
 
-    For 8-bit floats, which torch does not multiply this way, the product is computed in fp32.
+    8-bit floats are multiplied by `torch._scaled_mm` on a GPU that can: Hopper's tensor cores keep fewer bits of a sum
+    than fp32. Elsewhere, and for pairs of types that torch refuses, their product is computed in fp32.
     """
     if a.element_size() == 1:
+        if a.is_cuda and (found := _eight_bit_product(a, b)) is not None:
+            return found
         a, b = a.float(), b.float()
     with torch.autocast(a.device.type, enabled=False):  # it would choose another type
         return a @ b.T
+
+
+def _eight_bit_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """Return A @ B.T in fp32 by torch's 8-bit product, for which n and k are padded to multiples of 16."""
+    n, k = b.shape
+    rows, columns = -n % SCALED_MM_MULTIPLE, -k % SCALED_MM_MULTIPLE
+    padded = [torch.nn.functional.pad(each.view(torch.uint8), (0, columns, 0, more)).view(each.dtype)
+              for each, more in ((a, 0), (b, rows))]  # fmt: skip
+    one = torch.ones((), device=a.device)
+    try:
+        return torch._scaled_mm(padded[0], padded[1].T, one, one, out_dtype=torch.float32)[:, :n]
+    except RuntimeError:  # two operands of e5m2, or a GPU without 8-bit tensor cores
+        return None

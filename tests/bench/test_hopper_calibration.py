@@ -22,8 +22,8 @@ def calibration(monkeypatch):
     import hopper_micro
 
     monkeypatch.setattr(hopper_micro, "compile_source", compiled)
-    monkeypatch.setattr(hopper_micro.EmulatedCard, "sms", SMS)
-    monkeypatch.setattr(hopper_micro.EmulatedCard, "scale", SCALE)
+    monkeypatch.setattr(hopper_micro, "EMULATED_SMS", SMS)
+    monkeypatch.setattr(hopper_micro, "EMULATED_SCALE", SCALE)
     return hopper_micro
 
 

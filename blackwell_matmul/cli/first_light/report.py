@@ -64,8 +64,8 @@ padding:0 1rem}
 h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .5rem;border-bottom:1px solid var(--line)}
 p,li{max-width:75ch}.quiet{color:var(--quiet)}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;width:100%}td,th{text-align:left;padding:.25rem .6rem;
-border-bottom:1px solid var(--line);vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}.held{color:var(--good)}.bad{color:var(--bad);font-weight:600}.warn{color:var(--warn)}
+border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}td.n{text-align:right;font-variant-numeric:tabular-nums;
+white-space:nowrap}.held{color:var(--good)}.bad{color:var(--bad);font-weight:600;white-space:nowrap}.warn{color:var(--warn)}
 .tiles{display:flex;gap:.75rem;flex-wrap:wrap;margin:1rem 0}.tile{background:var(--soft);border:1px solid var(--line);
 border-radius:6px;padding:.5rem .9rem;min-width:7rem}.tile b{display:block;font-size:1.5rem}
 .mark{background:#9a6700;color:#fff;padding:.5rem .9rem;border-radius:6px;margin:1rem 0}
@@ -119,8 +119,8 @@ def _tile(count: int, told: str, kind: str) -> str:
 
 def _sections(report: Report) -> Iterator[Iterator[str]]:
     yield _not_held(report["rows"])
-    drawn = {"micro": _micro, "ladder": _ladder, "doctor": _doctor, "timelines": _timelines}
-    for stage, heading in STAGES.items():
+    drawn = {"values": _values, "micro": _micro, "ladder": _ladder, "doctor": _doctor, "timelines": _timelines}
+    for stage, heading in sorted(STAGES.items(), key=lambda each: each[0] == "doctor"):  # the machine comes last
         rows = [row for row in report["rows"] if row["stage"] == stage]
         if rows:
             yield iter([f"<h2>{_text(heading)}</h2>"])
@@ -164,6 +164,29 @@ def _number(value: float) -> str:
 
 def _plain(rows: Sequence[Row]) -> Iterator[str]:
     yield _table(("item", "", "what was seen"), ([row["item"], _status(row), row["told"]] for row in rows))
+
+
+MARKS = {"held": "&#10003;", "measured": "&#10003;", "not held": "wrong", "failed": "failed", "not run": "&ndash;"}
+
+
+def _values(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a grid: a line for each kernel, a column for each type and size; other schedules share the last column."""
+    grid: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        kernel, _, problem = str(row["item"]).partition(" ")
+        what = " ".join(problem.split()[:2])
+        grid.setdefault(kernel, {}).setdefault("other schedules" if len(problem.split()) > 2 else what, []).append(row)
+    columns = sorted({what for of in grid.values() for what in of}, key=lambda each: each == "other schedules")
+
+    def cell(found: Sequence[Row]) -> _Markup:
+        return _Markup(" ".join(
+            f'<span class="{CLASSES[row["status"]]}" title="{_text(row["told"])}">{MARKS[row["status"]]}</span>'
+            for row in found
+        ))  # fmt: skip
+
+    yield _table(
+        ("kernel", *columns), ([name, *(cell(of.get(each, ())) for each in columns)] for name, of in grid.items())
+    )
 
 
 def _doctor(rows: Sequence[Row]) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +14,9 @@ from typing import Any
 import torch
 
 from blackwell_matmul.base.digests import digest
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.base.files import write_whole
+from blackwell_matmul.base.records import parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
 from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, without_paths
@@ -28,8 +33,22 @@ import_tilus()  # early, as children are forked from a process that has imported
 Step = Callable[[str], None]
 Record = dict[str, Any]
 MICRO = "micro"
+DOCTOR_LIMIT_S = 100.0
 MOST_WHOLE = 2
 """Largest absolute value of the whole numbers in exact products; of 8 bits, all of them exist in every type."""
+
+
+def _stops_are_faults(task: Callable[..., Record]) -> Callable[..., Record]:
+    """Return a task whose kernel may deadlock or do what is undefined: that is no refusal."""
+
+    @functools.wraps(task)
+    def judged(*args: Any, **named: Any) -> Record:
+        try:
+            return task(*args, **named)
+        except EmulationError as error:
+            return {"held": False, "told": str(error)}
+
+    return judged
 
 
 # --- compile
@@ -74,6 +93,7 @@ def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: s
 # --- values
 
 
+@_stops_are_faults
 def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, device: str) -> Record:
     """Run a case on whole numbers, whose sums are exact, and on normal ones; compare with the emulator and float64."""
     found, bundle = Case(**case), Bundle.load(folder)
@@ -143,6 +163,7 @@ def _emulated(bundle: Bundle, *arguments: Any) -> None:
 # --- microbenchmarks
 
 
+@_stops_are_faults
 def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: str) -> Record:
     """Run one microbenchmark; `rows` has its values."""
     step(name)
@@ -161,6 +182,7 @@ def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: s
 # --- timelines
 
 
+@_stops_are_faults
 def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device: str, out: str) -> Record:
     """Run a kernel that marks its instructions; write the measured timeline under the predicted one as a page."""
     from blackwell_matmul import measured_timeline, timeline_buffer, trace
@@ -203,16 +225,16 @@ def _time_us(launch: Callable[[], None]) -> float:
 
 
 def doctor(step: Step) -> Record:
-    """Diagnose the machine; lines have no host and no path."""
-    from blackwell_matmul.cli.doctor import diagnosis_lines, facts
-
+    """Diagnose the machine in a process without tilus, as a user does; lines have no path."""
     step("look at this machine")
-    found = diagnosis_lines.diagnose(facts.gather())
-    wrong = [f"{line.name}: {line.value}" for line in found if line.status == "problem"]
-    rows = [{"name": line.name, "status": line.status, "value": without_paths(line.value)} for line in found]
+    command = [sys.executable, "-m", "blackwell_matmul", "doctor", "--json"]
+    found = parsed(subprocess.run(command, capture_output=True, timeout=DOCTOR_LIMIT_S).stdout)
+    rows = [{**line, "value": without_paths(line["value"])} for line in found["lines"]]
+    wrong = [f"{line['name']}: {line['value']}" for line in rows if line["status"] == "problem"]
     return {"held": not wrong, "told": "; ".join(wrong) or "nothing is a problem", "rows": rows}
 
 
+@_stops_are_faults
 def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
     """Emulate a case and count its instructions: in place of a time, where there is no GPU."""
     found, bundle = Case(**case), Bundle.load(folder)

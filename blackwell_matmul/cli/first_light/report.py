@@ -64,8 +64,8 @@ padding:0 1rem}
 h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .5rem;border-bottom:1px solid var(--line)}
 p,li{max-width:75ch}.quiet{color:var(--quiet)}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;width:100%}td,th{text-align:left;padding:.25rem .6rem;
-border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}td.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}.held{color:var(--good)}.bad{color:var(--bad);font-weight:600;white-space:nowrap}.warn{color:var(--warn)}
+border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
+td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}.held{color:var(--good)}.bad{color:var(--bad);font-weight:600;white-space:nowrap}.warn{color:var(--warn)}
 .tiles{display:flex;gap:.75rem;flex-wrap:wrap;margin:1rem 0}.tile{background:var(--soft);border:1px solid var(--line);
 border-radius:6px;padding:.5rem .9rem;min-width:7rem}.tile b{display:block;font-size:1.5rem}
 .mark{background:#9a6700;color:#fff;padding:.5rem .9rem;border-radius:6px;margin:1rem 0}
@@ -176,7 +176,9 @@ def _values(rows: Sequence[Row]) -> Iterator[str]:
         kernel, _, problem = str(row["item"]).partition(" ")
         what = " ".join(problem.split()[:2])
         grid.setdefault(kernel, {}).setdefault("other schedules" if len(problem.split()) > 2 else what, []).append(row)
-    columns = sorted({what for of in grid.values() for what in of}, key=lambda each: each == "other schedules")
+    columns = sorted(
+        dict.fromkeys(what for of in grid.values() for what in of), key=lambda each: each == "other schedules"
+    )
 
     def cell(found: Sequence[Row]) -> _Markup:
         return _Markup(" ".join(
@@ -228,8 +230,8 @@ def _bar(row: Row) -> _Markup:
     left, width = 80 + min(0.0, place) * 40, abs(place) * 40
     return _Markup(
         f'<svg width="162" height="14" role="img" aria-label="{row["value"] / row["expected"]:.2f} times the model">'
-        f'<rect x="{left:.1f}" y="3" width="{max(2.0, width):.1f}" height="8" fill="{color}"/>'
-        '<line x1="80" x2="80" y1="0" y2="14" stroke="var(--quiet)"/></svg>'
+        f'<rect x="{left:.1f}" y="3" width="{max(2.0, width):.1f}" height="8" style="fill:{color}"/>'
+        '<line x1="80" x2="80" y1="0" y2="14" style="stroke:var(--quiet)"/></svg>'
     )
 
 
@@ -246,7 +248,7 @@ def _ladder(rows: Sequence[Row]) -> Iterator[str]:
         for value, color in ((row["cublas_tflops"], "var(--ink)"), (predicted, "#d9761a")):
             if value:
                 place = min(300.0, 300 * value / most)
-                bar += f'<line x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="16" stroke="{color}" stroke-width="2"/>'
+                bar += f'<line x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="16" style="stroke:{color};stroke-width:2"/>'
         lines.append([
             row["item"], _status(row), float(row["tflops"]), float(row["percent_of_cublas"]),
             "" if predicted is None else float(predicted), _Markup(f'<svg width="304" height="16">{bar}</svg>'),

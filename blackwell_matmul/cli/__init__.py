@@ -4,8 +4,8 @@ Exit codes: 0 the result is right, or nothing was found; 1 the result is wrong, 
 or unsupported; 130 interrupted. A subcommand is a file. Its function reads the options, calls a service, shows the
 result by one of `views`, and raises errors of `base.errors`. It imports at run time, so that `--help` is instant.
 
-May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, runtime, scheduling,
-simulator, simulator.timing, simulator.trace, tuner.
+May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, runtime,
+scheduling, simulator, simulator.timing, simulator.trace, tuner.
 """
 
 from __future__ import annotations

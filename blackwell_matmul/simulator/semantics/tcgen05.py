@@ -699,8 +699,10 @@ def mma_scaled(inst: Any, context: LoweringContext) -> Any:
             ordered = sorted(sides, key=lambda side: side.d.cta.rank)
             right = np.concatenate([side.rows_of_b() for side in ordered])
             for side in ordered:
-                parts = block_scaled.products(side.rows_of_a(), right, *side.scales(first), kind.block, kind.k)
-                accumulate(side.d.cells(), parts, keep)
+                operands = side.rows_of_a(), right, *side.scales(first), kind.block
+                for code, message in block_scaled.faults(*operands):
+                    side.d.cta.report(code, f"{context.description.name}: {message}", location)
+                accumulate(side.d.cells(), block_scaled.products(*operands, kind.k), keep)
 
         regions: dict[str, Region] = {}
         for whose, side in zip(("", _PEERS), sides):

@@ -174,6 +174,15 @@ def hardware_alone(c: Conflict) -> Missing | None:
     return Missing("", advice, UNPROMISED, Severity.UNGUARANTEED)
 
 
+def copied_after(c: Conflict) -> Missing | None:
+    """Find a copy to tensor memory that the thread issues behind the product that reads the columns: no wait helps."""
+    op = c.operation
+    if op is None or not c.early or op.lanes.warp is not c.warp or not op.instruction.description.unpromised:
+        return None
+    copied = f"{op.instruction.spoken} at {op.op.location}"
+    return Missing("", f"{copied} comes after the product, and has to come before it", at_fault=op.op.location)
+
+
 def proxy_fence(c: Conflict) -> Missing | None:
     """Ordered for the generic proxy, and the access is the async proxy's (PTX ISA, "Async proxy").
 
@@ -713,7 +722,7 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    hardware_alone,
+    hardware_alone, copied_after,
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
     one_lane_arrived, ran_ahead, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,

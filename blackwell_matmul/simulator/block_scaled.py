@@ -43,9 +43,14 @@ class Scales:
         by_row = lanes.transpose(2, 3, 0, 1, 4).reshape(self.tiles * ATOM_ROWS, -1)
         return np.ascontiguousarray(by_row[self.first : self.first + rows, :blocks])
 
+    @property
+    def powers(self) -> bool:
+        """True for scales of e8m0."""
+        return self.cells.dtype == np.uint8
+
     def of(self, rows: int, blocks: int) -> np.ndarray:
         """Return the scales in float64, rows x blocks of K."""
-        type = ml_dtypes.float8_e8m0fnu if self.cells.dtype == np.uint8 else self.cells.dtype
+        type = ml_dtypes.float8_e8m0fnu if self.powers else self.cells.dtype
         return self.raw(rows, blocks).view(type).astype(np.float64)
 
     def unlike(self, rows: int, blocks: int) -> str:
@@ -67,46 +72,131 @@ def in_tensor_memory(atoms: np.ndarray) -> np.ndarray:
     return np.tile(rows, (QUARTERS, 1))
 
 
-def elements(values: np.ndarray, name: str) -> np.ndarray:
-    """Return rows of A or B in float64; name: of their type."""
-    wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
-    return wide.astype(np.float64)
+@dataclass(frozen=True)
+class Operand:
+    """Rows of A or of B, rows x K in float64, and their scales. normal: the exponent of the least normal element."""
+
+    values: np.ndarray
+    scales: Scales
+    normal: int
+
+    @classmethod
+    def of(cls, values: np.ndarray, name: str, scales: Scales) -> Operand:
+        """Return the operand with elements of the type of that name."""
+        wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
+        return cls(wide.astype(np.float64), scales, NORMAL[name])
+
+    def part(self, start: int, size: int, block: int) -> tuple[np.ndarray, np.ndarray, Operand]:
+        """Return elements and scales of `size` elements of K, and the operand."""
+        blocks = slice(start // block, (start + size) // block)
+        return self.values[:, start : start + size], self.factors(block)[:, blocks], self
+
+    def factors(self, block: int) -> np.ndarray:
+        """Return the scales, rows x blocks."""
+        rows, k = self.values.shape
+        return self.scales.of(rows, k // block)
 
 
-def products(
-    a: np.ndarray, b: np.ndarray, scale_a: Scales, scale_b: Scales, block: int, step: int
-) -> Iterator[np.ndarray]:
-    """Yield the part of each tcgen05.mma in float64, before D is added and the sum rounded once: A [m, k] and B [n, k]
-    of `elements`.
+NORMAL = {FP4_PAIRS: 0, "float8_e4m3": -6, "float8_e5m2": -14}
+"""Exponent of the least normal number of a type (OCP Microscaling Formats)."""
 
-    block: elements of K with one scale. step: elements of K of an instruction. The tensor core's own rounding is not
-    documented; MMA-Sim (arXiv 2511.10909) finds D among the terms, 25 fractional bits for 8-bit operands and 35 for
-    fp4.
+
+# sums
+
+GROUPS, BITS = {32: 1, 64: 16}, {32: 25, 64: 35}
+"""Products that are added exactly, and fractional bits of the sum of these, by the elements of K of an instruction
+(MMA-Sim, arXiv 2511.10909, tcgen05.mma with scales on Blackwell)."""
+
+LEAST, NONE = -126, -9999
+"""Exponents: of the least normal float32, which a sum has at least, and of zero, which no maximum takes."""
+
+Terms = list[tuple[np.ndarray, np.ndarray]]
+"""Numbers, M x N, and their exponents."""
+
+
+def multiply_add(d: np.ndarray, a: Operand, b: Operand, block: int, step: int) -> np.ndarray:
+    """Return D + (A scales) @ (B scales).T in float32.
+
+    block: elements of K with one scale. step: elements of K of an instruction. Each one takes its groups of products
+    and D to the largest of their exponents, cuts them there to `BITS`, adds them, and cuts the sum to float32.
     """
-    a, b = _scaled(a, scale_a, block), _scaled(b, scale_b, block)
-    for start in range(0, a.shape[1], step):
-        yield a[:, start : start + step] @ b[:, start : start + step].T
+    terms_of = _products if GROUPS[step] == 1 else _groups
+    with np.errstate(all="ignore"):
+        for start in range(0, a.values.shape[1], step):
+            unit, terms = terms_of(a.part(start, step, block), b.part(start, step, block))
+            d = _sum(d, unit, terms, BITS[step])
+    return d
 
 
-def _scaled(values: np.ndarray, scales: Scales, block: int) -> np.ndarray:
-    rows, k = values.shape
-    return values * np.repeat(scales.of(rows, k // block), block, axis=1)
+Part = tuple[np.ndarray, np.ndarray, Operand]
+"""Elements and scales of the K of an instruction, and the operand that they are of."""
+
+
+def _products(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
+    """Return the product of both scales, of which there is one in a row, and the products in units of that."""
+    left, right = (np.ascontiguousarray(values.T, np.float32) for values, _, _ in (a, b))
+    of_a, of_b = (np.ascontiguousarray(_exponent(values, operand.normal).T) for values, _, operand in (a, b))
+    exponents = map(np.add.outer, of_a, of_b)
+    return a[1] * b[1].T, list(zip(map(np.outer, left, right), exponents, strict=True))
+
+
+def _groups(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
+    """Return ones, and the sums of 16 products times the scales, which tell the exponents."""
+    (left, of_a), (right, of_b) = map(_scaled, (a, b))
+    terms = []
+    for k in range(0, left.shape[1], 16):
+        sums = left[:, k : k + 16] @ right[:, k : k + 16].T
+        terms.append((sums, np.where(sums == 0, NONE, of_a[:, k, None] + of_b[:, k]).astype(np.int16)))
+    return np.ones(terms[0][0].shape), terms
+
+
+def _scaled(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """Return elements times scales, and the exponent of the scale of each one."""
+    values, scales, operand = part
+    wide = np.repeat(scales, values.shape[1] // scales.shape[1], axis=1)
+    return values * wide, _exponent(wide, LEAST - 1 if operand.scales.powers else NORMAL["float8_e4m3"])
+
+
+def _exponent(values: np.ndarray, normal: int) -> np.ndarray:
+    found = np.maximum(np.frexp(values)[1] - 1, normal)
+    return np.where(values == 0, NONE, found).astype(np.int16)
+
+
+def _sum(d: np.ndarray, unit: np.ndarray, terms: Terms, bits: int) -> np.ndarray:
+    """Return D and terms of a unit, each cut to `bits` behind the largest exponent, added and cut to float32."""
+    top = np.maximum(_exponent(d, LEAST), LEAST).astype(np.int16) - _exponent(unit, NONE)
+    for _, exponent in terms:
+        np.maximum(top, exponent, out=top)
+    up = np.ldexp(1.0, bits - top)
+    total, type = np.trunc(d / unit * up), terms[0][0].dtype
+    narrow = np.minimum(up, np.finfo(type).max).astype(type)  # beyond it all terms are zero
+    for value, _ in terms:
+        np.add(total, np.trunc(value * narrow), out=total)
+    return towards_zero(total / up * unit)
+
+
+def towards_zero(values: np.ndarray) -> np.ndarray:
+    """Return float64 numbers as float32, cut; infinity from 2 ** 128 on."""
+    near = values.astype(np.float32)
+    beyond = (np.abs(near) > np.abs(values)) & (np.abs(values) < 2.0**128)
+    return np.where(beyond, np.nextafter(near, np.float32(0)), near)
 
 
 # faults of the values
 
 
-def faults(a: np.ndarray, b: np.ndarray, scale_a: Scales, scale_b: Scales, block: int) -> Iterator[tuple[Code, str]]:
-    """Yield code and sentence of what is wrong with the scales of a product; operands as for `products`."""
-    empty = _blocks_of_zeros(a, block) & _blocks_of_zeros(b, block)
-    for name, values, scales in (("scale_a", a, scale_a), ("scale_b", b, scale_b)):
-        rows, blocks = len(values), len(empty)
-        if apart := scales.unlike(rows, blocks):
+def faults(a: Operand, b: Operand, block: int) -> Iterator[tuple[Code, str]]:
+    """Yield code and sentence of what is wrong with the scales of a product."""
+    empty = _blocks_of_zeros(a.values, block) & _blocks_of_zeros(b.values, block)
+    for name, operand in (("scale_a", a), ("scale_b", b)):
+        if apart := operand.scales.unlike(len(operand.values), len(empty)):
             yield "scales-not-duplicated", f"{name} differs between the quarters of 32 lanes ({apart}); {_COPIED}"
-        padding = np.isnan(scales.of(rows, blocks)) & empty & values.any(axis=1, keepdims=True)
+        padding = np.isnan(operand.factors(block)) & empty & operand.values.any(axis=1, keepdims=True)
         if padding.any():
             hit, where = padding.any(axis=1).sum(), ", ".join(map(str, padding.any(axis=0).nonzero()[0]))
-            yield "scale-of-padding", f"{name} has NaN in {hit} rows of block {where} along k of this tile, {_BEYOND}"
+            yield (
+                "scale-of-padding", f"{name} has NaN in {hit} rows of block {where} along k of this tile, {_BEYOND}"
+            )  # fmt: skip
 
 
 _COPIED = "the tensor core reads all four, and tcgen05.copy_scales writes all four"

@@ -14,6 +14,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number_of
+from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sum
 from blackwell_matmul.emulator.instructions.matrices.shapes import SCALE_BLOCKS, SCALE_IDS
 from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, TYPES, Array
@@ -124,7 +125,7 @@ def multiply(build: Builder, each: Statement) -> Act:
     )
     spread = _spreading(build, each, types) if "sp" in each.opcode.split(".")[1] else None
     _verify_counts(each, rows // 2 if spread else rows, types, len(a), len(b))
-    scale = _scaling(build, each) if "block_scale" in each.modifiers else None
+    scale = _scaling(build, each, types) if "block_scale" in each.modifiers else None
     multiplied = differing if "xor" in each.modifiers else product
     added = saturated if "satfinite" in each.modifiers else np.add
 
@@ -133,9 +134,8 @@ def multiply(build: Builder, each: Statement) -> Act:
         left, right = _fragment(words(warp, a), types[1], rows == 16), fragment_b(words(warp, b), types[2])
         if spread is not None:
             left = spread(warp, left)
-        if scale is not None:
-            left, right = scale(warp, left, right)
-        result = added(multiplied(left, right), accumulator(words(warp, c), types[3]))
+        old = accumulator(words(warp, c), types[3])
+        result = added(multiplied(left, right), old) if scale is None else block_sum(*scale(warp, left, right), old)
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.set(slot, word, mask)
 
@@ -207,8 +207,10 @@ def scale_block(each: Statement) -> int:
     return SCALE_BLOCKS[kind]["".join(sizes)]
 
 
-def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Array], tuple[Array, Array]]:
-    """Return the block scales of A's rows and B's columns ("Block Scaling for mma.sync").
+def _scaling(
+    build: Builder, each: Statement, types: tuple[str, ...]
+) -> Callable[[WarpState, Array, Array], tuple[ScaledOperand, ScaledOperand]]:
+    """Return A and B with the block scales of A's rows and B's columns ("Block Scaling for mma.sync").
 
     The operands are `…, scales of A, {byte, thread}, scales of B, {byte, thread}`. Scales lie in one register from
     `byte` on. Four lanes share a row. For A, lane 2 · thread of the four has the first eight rows and the next lane the
@@ -233,12 +235,13 @@ def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Arr
         word = np.ascontiguousarray(data[which](warp)[thread == THREAD])
         return word.view(np.uint8).reshape(8, 4)[:, bytes].copy().view(kind).astype(np.float64)
 
-    def scale(warp: WarpState, left: Array, right: Array) -> tuple[Array, Array]:
+    def scale(warp: WarpState, left: Array, right: Array) -> tuple[ScaledOperand, ScaledOperand]:
         count = left.shape[1] // block
         (of_a, pair), (of_b, thread) = picked(warp, 0, count), picked(warp, 1, count)
         rows = np.concatenate([factors(warp, 0, 2 * pair + half, slice(of_a, of_a + count)) for half in range(2)])
         columns = factors(warp, 1, thread, slice(of_b, of_b + count))
-        return left * rows.repeat(block, axis=1), right * columns.repeat(block, axis=1)
+        type = last_type(each)
+        return ScaledOperand(left, rows, types[1], type), ScaledOperand(right, columns, types[2], type)
 
     return scale
 

@@ -16,6 +16,7 @@ import numpy as np
 from blackwell_matmul.emulator.code import Act, Builder, instruction
 from blackwell_matmul.emulator.instructions.fragments import ELEMENTS, scale_block, words
 from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, number_of, wait_all
+from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sums
 from blackwell_matmul.emulator.instructions.matrices.shapes import (
     LONG_K,
     MMA_KINDS,
@@ -290,10 +291,12 @@ class TensorProduct:
         for cta in self.ctas:
             parts_of_a, right = self._parts_of_a(cta), np.concatenate(parts)
             if self.scales:
-                parts_of_a, right = _scaled(cta, parts_of_a, right, self.scales, shape)
+                right = -right if shape.negate else right
+                self._write(cta, partial(block_sums, *_scaled(cta, parts_of_a, right, self.scales, shape)))
+                continue
             results = [product(left, part) for left, part in zip(parts_of_a, np.split(right, len(parts_of_a)))]
             result = np.concatenate(results, axis=1) if len(results) > 1 else results[0]
-            self._add(cta, -result if shape.negate else result)
+            self._write(cta, partial(_added, -result if shape.negate else result, shape.saturates))
 
     def _parts_of_a(self, cta: CtaState) -> list[Array]:
         """Return A for each part of N that lies in lanes of its own, or once for all."""
@@ -302,20 +305,25 @@ class TensorProduct:
             return [matrix(cta.shared, descriptor(self.a, True), shape.rows, shape.k, shape.a, shape.a_k_major)]
         return [_tensor_operand(cta, self.a, shape, shape.rows * part) for part in range(shape.stacked)]
 
-    def _add(self, cta: CtaState, result: Array) -> None:
+    def _write(self, cta: CtaState, of_old: Callable[[Array], Array]) -> None:
+        """Write D. of_old: returns it, of what it is added to."""
         type, (lane, column) = self.shape.d, layout(self.shape)
         lane, column = lane + (self.target >> 16), column + (self.target & 0xFFFF)
         first, last = int(column.min()), int(column.max())
         cta.tensor.check(first, last - first + 1, "a product writes", int(lane.max()))
+        old = _from_words(np.zeros(lane.shape, np.uint32), type)
         if self.keeps:
             old = _from_words(cta.tensor.read(lane, column, "a product adds to"), type)
             old = old * old.dtype.type(2.0**-self.down) if self.down else old
-            result = saturated(result, old) if self.shape.saturates else result + old
-        raw = _to_words(result, type)
+        raw = _to_words(of_old(old), type)
         if self.skipped:
             kept = np.array([not self.skipped >> int(each) & 1 for each in lane[:, 0]])
             lane, column, raw = lane[kept], column[kept], raw[kept]
         cta.tensor.write(lane, column, raw)
+
+
+def _added(result: Array, saturates: bool, old: Array) -> Array:
+    return saturated(result, old) if saturates else result + old
 
 
 def _from_words(raw: Array, type: str) -> Array:
@@ -345,17 +353,14 @@ def _tensor_operand(cta: CtaState, address: int, shape: Shape, first: int) -> Ar
 
 def _scaled(
     cta: CtaState, parts_of_a: list[Array], right: Array, scales: list[int], shape: Shape
-) -> tuple[list[Array], Array]:
-    """Return A and B times the scales of their blocks along K ("Block Scaling"), in double precision."""
-
-    def scaled(values: Array, factors: Array) -> Array:
-        return (values.reshape(len(values), -1, shape.block) * factors[:, :, None]).reshape(values.shape)
-
+) -> tuple[list[ScaledOperand], ScaledOperand]:
+    """Return the parts of A, and B, with the scales of their blocks along K ("Block Scaling")."""
     of_a, of_b = (
         _scales(cta, _scale_column(address, id, name), rows, shape, id, name)
         for name, address, rows, id in zip("AB", scales, (shape.rows, shape.n), shape.scales)
     )
-    return [scaled(left, of_a) for left in parts_of_a], scaled(right, of_b)
+    lefts = [ScaledOperand(left, of_a, shape.a, shape.scale) for left in parts_of_a]
+    return lefts, ScaledOperand(right, of_b, shape.b, shape.scale)
 
 
 def _scale_column(address: int, id: int, name: str) -> int:

@@ -697,12 +697,14 @@ def mma_scaled(inst: Any, context: LoweringContext) -> Any:
 
         def complete() -> None:
             ordered = sorted(sides, key=lambda side: side.d.cta.rank)
-            right = np.concatenate([side.rows_of_b() for side in ordered])
+            right = np.concatenate([side.b.read().T for side in ordered])
             for side in ordered:
-                operands = side.rows_of_a(), right, *side.scales(first), kind.block
-                for code, message in block_scaled.faults(*operands):
+                operands = side.operands(right, first)
+                for code, message in block_scaled.faults(*operands, kind.block):
                     side.d.cta.report(code, f"{context.description.name}: {message}", location)
-                accumulate(side.d.cells(), block_scaled.products(*operands, kind.k), keep)
+                cells = side.d.cells()
+                before = cells if keep else np.zeros_like(cells)
+                cells[...] = block_scaled.multiply_add(before, *operands, kind.block, kind.k)
 
         regions: dict[str, Region] = {}
         for whose, side in zip(("", _PEERS), sides):
@@ -737,19 +739,14 @@ class _Scaled(NamedTuple):
                 message = f"{name} lies in columns {begin} to {end - 1}, and d in {lo} to {hi - 1} of tensor memory"
                 warp.cta.report("scales-in-accumulator", message, location)
 
-    def rows_of_a(self) -> np.ndarray:
-        return block_scaled.elements(self.a.read(), self.a.storage.item.name)
-
-    def rows_of_b(self) -> np.ndarray:
-        return block_scaled.elements(self.b.read().T, self.b.storage.item.name)
-
-    def scales(self, first: int) -> tuple[block_scaled.Scales, block_scaled.Scales]:
-        """Return the scales of A, and those of B from row `first` on."""
-        of_a, of_b = self.scale_a, self.scale_b
-        return (
-            block_scaled.Scales(of_a.flat().cells(), of_a.shape[1]),
-            block_scaled.Scales(of_b.flat().cells(), of_b.shape[1], first),
+    def operands(self, right: np.ndarray, first: int) -> tuple[block_scaled.Operand, block_scaled.Operand]:
+        """Return A and B. right: B's rows of both CTAs. first: of the scales of B."""
+        scales = (
+            block_scaled.Scales(self.scale_a.flat().cells(), self.scale_a.shape[1]),
+            block_scaled.Scales(self.scale_b.flat().cells(), self.scale_b.shape[1], first),
         )
+        left, name_a, name_b = self.a.read(), self.a.storage.item.name, self.b.storage.item.name
+        return block_scaled.Operand.of(left, name_a, scales[0]), block_scaled.Operand.of(right, name_b, scales[1])
 
     def regions(self, location: Location | None, keep: bool) -> dict[str, Region]:
         found = {"a": self.a.region(), "b": self.b.region(), "d": self.d.region(location)}

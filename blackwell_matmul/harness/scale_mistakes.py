@@ -1,0 +1,169 @@
+"""What a wrong block-scaled product looks like: the mistake with scales or nibbles that gives the same numbers.
+
+Each candidate reads the operands as a faulty kernel would. A sample of the wrong elements of C is compared with the
+float64 product of what it read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+SAMPLE = 64
+"""Rows and columns of C, at most, that are compared."""
+
+SHARE = 0.9
+"""Share of the wrong elements that a mistake has to explain, of those that it determines."""
+
+ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
+"""An atom of scales (cuBLAS, "1D Block Scaling Factors Layout")."""
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Values of the codes 0 to 7 of e2m1; the codes 8 to 15 have the negative ones (OCP Microscaling Formats)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Rows of A or of B as a kernel reads them.
+
+    elements: rows x k in float64. rows: those whose scales it takes. count: rows of the operand. scales: all bytes.
+    type: of a scale. block: elements with one scale. shift: blocks along k. plain: rows one behind the other, no atoms.
+    """
+
+    elements: torch.Tensor
+    rows: torch.Tensor
+    count: int
+    scales: torch.Tensor
+    type: torch.dtype
+    block: int
+    shift: int = 0
+    plain: bool = False
+
+    @property
+    def known(self) -> torch.Tensor:
+        """Return for each row whether its scales lie in the operand."""
+        inside = (self.rows >= 0) & (self.rows < self.count)
+        return inside & (self._places() < self.scales.numel()).all(dim=1)
+
+    @property
+    def values(self) -> torch.Tensor:
+        found = self.scales[self._places().clamp(0, self.scales.numel() - 1)]
+        return self.elements * found.view(self.type).double()
+
+    def _places(self) -> torch.Tensor:
+        """Return the byte with the scale of each element."""
+        extent = self.elements.shape[1]
+        along = -(-extent // (ATOM_BLOCKS * self.block))
+        row, column = self.rows[:, None], torch.arange(extent) // self.block + self.shift
+        column = column.clamp(0, ATOM_BLOCKS * along - 1)
+        if self.plain:
+            return row * ATOM_BLOCKS * along + column
+        inside = row % 32 * 16 + row % ATOM_ROWS // 32 * 4 + column % ATOM_BLOCKS
+        return (row // ATOM_ROWS * along + column // ATOM_BLOCKS) * ATOM_BYTES + inside
+
+    def moved(self, by: int | torch.Tensor) -> Scaled:
+        """Return the reading with the scales of other rows."""
+        return replace(self, rows=self.rows + by)
+
+    def nibbles_swapped(self) -> Scaled:
+        pairs = self.elements.unflatten(1, (-1, 2)).flip(2).flatten(1)
+        return replace(self, elements=pairs)
+
+    def unscaled(self) -> Scaled:
+        ones = torch.ones(self.scales.numel(), dtype=torch.float64).to(self.type).view(torch.uint8)
+        return replace(self, scales=ones)
+
+
+def _of_one(name: str, right: Scaled) -> Iterator[tuple[str, Scaled]]:
+    """Yield the mistakes with one operand, in words, and what is read then."""
+    yield f"the scales of {name} are read row by row, not in atoms of 128 rows and 4 blocks", replace(right, plain=True)
+    for rows in (32, -32, 64, -64, 96, -96):
+        yield f"the scales of {name} are those of {abs(rows)} rows {_further(rows)}", right.moved(rows)
+    for half in (64, 128):
+        place = right.rows // half % 2
+        tile = f"of each {2 * half} rows of {name}"
+        yield f"the two halves {tile} have each other's scales", right.moved(half * (1 - 2 * place))
+        yield f"both halves {tile} have the scales of the first one", right.moved(-half * place)
+        yield f"both halves {tile} have the scales of the second one", right.moved(half * (1 - place))
+    for blocks in (1, -1):
+        yield f"the scales of {name} are those of one block {_further(blocks)} along k", replace(right, shift=blocks)
+    yield f"{name} is multiplied without its scales", right.unscaled()
+
+
+def _further(by: int) -> str:
+    return "further on" if by > 0 else "before"
+
+
+def candidates(a: Scaled, b: Scaled, packed: bool) -> Iterator[tuple[str, Scaled, Scaled]]:
+    """Yield the likely mistakes: a sentence, and what is read of A and of B."""
+    of_a, of_b = list(_of_one("A", a)), list(_of_one("B", b))
+    yield from ((what, wrong, b) for what, wrong in of_a)
+    yield from ((what, a, wrong) for what, wrong in of_b)
+    if packed:
+        yield "the two nibbles of each byte of A, or of B, are exchanged", a, b.nibbles_swapped()
+    borrowed = replace(a, scales=b.scales, count=b.count), replace(b, scales=a.scales, count=a.count)
+    yield "B has the scales of A", a, borrowed[1]
+    yield "A has the scales of B", borrowed[0], b
+    yield "A and B have each other's scales", *borrowed
+    yield "the scales are read row by row, not in atoms of 128 rows and 4 blocks", of_a[0][1], of_b[0][1]
+    other = 48 - a.block
+    yield (
+        f"scales of blocks of {a.block} are read as of blocks of {other}",
+        *(replace(each, block=other) for each in (a, b)),
+    )
+
+
+def likely_mistake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    c: torch.Tensor,
+    *,
+    block: int,
+    scale: torch.dtype,
+    rows: torch.Tensor | None = None,
+    columns: torch.Tensor | None = None,
+) -> str:
+    """Return the mistake that makes (A scales) @ (B scales).T what C is, in a sentence's words; "" if none does.
+
+    a, b: e4m3 or e5m2, or two e2m1 in a byte. scale_a, scale_b: of type `scale`, for blocks of `block` elements, in
+    atoms. c: m x n. rows, columns: indices of those with wrong elements; None: all.
+    """
+    packed = a.dtype in (torch.uint8, torch.float4_e2m1fn_x2)
+    rows, columns = (
+        _sample(torch.arange(extent) if each is None else each) for each, extent in zip((rows, columns), c.shape)
+    )
+    left, right = _operand(a, scale_a, rows, block, scale), _operand(b, scale_b, columns, block, scale)
+    c = c[rows][:, columns]
+    bad = _wrong(c, left, right)
+    for what, read_a, read_b in candidates(left, right, packed):
+        known = bad & read_a.known[:, None] & read_b.known
+        if 2 * known.sum() >= bad.sum() > 0 and (known & ~_wrong(c, read_a, read_b)).sum() >= SHARE * known.sum():
+            return what
+    return ""
+
+
+def _operand(data: torch.Tensor, scales: torch.Tensor, rows: torch.Tensor, block: int, type: torch.dtype) -> Scaled:
+    if data.dtype in (torch.uint8, torch.float4_e2m1fn_x2):
+        codes = data.view(torch.uint8)[rows]
+        table = torch.tensor(E2M1 + tuple(-each for each in E2M1), dtype=torch.float64)
+        elements = table[torch.stack((codes & 15, codes >> 4), dim=2).flatten(1).long()]
+    else:
+        elements = data[rows].double()
+    return Scaled(elements, rows, len(data), scales.reshape(-1).view(torch.uint8), type, block)
+
+
+def _wrong(c: torch.Tensor, a: Scaled, b: Scaled) -> torch.Tensor:
+    """Return where C is not the product of what was read, rounded to its type, with sums in float32."""
+    left, right = a.values, b.values
+    exact, size = left @ right.T, left.abs() @ right.abs().T
+    apart = (c.double() - exact).abs()
+    return ~(apart <= torch.finfo(c.dtype).eps * exact.abs() + 2.0**-19 * size)
+
+
+def _sample(indices: torch.Tensor) -> torch.Tensor:
+    """Return some of the indices, from all over."""
+    return indices[torch.linspace(0, len(indices) - 1, min(SAMPLE, len(indices))).long()]

@@ -24,9 +24,9 @@ class OverlappingSums(Script):
 
     tcgen05 = BlockScaled()
 
-    def __init__(self, fault: str = ""):
+    def __init__(self, fault: str = "", stages: int = 2):
         super().__init__()
-        self.fault = fault
+        self.fault, self.stages = fault, stages
         self.format, self.block_n, self.block_k = FORMATS["mxfp4"], 128, 256
         self.copy_group = 1 if fault == "copied by one CTA" else 2
         self.last_first = fault != "drained in order"
@@ -49,11 +49,11 @@ class OverlappingSums(Script):
         g_scale_a = self.global_view(scale_a_ptr, dtype=scale, shape=[cdiv(m, 128), k_atoms, 2, 256])
         g_scale_b = self.global_view(scale_b_ptr, dtype=scale, shape=[cdiv(n, 128), k_atoms, 2, 256])
         g_c = self.global_view(c_ptr, dtype=float32, shape=[m, n])
-        s_a = self.shared_tensor(dtype=element, shape=[2, 128, width])
-        s_b = self.shared_tensor(dtype=element, shape=[2, 64, width])
-        s_scale_a = self.shared_tensor(dtype=scale, shape=[2, 1, atoms, 2, 256])
-        s_scale_b = self.shared_tensor(dtype=scale, shape=[2, 1, atoms, 2, 256])
-        ring = Ring(2)
+        s_a = self.shared_tensor(dtype=element, shape=[self.stages, 128, width])
+        s_b = self.shared_tensor(dtype=element, shape=[self.stages, 64, width])
+        s_scale_a = self.shared_tensor(dtype=scale, shape=[self.stages, 1, atoms, 2, 256])
+        s_scale_b = self.shared_tensor(dtype=scale, shape=[self.stages, 1, atoms, 2, 256])
+        ring = Ring(self.stages)
         sums = Ring(2, empties=2 * 128, scope="cluster")
         shared_columns = self.mbarrier.alloc(counts=2 * 128)
         self.cluster.sync()
@@ -69,7 +69,7 @@ class OverlappingSums(Script):
         self.sync()
 
         with self.single_warp(4):
-            nbytes = s_a.nbytes + s_b.nbytes + s_scale_a.nbytes + s_scale_b.nbytes  # of both CTAs, a stage
+            nbytes = 2 * (s_a.nbytes + s_b.nbytes + s_scale_a.nbytes + s_scale_b.nbytes) // self.stages  # of both
             for column in range(0, n, self.block_n):
                 for offset_k in range(0, k, self.block_k):
                     ring.wait_empty()

@@ -40,8 +40,10 @@ SHARE = 0.05
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
+SCALES = "scales"
 WAKING = "waking"  # what every wait costs, and goes with it
 
+COPY_OF_SCALES = "tcgen05.cp of scales"
 MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
 ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
@@ -65,6 +67,8 @@ def group_of(cause: Cause) -> str:
 
 
 def _of_trip(name: str) -> str:
+    if name == COPY_OF_SCALES:
+        return SCALES
     if name in MULTIPLY:
         return RESULTS
     if name.startswith("clusterlaunchcontrol"):

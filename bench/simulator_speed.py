@@ -39,7 +39,9 @@ from rich.table import Column, Table
 from threadpoolctl import threadpool_limits
 
 from blackwell_matmul.kernels import RUNGS
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
+PLAIN = [each for each in RUNGS if each not in BLOCK_SCALED_LADDER]
 SIZES = (512, 1024, 2048, 4096)
 
 
@@ -220,7 +222,13 @@ def known(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N")
-    parser.add_argument("--rungs", nargs="+", default=list(RUNGS), type=known, metavar="RUNG")
+    parser.add_argument(
+        "--rungs",
+        nargs="+",
+        default=PLAIN,
+        type=known,
+        metavar="RUNG",
+    )
     parser.add_argument("--smallest", action="store_true", help="also the first schedule of each rung's projection")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="print where one process spends its time")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.timelines import measured_timeline, timeline_buffer
     from blackwell_matmul.harness.typed import (
         BlackwellMatmul,
+        BlackwellMatmulS0,
         BlackwellMatmulV0,
         BlackwellMatmulV1,
         BlackwellMatmulV2,
@@ -80,6 +81,7 @@ __all__ = [
     "GPUS",
     "BlackwellMatmul",
     "BlackwellMatmulError",
+    "BlackwellMatmulS0",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
     "BlackwellMatmulV2",
@@ -167,6 +169,7 @@ _HOMES = {
     "harness.compiled": ("compile",),
     "harness.predicting": ("predict", "trace"),
     "harness.timelines": ("measured_timeline", "timeline_buffer"),
+    "kernels.blackwell.s0": ("BlackwellMatmulS0",),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),

@@ -34,9 +34,11 @@ from typing import Any
 import torch
 
 from blackwell_matmul.base.errors import CompileError
-from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.description import Access
 from blackwell_matmul.simulator.machine.cta import Cta
@@ -99,6 +101,10 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
         {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
     ),
+    "s0": (
+        {"block_m": 128, "block_n": 64, "block_k": 128, "e_block_n": 16},
+        {"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32},
+    ),
     "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
@@ -158,6 +164,9 @@ MUTATION_SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 """For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
+
+SIZES_OF_SCALED = ((200, 136, 352), (128, 64, 96), (100, 40, 32))
+"""For rungs with block scales: K by 32, and tiles of B that begin within an atom of scales."""
 
 RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
@@ -471,23 +480,23 @@ class Case:
 def cases(name: str) -> list[Case]:
     cls: Any = kernel(name)
     target = "sm_90a" if name in HOPPER else cls.target
-    sizes = SIZES_OF_CLC if name not in HOPPER and "clc" in cls.features else MUTATION_SIZES
+    features = () if name in HOPPER else cls.features
+    sizes = SIZES_OF_CLC if "clc" in features else SIZES_OF_SCALED if "scaled" in features else MUTATION_SIZES
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 
 def execute(cls: Any, case: Case, order: Callable[[ProgramLines], HappensBefore] | None = None) -> tuple[Run, bool]:
     """The run, and whether C is right."""
-    m, n, k = case.size
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
-    c = torch.full((m, n), float("nan")).half()
-    bound, lowered = prepare(cls, (m, n, k, a, b, c), dict(case.schedule), case.target)
+    scaled = "scaled" in getattr(cls, "features", ())
+    problem = Problem(*case.size, "nvfp4" if scaled else "fp16")
+    arguments = arguments_of(problem, 0)
+    bound, lowered = prepare(cls, arguments, dict(case.schedule), case.target)
     simulation = new_simulation(bound, lowered, "adversarial", 0)
     if order is not None:
         lines = ProgramLines(lowered.program)
         simulation.checks = lambda: (order(lines),)
     run = run_simulation(bound, simulation, 1, None, time.perf_counter())
-    return run, check_matmul(a, b, c).ok
+    return run, check_product(problem, arguments[3:]).ok
 
 
 # the rules for equivalence

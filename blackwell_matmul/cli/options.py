@@ -15,7 +15,7 @@ import typer
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.problem.problem import (
-    DTYPES,
+    BITS,
     EIGHT_BITS,
     MAX_ORDERS,
     MAX_WORKERS,
@@ -105,7 +105,7 @@ Kernel = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL",
-        help="A rung (v0–v6, h0–h7, g0, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
+        help="A rung (v0–v6, s0, h0–h7, g0, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
         callback=checked(known_kernel),
     ),
 ]
@@ -113,9 +113,9 @@ Dtype = Annotated[
     str | None,
     typer.Option(
         "--dtype",
-        metavar="|".join(DTYPES),
-        help="Element type of A and B, and of C, which is bf16 where they have 8 bits.",
-        show_default="fp16",
+        metavar="|".join(BITS),
+        help="Type of A and B, and of C, which is bf16 where they have 8 bits or less.",
+        show_default="fp16; mxfp8 for s0",
         callback=checked(plain_dtype),
     ),
 ]

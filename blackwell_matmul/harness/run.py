@@ -14,6 +14,7 @@ from blackwell_matmul.harness.calls.user_kernel import Pins, load
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_product
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.problem import Problem, Schedule, plain_seed
 
 if TYPE_CHECKING:
@@ -130,18 +131,26 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
     return ScriptResult(*about, call.seed or 0, call.compared(expected), ran.seconds, *found, ran.how)
 
 
+TOLD = ("dtype", "form", "c_dtype")
+"""Arguments of `__init__` that the problem tells."""
+
+
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
     """Judge a product by its schedule's tiles. operands: those of `check_product`."""
-    schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in ("dtype", "form")}
+    schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in TOLD}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
     found: Any = {"findings": ran.findings, "disagreements": ran.disagreements}
     return Result(ran.kernel, problem, schedule, ran.target, seed, verdict, ran.seconds, ran.how, **found)
 
 
-def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
-    """Check C = A @ B.T after a run, by its schedule's tiles, and return a `Result`."""
-    return _product(_ran(run), Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype)), (a, b, c), seed)
+def report(run: Run, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor, seed: int | None = None) -> Result:
+    """Check C = A @ B.T after a run, by its schedule's tiles, and return a `Result`. rest: c, or scale_a, scale_b and
+    c of a block-scaled product."""
+    named = run.schedule.get("dtype") if len(rest) > 1 else None
+    dtype = dtype_name(a.dtype) if named is None else str(named)
+    elements = a.shape[1] if named is None else a.shape[1] * BLOCK_SCALED[dtype].per_byte
+    return _product(_ran(run), Problem(a.shape[0], b.shape[0], elements, dtype), (a, b, *rest), seed)
 
 
 def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:

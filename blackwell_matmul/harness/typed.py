@@ -27,6 +27,7 @@ class Rung(MatmulScript):
 
 
 BlackwellMatmul = Rung
+BlackwellMatmulS0 = Rung
 BlackwellMatmulV0 = Rung
 BlackwellMatmulV1 = Rung
 BlackwellMatmulV2 = Rung

@@ -30,6 +30,7 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine
 from blackwell_matmul.base.validation import has_memory, shown
+from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import scaled_blocks, torch_product
 from blackwell_matmul.ops.finished import EpilogueTensors
@@ -142,7 +143,12 @@ def check_matmul(
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
     """The same for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the batches, as a product takes
-    them, or the first three of them."""
+    them, or the first three of them; or a, b, scale_a, scale_b and c of a block-scaled product, which is compared with
+    that of the dequantised operands."""
+    if problem.format:
+        a, b, scale_a, scale_b, c = operands
+        a, b = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
+        return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     a, b, c, *rest = operands
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)

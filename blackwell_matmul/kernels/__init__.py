@@ -28,11 +28,12 @@ RUNGS: Mapping[str, str] = MappingProxyType(
     {
         **{f"v{i}": f"blackwell_matmul.kernels.blackwell.v{i}:BlackwellMatmulV{i}" for i in range(7)},
         **{f"h{i}": f"blackwell_matmul.kernels.hopper.v{i}:HopperMatmulV{i}" for i in range(8)},
+        "s0": "blackwell_matmul.kernels.blackwell.s0:BlackwellMatmulS0",
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )
-"""Rungs of the ladders, bottom first: name to "module:class". v: data-center Blackwell, h: Hopper, g: GeForce Blackwell
-and GB10."""
+"""Rungs of the ladders, bottom first: name to "module:class". v: data-center Blackwell, s: there with block scales, h:
+Hopper, g: GeForce Blackwell and GB10."""
 
 PRODUCTS: Mapping[str, str] = MappingProxyType(
     {

@@ -3,7 +3,7 @@
 tilus 0.2.0 has none of them. This room adds classes beside those of tilus and replaces none. A script gets the
 instructions by the line `tcgen05 = BlockScaled()` in its class.
 
-May import: frontend.
+May import: frontend, problem.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
 from tilus.target import nvgpu_sm100f
 
 from blackwell_matmul.lang.instructions import Tcgen05CopyScalesInst, Tcgen05MmaScaledInst, Tcgen05ViewScalesInst
-from blackwell_matmul.lang.kinds import ATOM_BYTES, ATOM_COLUMNS, COLUMN_ROWS, STEP_BYTES
+from blackwell_matmul.lang.kinds import ATOM_COLUMNS, COLUMN_ROWS, STEP_BYTES
+from blackwell_matmul.problem.block_scaled import ATOM_BYTES
 
 COPY_PTX = (
     "{{ .reg.pred leader; setp.ne.u32 leader, %2, 0; @leader tcgen05.cp.cta_group::{group}.32x128b.warpx4 [%0], %1; }}"

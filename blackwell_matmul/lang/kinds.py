@@ -12,13 +12,13 @@ from tilus.hidet.ir.dtypes import float8_e4m3, float8_e5m2
 from tilus.ir.inst import InstructionError
 
 from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS, BLOCK_SCALED
 
 STEP_BYTES = 32
 """K of one instruction, in bytes of a row of A or B."""
 
-ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES, ATOM_COLUMNS = 128, 4, 512, 4
-"""An atom of scales: rows, blocks of K, bytes, and 32-bit columns of tensor memory (cuBLAS, "1D Block Scaling Factors
-Layout"; PTX ISA, "tcgen05.cp", .32x128b)."""
+ATOM_COLUMNS = 4
+"""32-bit columns of tensor memory with an atom of scales (PTX ISA, "tcgen05.cp", .32x128b)."""
 
 COLUMN_ROWS = ATOM_ROWS // ATOM_COLUMNS
 """Rows of scales in a column of tensor memory, one in each of 32 lanes."""
@@ -51,11 +51,10 @@ class Format:
         return PER_BYTE[self.element.name]
 
 
-FORMATS = {
-    "mxfp8": Format(float8_e4m3, float8_e8m0, 32),
-    "mxfp4": Format(float4_e2m1x2, float8_e8m0, 32),
-    "nvfp4": Format(float4_e2m1x2, float8_e4m3, 16),
-}
+_TYPES = {"float8_e4m3fn": float8_e4m3, "float4_e2m1fn_x2": float4_e2m1x2, "float8_e8m0fnu": float8_e8m0}
+"""Types of tilus, by torch's names."""
+
+FORMATS = {name: Format(_TYPES[each.element], _TYPES[each.scale], each.block) for name, each in BLOCK_SCALED.items()}
 """The formats by their names in the OCP Microscaling specification and at NVIDIA."""
 
 

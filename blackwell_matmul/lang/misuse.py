@@ -18,15 +18,13 @@ from blackwell_matmul.frontend.faults.operand_majors import contiguous, views
 from blackwell_matmul.frontend.recording import walk
 from blackwell_matmul.lang.byte_types import float8_e8m0
 from blackwell_matmul.lang.kinds import (
-    ATOM_BLOCKS,
-    ATOM_BYTES,
     ATOM_COLUMNS,
-    ATOM_ROWS,
     COLUMN_ROWS,
     STEP_BYTES,
     ScaledKind,
     kind_of,
 )
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS
 
 LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
 """Tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory", "tcgen05.alloc")."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 
-_NAMES = {"tfloat32": "float32", "float8_e4m3": "float8_e4m3fn"}
+_NAMES = {"tfloat32": "float32", "float8_e4m3": "float8_e4m3fn", "float8_e8m0": "float8_e8m0fnu"}
 """torch's and numpy's names of types, where tilus's differ."""
 
 _BITS = re.compile(r"[a-z]+(\d+)")

@@ -12,6 +12,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import integer, plain_text, same, shown
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, BlockFormat
 from blackwell_matmul.problem.form import PLAIN, Form
 
 DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
@@ -26,9 +27,12 @@ SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
 
 EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
 
+BITS = {**{name: 8 * size for name, size in DTYPES.items()}, **{name: each.bits for name, each in BLOCK_SCALED.items()}}
+"""Bits of an element, for all types that a `Problem` can have."""
+
 
 def c_dtype(dtype: str) -> str:
-    """Return C's type for A and B of `dtype`: the same, or bf16 for 8 bits."""
+    """Return C's type for A and B of `dtype`: the same, or bf16 for 8 bits and less."""
     return dtype if dtype in SIXTEEN_BITS else "bf16"
 
 
@@ -75,10 +79,10 @@ def plain_policy(value: object) -> str:
 
 
 def plain_dtype(value: object) -> str:
-    """Return `value` as a key of `DTYPES`; else InputError."""
+    """Return `value` as a key of `BITS`; else InputError."""
     found = plain_text(value)
-    if found is None or found not in DTYPES:
-        raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(DTYPES)}.")
+    if found is None or found not in BITS:
+        raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(BITS)}.")
     return found
 
 
@@ -93,7 +97,7 @@ MAX_ORDERS = 10_000
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
-    m, n, k: element counts. dtype: a key of `DTYPES`. form: layouts of A and B, and the epilogue. batches: number of
+    m, n, k: element counts. dtype: a key of `BITS`. form: layouts of A and B, and the epilogue. batches: number of
     such products.
     """
 
@@ -124,8 +128,23 @@ class Problem:
         return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
 
     @property
+    def element_bits(self) -> int:
+        return BITS[self.dtype]
+
+    @property
     def element_bytes(self) -> int:
-        return DTYPES[self.dtype]
+        """Return the bytes of an element; 0 for one of 4 bits."""
+        return self.element_bits // 8
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """Return the format of block-scaled operands; None for operands without scales."""
+        return BLOCK_SCALED.get(self.dtype)
+
+    @property
+    def k_bytes(self) -> int:
+        """Return the bytes of k elements."""
+        return self.k * self.element_bits // 8
 
     @cached_property
     def swapped(self) -> Problem:
@@ -141,6 +160,11 @@ class Problem:
     def is_plain(self) -> bool:
         """Return true for one product of K-major matrices, which every rung computes."""
         return self.form == PLAIN and self.batches == 1
+
+    @property
+    def is_plain_but_for_c(self) -> bool:
+        """Return true for such a product with any type of C."""
+        return dataclasses.replace(self, form=dataclasses.replace(self.form, out="")).is_plain
 
     @property
     def a_line(self) -> int:
@@ -159,10 +183,11 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of A, B and C."""
+        """Return the bytes of A, B and C, and of scales."""
         a = self.m * (self.batches if self.form.a_batched else 1)
         b = self.n * (self.batches if self.form.b_batched else 1)
-        return self.element_bytes * self.k * (a + b) + self.c_bytes * self.batches * self.m * self.columns
+        scales = sum(self.format.scales(rows, self.k) for rows in (a, b)) if self.format else 0
+        return self.k_bytes * (a + b) + scales + self.c_bytes * self.batches * self.m * self.columns
 
     @property
     def flops(self) -> int:
@@ -192,6 +217,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "any_size": "tiles can have 16 or 32 rows, or any width in one strip; the last ones begin within C",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
         "swap": "A and B can change places: what is computed then is C transposed, with M on the columns of the MMA",
+        "scaled": "each block of A and of B along k has a scale, by which the tensor core multiplies",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
@@ -231,7 +257,7 @@ class Schedule:
 
     block_m: int | None = knob(16, 32, 64, 128, 192, 256)
     block_n: int | None = knob(16, 32, 48, *range(64, 257, 8))
-    block_k: int | None = knob(16, 32, 64, 128)
+    block_k: int | None = knob(16, 32, 64, 128, 256)
     e_block_n: int | None = knob(
         *(16, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 136, 144, 152, 176, 184, 232, 248), feature="tma"
     )

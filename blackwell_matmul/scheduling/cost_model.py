@@ -185,7 +185,7 @@ def _supply(tile: TileConfig) -> Supply:
     at_work = min(tile.gpu.sm_count, ctas)
     needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
     products_ns = tile.k_tiles * _products(tile) * ctas / tile.gpu.sm_count / loaded_ghz
-    weight = (tile.problem.m + tile.problem.n) * tile.problem.k * tile.problem.element_bytes
+    weight = (tile.problem.m + tile.problem.n) * tile.problem.k_bytes
     latency = figures.l2_ns * 1.0
     if weight > figures.near_l2_bytes:
         latency = figures.memory_ns + figures.queue_ns * min(1, needed_ns / products_ns)
@@ -214,7 +214,7 @@ def _again(tile: TileConfig) -> float:
     rows = ceil_div(tile.problem.m, tile.block_m)
     out_of_step = 0 if "neighbours" in tile.features else FIT.out_of_step
     more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
-    return max(0, more) * tile.problem.n * tile.problem.k * tile.problem.element_bytes
+    return max(0, more) * tile.problem.n * tile.problem.k_bytes
 
 
 def _from_l2(tile: TileConfig) -> float:
@@ -258,7 +258,7 @@ def _part_of_a(tile: TileConfig) -> float:
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
     """Return the bytes of A and B that come from memory. If one wave of CTAs needs more than the L2 holds, they come
     once for each wave, otherwise once for each group of rows."""
-    problem, bytes_of_row = tile.problem, tile.problem.k * tile.problem.element_bytes
+    problem, bytes_of_row = tile.problem, tile.problem.k_bytes
     once = (problem.m + problem.n) * bytes_of_row
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
     group = min(tile.group_m, tiles_m) if "grouped" in tile.features else tiles_m
@@ -357,7 +357,9 @@ def _cut_rows(tile: TileConfig) -> float:
     if "tma" not in tile.features:
         return 0
     figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
-    a, b = (figures.cut_row_cycles(each * problem.element_bytes, few_sms) for each in (problem.a_line, problem.b_line))
+    a, b = (
+        figures.cut_row_cycles(each * problem.element_bits // 8, few_sms) for each in (problem.a_line, problem.b_line)
+    )
     return (tile.cta_m / tile.cluster_n * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
 
 

@@ -18,11 +18,14 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Kernels to try on each architecture, best first."""
 
+BLOCK_SCALED_LADDER = ("s0",)
+"""Kernels for block-scaled operands on data-center Blackwell, bottom first."""
+
 KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tma": LADDERS["sm_120a"],
         "wgmma": tuple(sorted(LADDERS["sm_90a"])),
-        "tcgen05": (*sorted(DATA_CENTER_BLACKWELL), "few"),
+        "tcgen05": (*sorted(DATA_CENTER_BLACKWELL), "few", *BLOCK_SCALED_LADDER),
     }
 )
 """Kernels by the GPU feature (`gpus.FEATURES`) that each needs."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import gcd
 from types import MappingProxyType
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import NEIGHBOURS, Gpu
+from blackwell_matmul.problem.block_scaled import ATOM_BYTES, ATOM_ROWS, BLOCK_SCALED
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
     ALIGNMENT_BYTES,
+    MMA_K_BYTES,
+    SCALE_ROW_BYTES,
     SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
     WARP,
@@ -81,6 +85,56 @@ def tensor_memory_columns(block_n: int) -> int:
     """Return the columns of an fp32 accumulator: a power of two, at least 32 (PTX ISA, "tcgen05.alloc")."""
     return max(32, 1 << (block_n - 1).bit_length())
 
+
+class ScaledTcgen05(Tcgen05):
+    """tcgen05.mma with a scale for each block (PTX ISA, "tcgen05 Block Scaling"), as the room `lang` emits it.
+
+    step_n: rows of scales in a column of tensor memory, where those of a tile of B begin.
+    """
+
+    instruction = "tcgen05.mma.block_scale"
+    shape = f"{instruction}, which reads scales of B from a column of 32 rows on,"
+    step_n = 32
+    dtypes = tuple(BLOCK_SCALED)
+    accumulates = "the fp32 accumulator and the scales take"
+    fewer_columns = "make block_n, block_k or stages smaller"
+
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
+        rows = self.rows * (2 if "pairs" in features else 1)
+        fits = row.get("block_m", rows) == rows and row.get("block_k", SPACE_ROW_ELEMENTS) >= SPACE_ROW_ELEMENTS
+        return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and fits
+
+    def tensor_memory_columns(self, tile: TileConfig) -> int:
+        """Count the accumulator, and scales of each stage; without a ring three allocations."""
+        scales = [ATOM_COLUMNS * atoms for atoms in self._atoms(tile)]
+        if "ring" in tile.features:
+            return tensor_memory_columns(tile.block_n + tile.stages * sum(scales))
+        return sum(map(tensor_memory_columns, (tile.block_n, *scales)))
+
+    def multiplied_columns(self, tile: TileConfig) -> float:
+        """Count the copies of scales as well, of 128 bytes a cycle, a derived figure: nobody has published another."""
+        copied_cycles = sum(self._atoms(tile)) * ATOM_BYTES / COPIED_BYTES
+        products_cycles = tile.row_bytes / (2 * MMA_K_BYTES)  # of one column
+        return super().multiplied_columns(tile) + copied_cycles / products_cycles
+
+    def scale_rows(self, tile: TileConfig) -> int:
+        return sum(self._atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
+
+    def _atoms(self, tile: TileConfig) -> tuple[int, int]:
+        """Return the atoms of a k-tile of A and of B in one CTA; a tile of B may begin within an atom."""
+        form = tile.problem.format
+        if form is None:
+            return 0, 0
+        rows_of_b = tile.block_n + ATOM_ROWS - gcd(tile.block_n, ATOM_ROWS)
+        down_a, along = form.atoms(tile.cta_m, tile.block_k)
+        return down_a * along, form.atoms(rows_of_b, tile.block_k)[0] * along
+
+
+ATOM_COLUMNS = 4
+"""Columns of tensor memory with the scales of an atom (PTX ISA, "tcgen05.cp", .32x128b)."""
+
+COPIED_BYTES = 128
+"""Bytes that tcgen05.cp reads in a cycle, as shared memory gives them."""
 
 SUM_K, SUM_K_FP32 = 512, 128
 """Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error
@@ -239,6 +293,14 @@ class MmaSync(MmaSpec):
 MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (Tcgen05(), Wgmma(), MmaSync())})
 """Specs by the name that a rung's `mma` has."""
 
+SCALED = ScaledTcgen05()
+EVERY_SPEC = (*MMA_SPECS.values(), SCALED)
+
+
+def spec_of(mma: str, features: Collection[str]) -> MmaSpec:
+    """Return the spec of kernels with this instruction and these features."""
+    return SCALED if "scaled" in features else MMA_SPECS[mma]
+
 
 def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
     """Return a schedule's sizes on a problem and a GPU; raise InputError if block_m, block_n or block_k is missing."""
@@ -259,7 +321,7 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         neighbours=schedule.neighbours or NEIGHBOURS,
         swap_ab=bool(schedule.swap_ab),
         features=schedule.kernel_features,
-        mma=MMA_SPECS[schedule.mma],
+        mma=spec_of(schedule.mma, schedule.kernel_features),
         problem=problem.swapped if schedule.swap_ab else problem,
         gpu=gpu,
     )

@@ -11,7 +11,7 @@ from typing import Any
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
-from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.mma import spec_of, tile_config
 from blackwell_matmul.scheduling.rules import can_run
 from blackwell_matmul.scheduling.space import SPACE
 
@@ -80,7 +80,8 @@ def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, 
 def _following(schedule: Schedule, row: dict[str, int], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
     """Yield the first that can run, with strips that fill its tile, and with stages as before and of the same bytes."""
     has = {**dict(schedule), **row}
-    if not MMA_SPECS[schedule.mma].in_space(has, sorted(schedule.kernel_features)):
+    features = sorted(schedule.kernel_features)
+    if not spec_of(schedule.mma, features).in_space(has, features):
         return
     names = [name for name in ("e_block_n", "stages") if name in has and name not in row]
     most = {name: [has[name]] for name in names}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.scheduling.mma import MMA_SPECS, SCALES_OF_A_LINE, Wgmma, tile_config
+from blackwell_matmul.scheduling.mma import EVERY_SPEC, MMA_SPECS, SCALES_OF_A_LINE, Wgmma, tile_config
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
@@ -85,18 +86,29 @@ def _types_are_the_mmas(tile: TileConfig) -> str | None:
     dtypes = tile.mma.dtypes + (EIGHT_BITS if "forms" in tile.features else ())
     if tile.problem.dtype in dtypes:
         return None
-    able = ", ".join(each.instruction for each in MMA_SPECS.values() if tile.problem.dtype in each.dtypes)
+    able = ", ".join(each.instruction for each in EVERY_SPEC if tile.problem.dtype in each.dtypes)
     own = f"the rungs on {tile.mma.instruction} take {' and '.join(tile.mma.dtypes)}"
     return f"dtype = {tile.problem.dtype}: {own}; those on {able} take it."
 
 
 def _block_k_is_whole_mmas(tile: TileConfig) -> str | None:
-    element_bytes, name = tile.problem.element_bytes, tile.mma.instruction
-    step = MMA_K_BYTES // element_bytes
+    bits, name = tile.problem.element_bits, tile.mma.instruction
+    step = 8 * MMA_K_BYTES // bits
     if tile.block_k % step == 0:
         return None
-    fit, bits = round_up(tile.block_k, step), 8 * element_bytes
+    fit = round_up(tile.block_k, step)
     return f"block_k = {tile.block_k}: {name} takes {step} {bits}-bit elements along k at a time; {fit} is a multiple."
+
+
+def _k_tile_is_whole_atoms(tile: TileConfig) -> str | None:
+    form = tile.problem.format
+    if form is None or "scaled" not in tile.features or tile.block_k % form.atom_k == 0:
+        return None
+    fit = round_up(tile.block_k, form.atom_k)
+    return (
+        f"block_k = {tile.block_k}: scales of {tile.problem.dtype} come in atoms of {ATOM_BLOCKS} blocks of "
+        f"{form.block} elements along k; {fit} is a multiple."
+    )
 
 
 def _accumulator_fits(tile: TileConfig) -> str | None:
@@ -104,8 +116,8 @@ def _accumulator_fits(tile: TileConfig) -> str | None:
     if need <= have or not have:
         return None
     return (
-        f"block_n = {tile.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
-        f"{with_gpus(tile.gpu.arch)} has {have}; make block_n smaller."
+        f"block_n = {tile.block_n}: {tile.mma.accumulates} {need} columns of tensor memory and an SM of "
+        f"{with_gpus(tile.gpu.arch)} has {have}; {tile.mma.fewer_columns}."
     )
 
 
@@ -152,7 +164,7 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
     in_boxes = "boxes" in tile.features and tile.row_bytes % SWIZZLE_BYTES[0] == 0
     if "tma" not in tile.features or tile.row_bytes in SWIZZLE_BYTES or in_boxes:
         return None
-    return _swizzle_reason("block_k", tile.block_k, tile.row_bytes, tile.problem.element_bytes)
+    return _swizzle_reason("block_k", tile.block_k, tile.row_bytes, tile.problem.element_bits)
 
 
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
@@ -160,10 +172,10 @@ def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     one = plain and tile.strips == 1 and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
     if not row_bytes or row_bytes in SWIZZLE_BYTES or one:
         return None
-    element_bytes = row_bytes // tile.e_block_n or 1
-    multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
+    bits = 8 * row_bytes // tile.e_block_n or 8
+    multiple = 8 * TMA_BYTES // bits, 8 * SAME_BANKS_BYTES // bits
     besides = ", or block_n, if that is a multiple of {} and not of {}".format(*multiple) if plain else ""
-    return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, element_bytes, besides)
+    return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, bits, besides)
 
 
 def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
@@ -171,8 +183,8 @@ def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
     return mma.plain_strips and "any_size" in features
 
 
-def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int, besides: str = "") -> str:
-    fit = ", ".join(str(size // element_bytes) for size in reversed(SWIZZLE_BYTES))
+def _swizzle_reason(name: str, value: int, row_bytes: int, bits: int, besides: str = "") -> str:
+    fit = ", ".join(str(8 * size // bits) for size in reversed(SWIZZLE_BYTES))
     return (
         f"{name} = {value}: a row of the tile is {row_bytes} bytes, and TMA swizzles rows of 32, 64 or 128 bytes "
         f"and leaves those of 16 as they are; {name} can be {fit}{besides}."
@@ -254,9 +266,9 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
         return None
     problem, form = tile.asked, tile.asked.form
     if form.a_major == form.b_major == "k" and not form.a_stride and not form.b_stride:
-        return _tma_row_reason("K", problem.k, "A and of B", problem.element_bytes)
+        return _tma_row_reason("K", problem.k, "A and of B", problem.element_bits)
     named = ("A", form.a_major, problem.a_line), ("B", form.b_major, problem.b_line)
-    reasons = (_tma_row_reason(major.upper(), line, whose, problem.element_bytes) for whose, major, line in named)
+    reasons = (_tma_row_reason(major.upper(), line, whose, problem.element_bits) for whose, major, line in named)
     return next((reason for reason in reasons if reason), None)
 
 
@@ -265,9 +277,9 @@ def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
         return None
     problem = tile.asked
     if problem.form.c_stride:
-        return _tma_row_reason("c_stride", problem.form.c_stride, "C", problem.c_bytes)
+        return _tma_row_reason("c_stride", problem.form.c_stride, "C", 8 * problem.c_bytes)
     name = "N / 2" if problem.columns != problem.n else "N"
-    return _tma_row_reason(name, problem.columns, "C", problem.c_bytes)
+    return _tma_row_reason(name, problem.columns, "C", 8 * problem.c_bytes)
 
 
 def _swapped_is_plain(tile: TileConfig) -> str | None:
@@ -313,7 +325,7 @@ def _block_scales_are_of_bytes(tile: TileConfig) -> str | None:
 
 
 def _form_is_the_rungs(tile: TileConfig) -> str | None:
-    if tile.asked.is_plain or "forms" in tile.features:
+    if tile.asked.is_plain or "forms" in tile.features or ("scaled" in tile.features and tile.asked.is_plain_but_for_c):
         return None
     what = str(tile.asked.form) or f"{tile.asked.batches} batches"
     return f"This rung computes one product of K-major matrices, without {what}; blackwell and hopper do."
@@ -321,9 +333,10 @@ def _form_is_the_rungs(tile: TileConfig) -> str | None:
 
 def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
     """Require whole spans of 128 bytes, in which MN-major operands lie."""
-    form, width = tile.problem.form, SPAN_BYTES // tile.problem.element_bytes
+    form = tile.problem.form
     if form.a_major == form.b_major == "k":
         return None
+    width = 8 * SPAN_BYTES // tile.problem.element_bits
     if tile.problem.element_bytes != C_BYTES:
         return (
             f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
@@ -368,24 +381,24 @@ def _columns_come_in_pairs(tile: TileConfig) -> str | None:
     return f"N = {tile.problem.n}: swiglu makes one column of C of two; N must be even."
 
 
-def _tma_row_reason(name: str, extent: int, whose: str, element_bytes: int) -> str | None:
-    row_bytes = extent * element_bytes
+def _tma_row_reason(name: str, extent: int, whose: str, bits: int) -> str | None:
+    row_bytes = extent * bits / 8
     if row_bytes % TMA_BYTES == 0:
         return None
-    fit = round_up(row_bytes, TMA_BYTES) // element_bytes
+    fit = 8 * TMA_BYTES // bits * ceil_div(extent * bits, 8 * TMA_BYTES)
     return (
-        f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
+        f"{name} = {extent}: a row of {whose} is {row_bytes:g} bytes, TMA needs a multiple of {TMA_BYTES}; "
         f"pad {name} to {fit}."
     )
 
 
 def _cp_async_copies_four_bytes(tile: TileConfig) -> str | None:
-    k, row_bytes = tile.problem.k, tile.problem.k * tile.problem.element_bytes
+    k, row_bytes = tile.problem.k, tile.problem.k_bytes
     if "tma" in tile.features or row_bytes % 4 == 0:
         return None
     return (
         f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
-        f"pad K to {round_up(row_bytes, 4) // tile.problem.element_bytes}."
+        f"pad K to {8 * round_up(row_bytes, 4) // tile.problem.element_bits}."
     )
 
 
@@ -421,6 +434,7 @@ RULES: tuple[Rule, ...] = (
 STRICTER_RULES: tuple[Rule, ...] = (
     _block_n_is_whole_mmas,
     _block_k_is_whole_mmas,
+    _k_tile_is_whole_atoms,
     _registers_fit,
     _strips_fill_the_tile,
     _transposed_strips_are_whole_matrices,

@@ -22,7 +22,7 @@ from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.hardware.gpus import Gpu, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
-from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, spec_of, tile_config
 from blackwell_matmul.scheduling.rules import (
     MAX_CLUSTER_CTAS,
     PROBLEM_RULES,
@@ -90,7 +90,8 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
 
     Knobs are turned a few at a time: of the 220,631,040 combinations of `hopper` most are never made.
     """
-    spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
+    made_of, names = features or features_of(knobs), tuple(dict.fromkeys(knobs))
+    spec = spec_of(mma, made_of)
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
     plain = has_plain_strips(spec, made_of)
@@ -233,7 +234,7 @@ class _Found:
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
     if broken(PROBLEM_RULES, found.schedules[0], problem, gpu):
         return None  # whichever it is
-    kinds = _kinds(found, _Held(problem.element_bytes, problem.c_bytes, problem.form, problem), gpu)
+    kinds = _kinds(found, _Held(problem.dtype, problem.c_bytes, problem.form, problem), gpu)
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
     in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
     return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
@@ -264,7 +265,7 @@ _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("s
 class _Held:
     """Problem data that determine a CTA's shared memory, whatever the problem's size."""
 
-    element_bytes: int
+    dtype: str
     c_bytes: int
     form: Hashable
     problem: Problem = dataclasses.field(compare=False)

@@ -45,6 +45,10 @@ ANSWER_BYTES = 16
 """Bytes of a CLC response (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 
 
+SCALE_ROW_BYTES = 16
+"""Bytes of a row of an atom of scales: 32 rows, without a swizzle."""
+
+
 class MmaSpec(ABC):
     """An MMA instruction's tiles, needs and cost, as far as schedules depend on them."""
 
@@ -71,6 +75,10 @@ class MmaSpec(ABC):
 
     one_swizzle: ClassVar[bool] = False
     """True if tilus needs the same swizzle for A and B."""
+
+    accumulates: ClassVar[str] = "the fp32 accumulator takes"
+    fewer_columns: ClassVar[str] = "make block_n smaller"
+    """Words of the sentence about too many columns of tensor memory."""
 
     plain_strips: ClassVar[bool] = False
     """True if a tile of C can be stored as one strip of plain rows, without a swizzle."""
@@ -119,6 +127,10 @@ class MmaSpec(ABC):
         """Return the shared-memory bytes of the epilogue's column vectors."""
         return 0
 
+    def scale_rows(self, tile: TileConfig) -> int:
+        """Return the rows of `SCALE_ROW_BYTES` with the scales of a k-tile in shared memory."""
+        return 0
+
     def products_in_flight(self, tile: TileConfig) -> int:
         """Return the k-tiles whose MMAs a warp leaves in flight when it goes on."""
         return 0
@@ -157,7 +169,7 @@ class TileConfig:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row of a tile of A or B in shared memory."""
-        return self.block_k * self.problem.element_bytes
+        return self.block_k * self.problem.element_bits // 8
 
     @property
     def strip_row_bytes(self) -> int:
@@ -271,11 +283,12 @@ class TileConfig:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared-memory bytes of the launch: A, B, strips of C, barriers, and needs of the epilogue and the MMA."""
+        """Shared-memory bytes of the launch: A, B, scales, strips of C, barriers, the epilogue's and the MMA's."""
         end = 0
         for rows, row_bytes in (
             (self.stages * self.mma_m, self.row_bytes),
             (self.stages * self.cta_n, self.row_bytes),
+            (self.stages * self.mma.scale_rows(self), SCALE_ROW_BYTES),
             (self.strip_buffers * self.strip_rows, self.strip_row_bytes),
             ("clc" in self.features, ANSWER_BYTES),
         ):

@@ -178,7 +178,8 @@ def test_a_target_is_answered_with_those_there_are_or_with_those_that_the_rung_r
         assert cli.main(["compile", name, "--target", target]) == 2
         assert re.search(r"sm_\w+(, sm_\w+)*(?=\)?\.$)", capsys.readouterr().err.strip())[0] == ", ".join(known)
     for arch in {gpu.arch for gpu in GPUS.values()}:
-        some = any(can_run(each, Problem(128, 128, 64), gpu_for_target(arch)) for each in projection(rung)[::23])
+        problem = Problem(128, 128, 64, "nvfp4" if "scaled" in rung.features else "fp16")
+        some = any(can_run(each, problem, gpu_for_target(arch)) for each in projection(rung)[::23])
         assert some == (arch in rung.targets)
 
 

@@ -24,7 +24,10 @@ from blackwell_matmul.compiler import Bundle, cache, compile, source
 from blackwell_matmul.compiler.source import KERNEL, DeviceSource, device_source, lower
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first, target
 from blackwell_matmul.frontend.bind import pointee
+from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 ARRAY = np.zeros(4, dtype=np.float32)
 TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
@@ -40,6 +43,11 @@ def matmul_arguments(
     return m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n)))
 
 
+def arguments_for(name: str) -> tuple[Any, ...]:
+    """Those of a rung, with scales where it takes some."""
+    return arguments_of(Problem(1000, 1024, 1024, "nvfp4"), None) if name in BLOCK_SCALED_LADDER else matmul_arguments()
+
+
 @functools.cache
 def rung_program(name: str) -> Program:
     architecture = rung(name).target
@@ -51,7 +59,7 @@ def rung_bundle(name: str, **pins: int) -> Bundle:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.CACHE_VARIABLE, CACHE_OF_THE_RUN)
         patch.setattr(source, "lower", lowered)
-        return compile(rung(name)(**pins), *matmul_arguments())
+        return compile(rung(name)(**pins), *arguments_for(name))
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.kernels import KERNELS, rung
 from blackwell_matmul.problem.form import Epilogue
 from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 M, N, K = 137, 72, 136
 
@@ -41,7 +42,7 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.double() @ b.double().T).to(a.dtype)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in BLOCK_SCALED_LADDER])
 def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
     a, b, c = operands()
     bundle = compile(rung(name), M, N, K, a, b, c)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from frontend_samples import built
 from tilus.hidet.ir.dtypes import int32
 from tilus.hidet.ir.expr import Var
@@ -21,15 +20,17 @@ from blackwell_matmul.frontend.launch_order import (
     waiting,
 )
 from blackwell_matmul.frontend.recording import instructions, walk
+from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.kernels import KERNELS, rung
+from blackwell_matmul.problem.problem import Problem
 
 EARLY = [name for name in KERNELS if rung(name).mma != "tcgen05"]
 
 
 def program(name: str, **pins: int) -> Program:
     m, n, k, target = 1000, 1024, 1024, rung(name).target
-    tensors = (torch.empty(shape, dtype=torch.float16) for shape in ((m, k), (n, k), (m, n)))
-    return build_first(bind_all(rung(name), (m, n, k, *tensors), schedule=pins, target=target), target)[1]
+    problem = Problem(m, n, k, "nvfp4" if "scaled" in rung(name).features else "fp16")
+    return build_first(bind_all(rung(name), arguments_of(problem, None), schedule=pins, target=target), target)[1]
 
 
 def kinds(function: Any) -> list[type]:

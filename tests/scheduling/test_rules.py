@@ -19,6 +19,7 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import KERNELS, rung
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, why_not
 from blackwell_matmul.scheduling.space import projection
@@ -27,7 +28,7 @@ B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 4
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
-NAMES = tuple(name for name in KERNELS if name != "few")
+NAMES = tuple(name for name in KERNELS if name not in ("few", *BLOCK_SCALED_LADDER))
 GPU_OF = {name: {"v": B200, "b": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in NAMES}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""

@@ -16,12 +16,13 @@ from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import MMAS, Problem, Schedule, features_of
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import PROBLEM_RULES, broken, has_plain_strips, why_no_mma, why_not
 from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
 B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
-NAMES = tuple(name for name in KERNELS if name != "few")
+NAMES = tuple(name for name in KERNELS if name not in ("few", *BLOCK_SCALED_LADDER))
 GPU_OF = {name: {"v": B200, "b": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in NAMES}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""

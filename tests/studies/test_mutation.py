@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from kernel_edits import DROP, edited
 
 from blackwell_matmul.base.errors import CompileError
-from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul_studies import mutation
 
@@ -32,8 +33,9 @@ SCHEDULES = {
     "v4": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
     "v5": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
     "v6": {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+    "s0": {"block_n": 96, "block_k": 64, "e_block_n": 16},
 }
-SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136)}
+SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136), "s0": (200, 136, 352)}
 """Of the others: 200, 72, 264. These go through several tiles."""
 SAMPLE = 4
 """Generated mutants of each rung that are run here."""
@@ -157,6 +159,19 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("empties=ctas * warps", "empties=warps", 0, OVER),
         ("ring.wait_full()", DROP, 0, WRITTEN),
     ],
+    "s0": [
+        ("self.tcgen05.copy_scales(s_scale_a, t_scale_a)", DROP, 0, "uninitialised-read"),
+        ("self.tcgen05.copy_scales(s_scale_b, t_scale_b)", DROP, 0, "uninitialised-read"),
+        ("first_row=offset_n % 128", "first_row=0", 0, "values"),
+        ("[offset_n // 128, atom, 0, 0]", "[0, atom, 0, 0]", 0, "values"),
+        ("[offset_m // 128, atom, 0, 0]", "[0, atom, 0, 0]", 0, "values"),
+        (" + s_scale_b.nbytes", "", 0, DEADLOCK),
+        ("self.sync()", DROP, 1, OVERRUN),
+        ("phase ^= 1", DROP, 0, PHASE),
+        *TMA_BARRIER,
+        *MMA_BARRIER,
+        *EPILOGUE,
+    ],
 }
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
 
@@ -178,12 +193,10 @@ def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
 def execute(cls: Any, name: str, k: int | None = None) -> tuple[Run, bool]:
     """The run, and whether C is right."""
     m, n, depth = SIZES.get(name, (200, 72, 264))
-    k = k or depth
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
-    c = torch.full((m, n), float("nan")).half()
-    run = simulate(cls, m, n, k, a, b, c, schedule=SCHEDULES[name], workers=1)
-    return run, check_matmul(a, b, c).ok
+    problem = Problem(m, n, k or depth, "nvfp4" if name[0] == "s" else "fp16")
+    arguments = arguments_of(problem, 0)
+    run = simulate(cls, *arguments, schedule=SCHEDULES[name], workers=1)
+    return run, check_product(problem, arguments[3:]).ok
 
 
 @pytest.mark.parametrize("name, old, new, nth, code", CASES)
@@ -197,7 +210,8 @@ def test_a_mutant_is_exposed(name: str, old: str, new: str, nth: int, code: str)
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_what_is_not_mutated_is_right(tmp_path: Path, name: str) -> None:
-    run, right = execute(mutated(tmp_path, name, '"""V', '"""V', 0), name)
+    first = f'"""{name[0].upper()}'
+    run, right = execute(mutated(tmp_path, name, first, first, 0), name)
     assert right and not run.findings
 
 

@@ -144,7 +144,19 @@ def _primitives(device: str) -> Iterator[Case]:
 
 
 def _rung(name: str, device: str) -> Case:
-    return _product(name, rung(name)(), device)
+    kernel = rung(name)()
+    return _scaled(name, kernel, device) if "scaled" in rung(name).features else _product(name, kernel, device)
+
+
+def _scaled(name: str, kernel: Any, device: str) -> Case:
+    """Return a block-scaled product; the bytes of nvfp4 are drawn with a seed."""
+    from blackwell_matmul.harness.calls.inputs import arguments_of
+    from blackwell_matmul.harness.verdict import check_product
+    from blackwell_matmul.problem.problem import Problem
+
+    problem = Problem(100, 72, 96, "nvfp4")
+    sizes, tensors = arguments_of(problem, 0)[:3], [each.to(device) for each in arguments_of(problem, 0)[3:]]
+    return f"{name} {problem}", kernel, (*sizes, *tensors), lambda: check_product(problem, tensors).ok
 
 
 def _product(name: str, kernel: Any, device: str, m: int = 100, n: int = 72, k: int = 40) -> Case:

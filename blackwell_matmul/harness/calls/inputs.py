@@ -17,6 +17,7 @@ import torch
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
+from blackwell_matmul.harness.calls import block_scaled
 from blackwell_matmul.harness.calls.host_memory import require_memory
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem.form import BLOCK_SCALES, block_scale_shapes
@@ -57,15 +58,28 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """All of a call; None: nobody fills the tensors. Those of a form are as the products have them: bias, residual,
-    scale_a, scale_b and the batches follow, and 0 stands for what the epilogue has not."""
-    operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
+    """All of a call; None: nobody fills the tensors. Scales stand before C. Those of a form are as the products have
+    them: bias, residual, scale_a, scale_b and the batches follow, and 0 stands for what the epilogue has not."""
     sizes = problem.m, problem.n, problem.k
+    if problem.format:
+        return *sizes, *_block_scaled(problem, seed)
+    operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     if problem.is_plain:
         return *sizes, *operands
     generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed + 1))
     with _fitting(problem):
         return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
+
+
+def _block_scaled(problem: Problem, seed: int | None) -> list[torch.Tensor]:
+    """Return a, b, scale_a, scale_b and C, full of NaN; bytes of address space alone without a seed."""
+    generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed))
+    if generator is not None:
+        require_memory(problem)
+    with _fitting(problem):
+        if generator is not None:
+            return [*block_scaled.operands(problem, generator), _Maker(problem, generator).output()]
+        return [*block_scaled.unfilled(problem, address_space), _Maker(problem).output()]
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:

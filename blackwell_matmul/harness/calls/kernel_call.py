@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +21,10 @@ from blackwell_matmul.harness.calls import inputs, user_kernel
 from blackwell_matmul.harness.calls.user_kernel import Pins, UserKernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.kernels.host.forms import pinned_form
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, plain_dtype, positive
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 Target = str | Gpu | None
 """A GPU by name, "B200", or by target, "sm_100a"; None: one that the kernel is for."""
@@ -59,6 +61,7 @@ class KernelCall:
             return self.given
         if self.problem is not None:
             require_form(self.kernel, self.form, self.problem.batches)
+            require_scales(self.kernel, self.problem)
             return inputs.arguments_of(self.problem, self.seed)
         if self.dtype is not None:
             what = f"dtype is {shown(self.dtype)} and {self.kernel.name} has example_args, which makes its own"
@@ -122,11 +125,12 @@ def resolve(
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     pinned = _pinned_form(script, form)
     if size is None and _are_arguments(found, values):
-        asked = _of_tensors(found, values, dtype, pinned)
+        own = attribute(script, "pins")
+        asked = _of_tensors(found, values, dtype, pinned, own if isinstance(own, Mapping) else {})
     else:
         asked = _of_size(found, values if size is None else (size,), dtype, pinned, batches)
     pins = user_kernel.pins_of(found, schedule, asked.get("problem") if script is found.script_cls else None)
-    if asked["form"] != PLAIN and _own_form(script) is None:  # tensors do not determine it
+    if asked["form"] != PLAIN and _own_form(script) is None and not found.takes_scales:  # tensors do not determine it
         pins = {**pins, "form": asked["form"]}
     return KernelCall(found, script, pins, gpu if target is None else target, seed, **asked)
 
@@ -159,10 +163,22 @@ def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:
     """Raise InputError if a kernel computes only one product of K-major matrices, and another is requested."""
     if (form == PLAIN and batches == 1) or found.takes_forms:
         return
+    if found.takes_scales and batches == 1 and replace(form, out="") == PLAIN:
+        return
     what = " and ".join(filter(None, (str(form), f"{batches} batches" if batches > 1 else "")))
     if found.example_args is not None:
         raise InputError(f"form is {what} and {found.name} has example_args, which makes its own; leave it out.")
     raise InputError(f"{found.name} computes one product of K-major matrices, without {what}; blackwell and hopper do.")
+
+
+def require_scales(found: UserKernel, problem: Problem) -> None:
+    """Raise InputError if a kernel takes block-scaled operands and the problem has others, or the other way round."""
+    if found.takes_scales == (problem.format is not None):
+        return
+    ladder = ", ".join(BLOCK_SCALED_LADDER)
+    if found.takes_scales:
+        raise InputError(f"dtype is {problem.dtype}; {found.name} multiplies {', '.join(BLOCK_SCALED)}.")
+    raise InputError(f"dtype is {problem.dtype}; {found.name} takes no scales, and the kernels that do are {ladder}.")
 
 
 # --- a size
@@ -205,12 +221,14 @@ def _are_arguments(found: UserKernel, values: Sequence[Any]) -> bool:
     return tensors or (found.example_args is None and len(values) == len(found.parameters))
 
 
-def _of_tensors(found: UserKernel, given: tuple[Any, ...], dtype: str | None, form: Form) -> dict[str, Any]:
+def _of_tensors(
+    found: UserKernel, given: tuple[Any, ...], dtype: str | None, form: Form, pins: Mapping[str, object]
+) -> dict[str, Any]:
     """Return the fields of a call with all its arguments; without a problem if it is no matmul."""
     if dtype is not None:
         raise InputError(f"dtype is {shown(dtype)} and {found.name} gets tensors, which have their own; leave it out.")
-    if found.takes_forms:
-        return {"form": form, **_of_form(found, given, form)}
+    if found.takes_forms or found.takes_scales:
+        return {"form": form, **_of_form(found, given, form, pins)}
     asked: dict[str, Any] = {"form": form, "given": given}
     if len(given) == 6 and found.example_args is None:
         m, n, k = (integer(each, 1, INT32_MAX) for each in given[:3])
@@ -220,7 +238,7 @@ def _of_tensors(found: UserKernel, given: tuple[Any, ...], dtype: str | None, fo
     return asked
 
 
-def _of_form(found: UserKernel, given: tuple[Any, ...], form: Form) -> dict[str, Any]:
+def _of_form(found: UserKernel, given: tuple[Any, ...], form: Form, pins: Mapping[str, object]) -> dict[str, Any]:
     """Return all arguments, with defaults, and the problem, whose form the tensors determine, except activation and
     factors."""
     rung: Any = found.script_cls
@@ -232,5 +250,5 @@ def _of_form(found: UserKernel, given: tuple[Any, ...], form: Form) -> dict[str,
         raise InputError(f"{found.name} is called with the arguments {names}: {error}.") from None
     bound.apply_defaults()
     rung.check_arguments(*bound.args)
-    problem, _ = rung.problem_of({"form": form}, *bound.args)
+    problem, _ = rung.problem_of({**pins, "form": form}, *bound.args)
     return {"given": given if problem.is_plain else bound.args, "problem": problem}

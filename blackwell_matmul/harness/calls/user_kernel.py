@@ -32,6 +32,7 @@ from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.harness.calls.helper_modules import HelperModules, Loader
 from blackwell_matmul.kernels import known_rung
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 
@@ -78,6 +79,13 @@ class UserKernel:
 
         found = self.script_cls
         return issubclass(found, EpilogueScript) and found.finish is EpilogueScript.finish
+
+    @property
+    def takes_scales(self) -> bool:
+        """Return true if it multiplies block-scaled operands, and its call has their scales."""
+        from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
+
+        return issubclass(self.script_cls, ScaledMatmulScript)
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -322,7 +330,7 @@ def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, f
 
     size: m, n and k; empty for the default.
     """
-    pointers = {} if kernel.is_rung or kernel.takes_forms else _matmul_pointers(kernel)
+    pointers = {} if kernel.is_rung or kernel.takes_forms or kernel.takes_scales else _matmul_pointers(kernel)
     typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
     for name, pointer in typed.items():
         if pointer not in _PROBLEM_DTYPES or pointer != next(iter(typed.values())):
@@ -334,7 +342,8 @@ def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, f
             raise InputError(
                 f"dtype is {shown(dtype)} and {kernel.name} is called with {name}: ~{pointer}; leave dtype out."
             )
-    default = next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
+    known = next(iter(BLOCK_SCALED)) if kernel.takes_scales else "fp16"
+    default = next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), known)
     m, n, k = size or DEFAULT_SIZE
     return Problem(m, n, k, default if dtype is None else dtype, form, batches)
 

@@ -9,19 +9,15 @@ from math import gcd
 from tilus import DataType, bfloat16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
 from blackwell_matmul.lang import FORMATS, BlockScaled
-from blackwell_matmul.runtime.script import Script
 
 
-class BlackwellMatmulS0(Script):
-    """C[m, n] = (A[m, k] * scales) @ (B[n, k] * scales).T, with a scale for each block of a row.
+class BlackwellMatmulS0(ScaledMatmulScript):
+    """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, of mxfp8, mxfp4 or nvfp4; rows are multiples of 16 bytes."""
 
-    dtype: "mxfp8", "mxfp4" or "nvfp4". k is a multiple of 16 bytes of a row. scale_a, scale_b: bytes in atoms of 128
-    rows and 4 blocks, padded to whole atoms with anything but NaN (torch's `SWIZZLE_32_4_4`).
-    """
-
+    features = ("tma", "scaled")
     tcgen05 = BlockScaled()
-    target = "sm_100a"
 
     def __init__(
         self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, c_dtype: DataType = bfloat16
@@ -74,7 +70,7 @@ class BlackwellMatmulS0(Script):
         tma_barrier = self.mbarrier.alloc(counts=1)
         mma_barrier = self.mbarrier.alloc(counts=1)
         phase: uint32 = 0
-        self.sync()
+        self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
         # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):

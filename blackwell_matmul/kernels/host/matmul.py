@@ -150,9 +150,9 @@ class MatmulScript(Script):
         _check_type_of_c(a, c)
         check_device(tensors)
         for name, dims in (("a", "mk"), ("b", "nk"), ("c", "mn")):
-            _check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
+            check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
         for name, tensor in tensors.items():
-            _check_layout(name, tensor)
+            check_layout(name, tensor)
         check_memory_of_c(c, {"a": a, "b": b})
 
 
@@ -199,17 +199,18 @@ def check_device(tensors: Mapping[str, Any]) -> None:
     check_same("device", {name: str(tensor.device) for name, tensor in tensors.items()})
 
 
-def _check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:
+def check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:
     shape, expected = tuple(tensor.shape), tuple(sizes[dim] for dim in dims)
     if shape != expected:
         raise InputError(f"{name} has shape {shape}; it must be ({', '.join(dims)}) = {expected}.")
 
 
-def _check_layout(name: str, tensor: Any) -> None:
+def check_layout(name: str, tensor: Any) -> None:
     if not tensor.is_contiguous():
+        wanted = torch.empty(tensor.shape, device="meta").stride()
         raise InputError(
-            f"{name} has strides {tuple(tensor.stride())} and is not row-major and contiguous, with strides "
-            f"({tensor.shape[1]}, 1); {name}.contiguous() is."
+            f"{name} has strides {tuple(tensor.stride())} and is not row-major and contiguous, with strides {wanted}; "
+            f"{name}.contiguous() is."
         )
     if tensor.data_ptr() % ALIGNMENT_BYTES:
         raise InputError(

@@ -122,11 +122,13 @@ class TensorMemoryLock:
         self.waiting: deque[tuple[Hashable, int, Callable[[bool], None]]] = deque()
 
     def request(self, owner: Hashable, columns: int, granted: Callable[[bool], None]) -> None:
-        """Call `granted` once columns are allocated, with True if the owner had to wait."""
-        if not self.waiting and self._fits(owner, columns):
+        """Call `granted` once columns are allocated, with True if the owner had to wait. Who has the right comes before
+        those that wait for it."""
+        has_right = self.holder is not None and self.holder is owner
+        if (has_right or not self.waiting) and self._fits(owner, columns):
             self._grant(owner, columns, granted, False)
         else:
-            self.waiting.append((owner, columns, granted))
+            self.waiting.insert(0 if has_right else len(self.waiting), (owner, columns, granted))
 
     def relinquish(self, owner: Hashable) -> None:
         if self.holder is owner:

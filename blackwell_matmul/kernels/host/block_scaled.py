@@ -1,0 +1,134 @@
+"""Base class of the block-scaled rungs: checks the tensors of a call, and tells which format they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import plain_text, same, shown
+from blackwell_matmul.kernels.host.forms import OUTPUTS
+from blackwell_matmul.kernels.host.matmul import (
+    MatmulScript,
+    check_device,
+    check_is_tensor,
+    check_layout,
+    check_memory_of_c,
+    check_shape,
+    size,
+)
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, BlockFormat
+from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.problem.problem import Problem, c_dtype
+
+Formats = Mapping[str, BlockFormat]
+
+
+class ScaledMatmulScript(MatmulScript):
+    """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, called with (m, n, k, a, b, scale_a, scale_b, c).
+
+    a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8. scale_a, scale_b: one for each
+    block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with anything but NaN; of any shape. c:
+    bf16, fp16 or fp32. dtype: the format, pinned where bytes do not tell it.
+    """
+
+    @classmethod
+    def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
+        """Return the problem of a call, and the type of C, both taken out of `knobs`."""
+        m, n, k, *tensors = args
+        dtype = _the_one(formats_of(int(m), int(n), int(k), *tensors), knobs.pop("dtype", None))
+        out = OUTPUTS[tensors[-1].dtype]
+        of_c, pinned = cls.type_of(out), knobs.pop("c_dtype", None)
+        if pinned is not None and not same(pinned, of_c) and not same(pinned, of_c.name):
+            raise InputError(
+                f"c_dtype is pinned to {getattr(pinned, 'name', shown(pinned))} and c is {tensors[-1].dtype}; leave "
+                "c_dtype out."
+            )
+        form = PLAIN if out == c_dtype(dtype) else Form(out=out)
+        return Problem(int(m), int(n), int(k), dtype, form), {"c_dtype": of_c}
+
+    @staticmethod
+    def type_named(name: str) -> Any:
+        """Return the name itself, by which the kernel finds the format."""
+        return name
+
+    type_of = staticmethod(MatmulScript.type_named)
+
+    @classmethod
+    def check_arguments(  # type: ignore[override]
+        cls, m: Any, n: Any, k: Any, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any
+    ) -> None:
+        """Raise InputError, one sentence, for arguments that no schedule could run."""
+        m, n, k = (size(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
+        tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "c": c}
+        for name, tensor in tensors.items():
+            check_is_tensor(name, tensor)
+        check_device(tensors)
+        formats_of(m, n, k, *tensors.values())
+        if c.dtype not in OUTPUTS:
+            raise InputError(f"c is {c.dtype}; it must be {', '.join(map(str, OUTPUTS))}.")
+        check_shape("c", c, "mn", {"m": m, "n": n})
+        for name, tensor in tensors.items():
+            check_layout(name, tensor)
+        check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
+
+
+def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any) -> Formats:
+    """Return the formats, one or more, that these tensors can have; InputError if there is none."""
+    known = _of_types(_of_types(BLOCK_SCALED, "element", a=a, b=b), "scale", scale_a=scale_a, scale_b=scale_b)
+    for name, tensor, extent, rows in (("a", a, "m", m), ("b", b, "n", n)):
+        known = _of_shape(known, name, tensor, extent, rows, k)
+    for name, tensor, rows in (("scale_a", scale_a, m), ("scale_b", scale_b, n)):
+        known = _of_count(known, name, tensor, rows, k)
+    return known
+
+
+def _of_types(known: Formats, which: str, **tensors: Any) -> Formats:
+    """Keep the formats of these types. which: "element" or "scale"."""
+    kept = known
+    for tensor in tensors.values():
+        named = str(tensor.dtype).removeprefix("torch.")
+        kept = {name: each for name, each in kept.items() if named in ("uint8", getattr(each, which))}
+    if kept:
+        return kept
+    found = " and ".join(f"{name} is {tensor.dtype}" for name, tensor in tensors.items())
+    takes = ", ".join(f"{getattr(each, which)} for {name}" for name, each in known.items())
+    raise InputError(f"{found}; they must be {takes}, or uint8 with their bytes.")
+
+
+def _of_shape(known: Formats, name: str, tensor: Any, extent: str, rows: int, k: int) -> Formats:
+    wanted = {each: (rows, k * form.bits // 8) for each, form in known.items() if k % form.per_byte == 0}
+    kept = {each: known[each] for each, shape in wanted.items() if shape == tuple(tensor.shape)}
+    if kept:
+        return kept
+    if not wanted:
+        raise InputError(f"k is {k}; two elements of 4 bits are in one byte, so k must be even.")
+    takes = " or ".join(f"({extent}, {_k_of(known[each])}) = {shape} for {each}" for each, shape in wanted.items())
+    raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must be {takes}.")
+
+
+def _k_of(form: BlockFormat) -> str:
+    return "k" if form.per_byte == 1 else f"k / {form.per_byte}"
+
+
+def _of_count(known: Formats, name: str, scales: Any, rows: int, k: int) -> Formats:
+    kept = {each: form for each, form in known.items() if form.scales(rows, k) == scales.numel()}
+    if kept:
+        return kept
+    counts = " or ".join(f"{form.scales(rows, k)} for {each}" for each, form in known.items())
+    raise InputError(
+        f"{name} has {scales.numel()} scales; {rows} rows of k = {k}, padded to 128 rows and 4 blocks, have {counts}."
+    )
+
+
+def _the_one(known: Formats, pinned: object) -> str:
+    """Return the format; the pinned one if there are several."""
+    name = plain_text(pinned)
+    if pinned is None and len(known) == 1:
+        return next(iter(known))
+    if name in known:
+        return str(name)
+    fits = " or ".join(known)
+    if pinned is None:
+        raise InputError(f"these bytes can be {fits}; pin one of them, as dtype={next(iter(known))!r}.")
+    raise InputError(f"dtype is pinned to {shown(pinned)} and the tensors are {fits}; leave dtype out.")

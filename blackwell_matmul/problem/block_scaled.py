@@ -1,0 +1,53 @@
+"""Block-scaled formats: each block of elements along K has a scale (OCP Microscaling Formats; NVIDIA's nvfp4).
+
+Scales lie in atoms of 128 rows and 4 blocks, padded to whole atoms (cuBLAS, "1D Block Scaling Factors Layout"; torch's
+`SWIZZLE_32_4_4`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
+"""Rows, blocks of K, and bytes of an atom of scales, one byte a scale."""
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """Types of a block-scaled operand. bits: of an element. block: elements along K with one scale. element, scale:
+    torch's names of the types; two elements of 4 bits are in one byte."""
+
+    bits: int
+    block: int
+    element: str
+    scale: str
+
+    @property
+    def per_byte(self) -> int:
+        return 8 // self.bits
+
+    @property
+    def atom_k(self) -> int:
+        """Return the elements along K of an atom."""
+        return ATOM_BLOCKS * self.block
+
+    def atoms(self, rows: int, k: int) -> tuple[int, int]:
+        """Return the atoms along the rows and along K."""
+        return -(-rows // ATOM_ROWS), -(-k // self.atom_k)
+
+    def scales(self, rows: int, k: int) -> int:
+        """Return the number of scales of rows x k elements, those of the padding included."""
+        down, along = self.atoms(rows, k)
+        return ATOM_BYTES * down * along
+
+
+BLOCK_SCALED: Mapping[str, BlockFormat] = MappingProxyType(
+    {
+        "mxfp8": BlockFormat(8, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+        "mxfp4": BlockFormat(4, 32, "float4_e2m1fn_x2", "float8_e8m0fnu"),
+        "nvfp4": BlockFormat(4, 16, "float4_e2m1fn_x2", "float8_e4m3fn"),
+    }
+)
+"""Formats by name."""

@@ -1,0 +1,191 @@
+"""The block-scaled ladder: schedules on odd shapes in both witnesses, its rules, its choice and its arguments."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from blackwell_matmul import check, schedules, simulate
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.frontend import bind, build
+from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.harness.calls.block_scaled import dequantised
+from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.calls.kernel_call import resolve
+from blackwell_matmul.harness.emulated import emulate_call
+from blackwell_matmul.harness.verdict import check_product
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
+from blackwell_matmul.problem.form import Form
+from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, why_not
+from blackwell_matmul.scheduling.space import projection
+
+B200 = GPUS["B200"]
+MS, NS, KS = (1, 17, 127, 129, 200), (8, 40, 136, 200, 264), (32, 64, 96, 160, 288, 544)
+ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
+EACH = 3
+"""Schedules of a rung and a format that are run, drawn with a seed; `bench/block_scaled_sweep.py` runs all."""
+
+Case = tuple[str, Schedule, Problem]
+
+
+def cases() -> Iterator[Case]:
+    for name, dtype in itertools.product(BLOCK_SCALED_LADDER, BLOCK_SCALED):
+        draw = random.Random(f"{name} {dtype}")
+        listed = projection(rung(name))
+        able = (each for each in draw.sample(listed, len(listed)) if not why_not(each, Problem(8, 8, 32, dtype), B200))
+        for schedule in itertools.islice(able, EACH):
+            yield name, schedule, Problem(draw.choice(MS), draw.choice(NS), draw.choice(KS), dtype)
+
+
+@pytest.mark.parametrize(("name", "schedule", "problem"), list(cases()), ids=str)
+def test_a_schedule_is_right_in_every_order_and_in_the_emulator(
+    name: str, schedule: Schedule, problem: Problem
+) -> None:
+    results = []
+    for policy, seed in ORDERS:
+        arguments: Any = arguments_of(problem, 0)
+        run = simulate(rung(name), *arguments, schedule=schedule, policy=policy, seed=seed, workers=1)
+        assert not run.findings, [str(each) for each in run.findings]
+        results.append(arguments[-1])
+    verdict = check_product(problem, arguments[3:])
+    assert verdict.ok, verdict.message
+    call = resolve(name, (problem,), schedule=dict(schedule), seed=0)
+    assert emulate_call(call).ok
+    assert all(torch.equal(each, results[0]) for each in (*results, call.arguments[-1]))
+
+
+@pytest.mark.parametrize("out", ["fp16", "fp32"])
+def test_c_has_the_type_of_its_tensor(out: str) -> None:
+    problem = Problem(40, 72, 96, "nvfp4", Form(out=out))
+    arguments: Any = arguments_of(problem, 0)
+    assert arguments[-1].dtype == {"fp16": torch.float16, "fp32": torch.float32}[out]
+    assert simulate(rung("s0"), *arguments).ok and check_product(problem, arguments[3:]).ok
+
+
+@pytest.mark.parametrize("dtype", BLOCK_SCALED)
+@pytest.mark.parametrize("name", BLOCK_SCALED_LADDER)
+def test_why_not_is_empty_exactly_when_code_is_generated(name: str, dtype: str) -> None:
+    problem = Problem(200, 136, 352, dtype)
+    for schedule in random.Random(f"{name} {dtype}").sample(projection(rung(name)), 4):
+        reasons = why_not(schedule, problem, B200)
+        pins = {"dtype": dtype, "c_dtype": rung(name).type_of("bf16"), **schedule.as_dict()}
+        try:
+            bound = bind(rung(name), arguments_of(problem, None), schedule=dict(schedule), target="sm_100a")
+        except InputError as error:
+            assert reasons and reasons[0].rstrip(".") in str(error)
+            continue
+        assert not reasons or reasons == broken(STRICTER_RULES, schedule, problem, B200)
+        assert bound.init_kwargs == pins
+        assert build(bound, "sm_100a").dynamic_shared_bytes == tile_config(schedule, problem, B200).shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("pins", "size", "dtype", "reason"),
+    [
+        ({"block_k": 64}, (64, 64, 64), "mxfp8", "atoms of 4 blocks of 32 elements along k; 128 is a multiple"),
+        ({"block_k": 256}, (64, 64, 64), "mxfp8", "block_k = 256: a row of the tile is 256 bytes, .* 16, 32, 64, 128."),
+        ({"block_k": 64}, (64, 64, 64), "mxfp4", "block_k = 64: scales of mxfp4 come in atoms of 4 blocks of 32"),
+        ({}, (64, 64, 48), "nvfp4", "K = 48: a row of A and of B is 24 bytes, TMA .* pad K to 64"),
+        ({}, (64, 64, 3), "nvfp4", "K = 3: a row of A and of B is 1.5 bytes, TMA .* pad K to 32"),
+        ({}, (64, 60, 64), "nvfp4", "N = 60: a row of C is 120 bytes, .* pad N to 64"),
+        ({}, (64, 64, 64), "fp16", "the rungs on tcgen05.mma.block_scale take mxfp8 and mxfp4 and nvfp4; those on tcg"),
+    ],
+)
+def test_a_reason_has_the_numbers(pins: dict[str, int], size: tuple[int, int, int], dtype: str, reason: str) -> None:
+    problem = Problem(*size, dtype)
+    for schedule in (each for each in projection(rung("s0")) if each.matches(pins)):
+        assert any(re.search(reason, each) for each in why_not(schedule, problem, B200)), schedule
+
+
+def test_a_tile_of_b_begins_at_a_column_of_scales() -> None:
+    schedule = Schedule(128, 72, 128, 8, features=rung("s0").features)
+    assert "block_n = 72: .* a column of 32 rows on, needs N a multiple of 32; 96 is one" in "".join(
+        re.sub(r"tcgen05.*from", ".*", each) for each in why_not(schedule, Problem(8, 72, 128, "nvfp4"), B200)
+    )
+
+
+def test_other_rungs_refuse_block_scaled_operands() -> None:
+    with pytest.raises(InputError, match="V1 takes no scales, and the kernels that do are s0"):
+        check("v1", 64, 64, 64, dtype="nvfp4")
+    with pytest.raises(InputError, match="dtype is fp16; BlackwellMatmulS0 multiplies mxfp8, mxfp4, nvfp4"):
+        check("s0", 64, 64, 64, dtype="fp16")
+    assert "tcgen05.mma.block_scale take it" in schedules("v1", 64, 64, 64, dtype="nvfp4").rows[0].reasons[0]
+
+
+def call(dtype: str = "nvfp4", size: tuple[int, int, int] = (40, 72, 128)) -> dict[str, Any]:
+    names = ("m", "n", "k", "a", "b", "scale_a", "scale_b", "c")
+    return dict(zip(names, arguments_of(Problem(*size, dtype), 0), strict=True))
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("a", torch.zeros(40, 128), "a is torch.float32 and b is .*; they must be float8_e4m3fn for mxfp8, .* or uint8"),
+    ("a", torch.zeros(40, 128, dtype=torch.uint8), r"a has shape \(40, 128\); it must be \(m, k / 2\) = \(40, 64\)"),
+    ("scale_a", torch.zeros(512), "scale_a is torch.float32 and scale_b is .*; they must be float8_e8m0fnu for mxfp4"),
+    ("scale_a", torch.zeros(320, dtype=torch.uint8), "scale_a has 320 scales; 40 rows of k = 128, padded .* have 1024"),
+    ("scale_b", torch.zeros(1024, dtype=torch.uint8), "scale_b"),
+    ("c", torch.zeros(40, 72, dtype=torch.float64), "c is torch.float64; it must be torch.float16, torch.bfloat16"),
+    ("c", torch.zeros(72, 40), r"c has shape \(72, 40\); it must be \(m, n\) = \(40, 72\)"),
+    ("k", 127, "k is 127; two elements of 4 bits are in one byte, so k must be even"),
+    ("b", torch.zeros(72, 128, dtype=torch.uint8)[:, ::2], "b has strides .*; b.contiguous"),
+    ("scale_b", torch.zeros(2048, dtype=torch.uint8)[::2], "scale_b has strides .*; scale_b.contiguous"),
+    ("scale_a", 3, "scale_a is 3; it must be a torch.Tensor"),
+    ("m", -1, "m is -1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), WRONG, ids=lambda each: str(each)[:20])
+def test_a_wrong_argument_is_one_sentence(name: str, value: Any, sentence: str) -> None:
+    arguments = {**call(), name: value}
+    if sentence == name:  # bytes of the right length are taken
+        rung("s0").check_arguments(**arguments)
+        return
+    with pytest.raises(InputError, match=sentence) as caught:
+        simulate(rung("s0"), *arguments.values())
+    assert str(caught.value).count("\n") == 0
+
+
+def test_bytes_tell_their_format_where_they_can() -> None:
+    found = call()
+    given = ("a", "b", "scale_a", "scale_b")
+    as_bytes = {name: each.view(torch.uint8) if name in given else each for name, each in found.items()}
+    assert simulate(rung("s0"), *as_bytes.values()).schedule["dtype"] == "nvfp4"
+    scales = torch.zeros(512, dtype=torch.uint8)
+    few = {**call(size=(40, 72, 32)), "scale_a": scales, "scale_b": scales}
+    with pytest.raises(InputError, match="these bytes can be mxfp4 or nvfp4; pin one of them, as dtype='mxfp4'"):
+        simulate(rung("s0"), *few.values())
+    assert simulate(rung("s0")(dtype="mxfp4"), *few.values()).schedule["dtype"] == "mxfp4"
+    with pytest.raises(InputError, match="dtype is pinned to 'mxfp8' and the tensors are nvfp4; leave dtype out"):
+        simulate(rung("s0")(dtype="mxfp8"), *found.values())
+    with pytest.raises(InputError, match=r"c_dtype is pinned to float32 and c is torch\.bfloat16; leave c_dtype out"):
+        simulate(rung("s0")(c_dtype=rung("s0").type_of("fp32")), *found.values())
+
+
+def test_operands_have_the_numbers_that_their_bytes_say() -> None:
+    """An element and a scale at a place that is neither first nor last, in each format."""
+    for dtype, form in BLOCK_SCALED.items():
+        problem, (row, column) = Problem(200, 8, 288, dtype), (157, 213)
+        a, _, scales, *_ = arguments_of(problem, 0)[3:]
+        block = column // form.block
+        atom = row // 128 * form.atoms(200, 288)[1] + block // 4
+        factor = float(scales[atom * 512 + row % 32 * 16 + row // 32 % 4 * 4 + block % 4])
+        if form.bits == 8:
+            element = float(a[row, column])
+        else:
+            code = int(a.view(torch.uint8)[row, column // 2]) >> 4 * (column % 2) & 0xF
+            element = (-1) ** (code >> 3) * [0, 0.5, 1, 1.5, 2, 3, 4, 6][code & 7]
+        assert dequantised(problem, a, scales)[row, column] == element * factor
+
+
+def test_a_script_of_ones_own_is_not_taken_for_one_with_scales() -> None:
+    with pytest.raises(BlackwellMatmulError, match="takes no scales"):
+        check("v0", Problem(64, 64, 64, "mxfp8"))

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.typed import (
         BlackwellMatmul,
         BlackwellMatmulS0,
+        BlackwellMatmulS1,
         BlackwellMatmulV0,
         BlackwellMatmulV1,
         BlackwellMatmulV2,
@@ -82,6 +83,7 @@ __all__ = [
     "BlackwellMatmul",
     "BlackwellMatmulError",
     "BlackwellMatmulS0",
+    "BlackwellMatmulS1",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
     "BlackwellMatmulV2",
@@ -170,6 +172,7 @@ _HOMES = {
     "harness.predicting": ("predict", "trace"),
     "harness.timelines": ("measured_timeline", "timeline_buffer"),
     "kernels.blackwell.s0": ("BlackwellMatmulS0",),
+    "kernels.blackwell.s1": ("BlackwellMatmulS1",),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),

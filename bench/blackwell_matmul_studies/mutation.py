@@ -105,6 +105,10 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 128, "e_block_n": 16},
         {"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32},
     ),
+    "s1": (
+        {"block_m": 128, "block_n": 64, "block_k": 128, "e_block_n": 16, "stages": 3, "group_m": 4},
+        {"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 2, "group_m": 1},
+    ),
     "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
@@ -165,7 +169,7 @@ MUTATION_SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 """For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
 
-SIZES_OF_SCALED = ((200, 136, 352), (128, 64, 96), (100, 40, 32))
+SIZES_OF_SCALED = ((200, 232, 352), (128, 64, 96), (100, 40, 32))
 """For rungs with block scales: K by 32, and tiles of B that begin within an atom of scales."""
 
 RENAMED = "Everybody takes the same other barrier for a stage."

@@ -259,7 +259,7 @@ def test_a_kernel_that_a_gpu_cannot_run_is_refused_with_all_that_it_can(name: st
         assert why_no_mma(MMA_SPECS[rung(name).mma], gpu) is None
         return
     with pytest.raises(InputError) as caught:
-        choose(rung(name), Problem(64, 64, 64), gpu)
+        choose(rung(name), Problem(64, 64, 64, "nvfp4" if "scaled" in rung(name).features else "fp16"), gpu)
     others = [each.name for each in GPUS.values() if each.arch == gpu.arch]
     assert f"cannot run: {gpu.arch} ({', '.join(others)}) has no " in str(caught.value)
     said = str(caught.value).rpartition(f", and the kernels for {gpu.arch} are ")[2].rstrip(".").split(", ")

@@ -22,6 +22,7 @@ from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul_studies import mutation
 
@@ -34,8 +35,9 @@ SCHEDULES = {
     "v5": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
     "v6": {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
     "s0": {"block_n": 96, "block_k": 64, "e_block_n": 16},
+    "s1": {"block_n": 96, "block_k": 64, "e_block_n": 16, "stages": 3, "group_m": 4},
 }
-SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136), "s0": (200, 136, 352)}
+SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136), **dict.fromkeys(BLOCK_SCALED_LADDER, (200, 232, 352))}
 """Of the others: 200, 72, 264. These go through several tiles."""
 SAMPLE = 4
 """Generated mutants of each rung that are run here."""
@@ -172,6 +174,18 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         *MMA_BARRIER,
         *EPILOGUE,
     ],
+    "s1": [
+        ("scales.load(", DROP, 0, DEADLOCK),
+        (" + scales.nbytes", "", 0, DEADLOCK),
+        ("+ stage * scales.columns", "", 0, "order-not-promised"),
+        ("self.block_n + stage", "self.block_n - 4 + stage", 0, "scales-in-accumulator"),
+        ("scales.copy(stage,", "scales.copy((stage + 1) % self.stages,", 0, READ),
+        ("first_row=offset_n % 128", "first_row=0", 0, "values"),
+        ("ring.wait_empty()", DROP, 0, WRITTEN),
+        ("ring.wait_full()", "ring.wait_empty()", 0, OVERRUN),
+        ("self.tcgen05.commit(mbarrier=complete)", DROP, 0, DEADLOCK),
+        ("self.mbarrier.wait(complete", DROP, 0, READ),
+    ],
 }
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
 
@@ -217,8 +231,9 @@ def test_what_is_not_mutated_is_right(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_memory_that_is_never_freed(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CompileError, match="tensor memory is not deallocated before the end of the kernel: t_acc"):
-        execute(mutated(tmp_path, name, "self.tcgen05.dealloc(t_acc)", DROP, 0), name)
+    tensor = "t_all" if name == "s1" else "t_acc"
+    with pytest.raises(CompileError, match=f"tensor memory is not deallocated before the end of the kernel: {tensor}"):
+        execute(mutated(tmp_path, name, f"self.tcgen05.dealloc({tensor})", DROP, 0), name)
 
 
 def test_a_prologue_that_loads_more_than_there_is(tmp_path: Path) -> None:

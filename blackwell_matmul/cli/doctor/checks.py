@@ -17,6 +17,7 @@ from blackwell_matmul.base.errors import EmulationError, SimulationError, Unsupp
 from blackwell_matmul.base.validation import said, spelled
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import KERNELS, LADDERS, rung
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
@@ -144,8 +145,7 @@ def _primitives(device: str) -> Iterator[Case]:
 
 
 def _rung(name: str, device: str) -> Case:
-    kernel = rung(name)()
-    return _scaled(name, kernel, device) if "scaled" in rung(name).features else _product(name, kernel, device)
+    return _product(name, rung(name)(), device)
 
 
 def _scaled(name: str, kernel: Any, device: str) -> Case:
@@ -155,13 +155,16 @@ def _scaled(name: str, kernel: Any, device: str) -> Case:
     from blackwell_matmul.problem.problem import Problem
 
     problem = Problem(100, 72, 96, "nvfp4")
-    sizes, tensors = arguments_of(problem, 0)[:3], [each.to(device) for each in arguments_of(problem, 0)[3:]]
-    return f"{name} {problem}", kernel, (*sizes, *tensors), lambda: check_product(problem, tensors).ok
+    m, n, k, *made = arguments_of(problem, 0)
+    tensors: list[Any] = [each.to(device) for each in made]  # type: ignore[attr-defined]
+    return f"{name} {problem}", kernel, (m, n, k, *tensors), lambda: check_product(problem, tensors).ok
 
 
 def _product(name: str, kernel: Any, device: str, m: int = 100, n: int = 72, k: int = 40) -> Case:
     import torch
 
+    if name in BLOCK_SCALED_LADDER:
+        return _scaled(name, kernel, device)
     a, b = integers(m, k, device=device).half(), integers(n, k, device=device).half()
     c = torch.full((m, n), torch.nan, dtype=torch.float16, device=device)
     return f"{name} {m}x{n}x{k}", kernel, (m, n, k, a, b, c), lambda: torch.equal(c, (a.double() @ b.double().T).half())

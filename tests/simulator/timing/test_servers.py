@@ -51,6 +51,18 @@ def test_who_keeps_the_permit_keeps_others_out_though_columns_are_free():
     assert grants == [("a", False), ("b", True)]
 
 
+def test_who_has_the_permit_allocates_again_before_those_that_wait():
+    lock, grants, ask = locked()
+    ask("a", 256)
+    ask("b", 256)
+    ask("a", 32)
+    assert grants == [("a", False), ("a", False)]
+    lock.relinquish("a")
+    assert len(grants) == 2  # 224 columns are left
+    lock.leave("a")
+    assert grants[-1] == ("b", True)
+
+
 def test_relinquish_lets_the_next_one_in():
     lock, grants, ask = locked()
     ask("a", 256)

@@ -1,0 +1,73 @@
+"""Scales of block-scaled operands on their way: global memory, a ring in shared memory, columns of tensor memory. S0
+spells it out.
+
+An example of nvfp4, block_k = 256, 128 rows of A and 256 of B. An atom has 128 rows and 4 blocks of 16 elements; each
+number is an atom, in the order of its columns in tensor memory:
+
+    rows of A      0  1  2  3        rows of B     0 to 127      0  2  4  6
+                                                   128 to 255    1  3  5  7
+    along k ->                       along k ->
+"""
+
+from math import gcd
+
+import tilus
+from tilus import RegisterTensor, int32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.lang import FORMATS, BlockScaled
+
+
+class ScaleAtoms(tilus.Class):
+    """Scales of `rows_a` rows of A and `rows_b` of B, for k-tiles of `block_k`, in `stages` of shared memory.
+
+    dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each of a pair has scales of its rows of A and of
+    all of B. columns: columns of tensor memory with the scales of a k-tile. nbytes: bytes of a stage. t_all: the
+    allocation of tensor memory, set by the kernel. A tile of B may begin within an atom, and reaches into one more.
+    """
+
+    tcgen05 = BlockScaled()
+
+    def __init__(
+        self, dtype: str, m: int32, n: int, k: int, scale_a_ptr: void_p, scale_b_ptr: void_p,
+        rows_a: int, rows_b: int, block_k: int, stages: int, ctas: int = 1,
+    ):  # fmt: skip
+        format = FORMATS[dtype]
+        self.format = format
+        self.ctas = ctas
+        self.rows_a = rows_a
+        self.rows_b = rows_b + 128 - gcd(rows_b, 128)
+        self.blocks = block_k // format.block
+        atoms, atoms_a, atoms_b = cdiv(self.blocks, 4), cdiv(self.rows_a, 128), cdiv(self.rows_b, 128)
+        self.columns_a, self.columns_b = 4 * atoms * atoms_a, 4 * atoms * atoms_b
+        self.columns = self.columns_a + self.columns_b
+        self.nbytes = 512 * atoms * (atoms_a + atoms_b)
+        k_atoms = cdiv(k, 4 * format.block)
+        self.g_a = self.global_view(scale_a_ptr, dtype=format.scale, shape=[cdiv(m, 128), k_atoms, 2, 256])
+        self.g_b = self.global_view(scale_b_ptr, dtype=format.scale, shape=[cdiv(n, 128), k_atoms, 2, 256])
+        self.s_a = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_a, atoms, 2, 256])
+        self.s_b = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_b, atoms, 2, 256])
+
+    def load(self, stage: int32, offset_m: int32, offset_n: int32, offset_k: int32, full: RegisterTensor):
+        """Bring the scales of a k-tile: of A from row offset_m on, of B from row offset_n on."""
+        atom: int32 = offset_k // (4 * self.format.block)
+        self.tma.global_to_shared(
+            src=self.g_a, dst=self.s_a[stage], offsets=[offset_m // 128, atom, 0, 0], mbarrier=full, cta_group=self.ctas
+        )
+        self.tma.global_to_shared(
+            src=self.g_b, dst=self.s_b[stage], offsets=[offset_n // 128, atom, 0, 0], mbarrier=full, cta_group=self.ctas
+        )
+
+    def copy(self, stage: int32, column: int32):
+        """Copy the scales of a stage to tensor memory, from this column of `t_all` on; return both tensors.
+
+        The copies are asynchronous, like the products: of one thread, they come before its products ("tcgen05 Memory
+        Consistency Model"), and the same commit covers both. Products that still read these columns must be over.
+        """
+        t_a = self.tcgen05.slice(self.t_all, [0, column], [0, 1], [128, self.columns_a])
+        t_b = self.tcgen05.slice(self.t_all, [0, column + self.columns_a], [0, 1], [128, self.columns_b])
+        scale_a = self.tcgen05.view_scales(t_a, self.format.scale, rows=self.rows_a, blocks=self.blocks)
+        scale_b = self.tcgen05.view_scales(t_b, self.format.scale, rows=self.rows_b, blocks=self.blocks)
+        self.tcgen05.copy_scales(self.s_a[stage], scale_a, cta_group=self.ctas)
+        self.tcgen05.copy_scales(self.s_b[stage], scale_b, cta_group=self.ctas)
+        return scale_a, scale_b

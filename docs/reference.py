@@ -59,7 +59,7 @@ SECTIONS = {
             "Script",
             *("BlackwellMatmul", "HopperMatmul"),
             *(f"BlackwellMatmulV{rung}" for rung in range(7)),
-            *(f"BlackwellMatmulS{rung}" for rung in range(2)),
+            *(f"BlackwellMatmulS{rung}" for rung in range(3)),
             *(f"HopperMatmulV{rung}" for rung in range(8)),
             "GeforceMatmulV0",
         ),

@@ -37,6 +37,8 @@ from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
+from blackwell_matmul.kernels.parts.overlapping_sums import OverlappingSums
 from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator import Run
@@ -55,9 +57,13 @@ HOPPER = {
 }
 """File and class of those in `wgmma_kernels`."""
 WGMMA_KERNELS = "blackwell_matmul_studies.wgmma_kernels"
-RING, RING_OF = "ring", "v4"
-"""The class of the ring, whose lines are changed where this rung uses it."""
-KERNELS = (*RUNGS, "blackwell", "hopper", RING, *HOPPER)
+PARTS: Mapping[str, tuple[type, str]] = {
+    "ring": (Ring, "v4"),
+    "scales": (ScaleAtoms, "s1"),
+    "sums": (OverlappingSums, "s2"),
+}
+"""Classes whose lines are changed where a rung uses them, and that rung."""
+KERNELS = (*RUNGS, "blackwell", "hopper", *PARTS, *HOPPER)
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
 SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
@@ -109,6 +115,12 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 128, "e_block_n": 16, "stages": 3, "group_m": 4},
         {"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 2, "group_m": 1},
     ),
+    "s2": (
+        {"block_m": 256, "block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 2, "group_m": 4},
+        {"block_m": 256, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 3, "group_m": 1},
+    ),
+    "scales": ({"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 3, "group_m": 1},),
+    "sums": ({"block_m": 256, "block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 2, "group_m": 4},),
     "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
@@ -171,6 +183,9 @@ SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 
 SIZES_OF_SCALED = ((200, 232, 352), (128, 64, 96), (100, 40, 32))
 """For rungs with block scales: K by 32, and tiles of B that begin within an atom of scales."""
+
+SIZES_OF_SCALED_CLC = ((256, 776, 800), (128, 64, 96))
+"""For such rungs that go through several tiles: four of a pair, the last one narrow; a single tile."""
 
 RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
@@ -249,12 +264,15 @@ def mutants(name: str) -> list[Mutant]:
 
 def source_of(name: str) -> str:
     """The text whose lines are changed."""
-    return Path(inspect.getfile(Ring if name == RING else kernel(name))).read_text()
+    return Path(inspect.getfile(PARTS[name][0] if name in PARTS else kernel(name))).read_text()
 
 
 def whole(name: str, changed: str) -> str:
-    """The file of the kernel that a text belongs to: the ring stands where it is imported."""
-    return source_of(RING_OF).replace(f"from {Ring.__module__} import Ring", changed) if name == RING else changed
+    """The file of the kernel that a text belongs to: a part stands where it is imported."""
+    if name not in PARTS:
+        return changed
+    part, rung_of = PARTS[name]
+    return source_of(rung_of).replace(f"from {part.__module__} import {part.__name__}", changed)
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
@@ -453,7 +471,7 @@ def load(source: str, class_name: str, folder: Path) -> type:
 def kernel(name: str) -> type:
     """The class that is mutated."""
     if name not in HOPPER:
-        return rung(RING_OF if name == RING else name)
+        return rung(PARTS[name][1] if name in PARTS else name)
     file, class_name = HOPPER[name]
     found: type = getattr(importlib.import_module(f"{WGMMA_KERNELS}.{file}"), class_name)
     return found
@@ -485,7 +503,8 @@ def cases(name: str) -> list[Case]:
     cls: Any = kernel(name)
     target = "sm_90a" if name in HOPPER else cls.target
     features = () if name in HOPPER else cls.features
-    sizes = SIZES_OF_CLC if "clc" in features else SIZES_OF_SCALED if "scaled" in features else MUTATION_SIZES
+    of_kind = (MUTATION_SIZES, SIZES_OF_CLC), (SIZES_OF_SCALED, SIZES_OF_SCALED_CLC)
+    sizes = of_kind["scaled" in features]["clc" in features]
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 

@@ -29,6 +29,7 @@ class Rung(MatmulScript):
 BlackwellMatmul = Rung
 BlackwellMatmulS0 = Rung
 BlackwellMatmulS1 = Rung
+BlackwellMatmulS2 = Rung
 BlackwellMatmulV0 = Rung
 BlackwellMatmulV1 = Rung
 BlackwellMatmulV2 = Rung

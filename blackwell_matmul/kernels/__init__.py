@@ -28,7 +28,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
     {
         **{f"v{i}": f"blackwell_matmul.kernels.blackwell.v{i}:BlackwellMatmulV{i}" for i in range(7)},
         **{f"h{i}": f"blackwell_matmul.kernels.hopper.v{i}:HopperMatmulV{i}" for i in range(8)},
-        **{f"s{i}": f"blackwell_matmul.kernels.blackwell.s{i}:BlackwellMatmulS{i}" for i in range(2)},
+        **{f"s{i}": f"blackwell_matmul.kernels.blackwell.s{i}:BlackwellMatmulS{i}" for i in range(3)},
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from types import MappingProxyType
 
 ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
@@ -36,6 +37,15 @@ class BlockFormat:
     def atoms(self, rows: int, k: int) -> tuple[int, int]:
         """Return the atoms along the rows and along K."""
         return -(-rows // ATOM_ROWS), -(-k // self.atom_k)
+
+    def tile_atoms(self, rows_a: int, rows_b: int, block_k: int) -> tuple[int, int]:
+        """Return the atoms of A and of B in a k-tile; a tile of B may begin within an atom, and reaches into one more.
+
+        rows_a: a multiple of `ATOM_ROWS`. block_k: a multiple of `atom_k`.
+        """
+        reach = rows_b + ATOM_ROWS - gcd(rows_b, ATOM_ROWS)
+        (down_a, along), (down_b, _) = self.atoms(rows_a, block_k), self.atoms(reach, block_k)
+        return down_a * along, down_b * along
 
     def scales(self, rows: int, k: int) -> int:
         """Return the number of scales of rows x k elements, those of the padding included."""

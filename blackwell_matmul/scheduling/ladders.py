@@ -18,7 +18,7 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Kernels to try on each architecture, best first."""
 
-BLOCK_SCALED_LADDER = ("s0", "s1")
+BLOCK_SCALED_LADDER = ("s0", "s1", "s2")
 """Kernels for block-scaled operands on data-center Blackwell, bottom first."""
 
 KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(

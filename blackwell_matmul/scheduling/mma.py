@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from math import gcd
 from types import MappingProxyType
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.hardware.gpus import NEIGHBOURS, Gpu
-from blackwell_matmul.problem.block_scaled import ATOM_BYTES, ATOM_ROWS, BLOCK_SCALED
+from blackwell_matmul.problem.block_scaled import ATOM_BYTES, BLOCK_SCALED
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
@@ -105,11 +104,23 @@ class ScaledTcgen05(Tcgen05):
         return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and fits
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
-        """Count the accumulator, and scales of each stage; without a ring three allocations."""
+        """Count the accumulator and the scales, in three allocations; with a ring in one, with scales of two k-tiles;
+        with CLC a second accumulator, as far as both cannot overlap."""
         scales = [ATOM_COLUMNS * atoms for atoms in self._atoms(tile)]
-        if "ring" in tile.features:
-            return tensor_memory_columns(tile.block_n + tile.stages * sum(scales))
-        return sum(map(tensor_memory_columns, (tile.block_n, *scales)))
+        if "ring" not in tile.features:
+            return sum(map(tensor_memory_columns, (tile.block_n, *scales)))
+        second = tile.block_n - min(tile.block_n, self.overlap(tile.block_n, 2 * sum(scales)))
+        return tensor_memory_columns(tile.block_n + second * ("clc" in tile.features) + 2 * sum(scales))
+
+    @staticmethod
+    def overlap(block_n: int, others: int) -> int:
+        """Return the columns that two accumulators share where tensor memory has no room for both and for others."""
+        return max(0, 2 * block_n + others - TENSOR_MEMORY_COLUMNS)
+
+    def barriers(self, tile: TileConfig) -> int:
+        """Count one pair instead of two for accumulators that overlap."""
+        overlaps = self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(self._atoms(tile))) > 0
+        return super().barriers(tile) - (2 if overlaps and "clc" in tile.features else 0)
 
     def multiplied_columns(self, tile: TileConfig) -> float:
         """Count the copies of scales as well, of 128 bytes a cycle, a derived figure: nobody has published another."""
@@ -121,14 +132,13 @@ class ScaledTcgen05(Tcgen05):
         return sum(self._atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
 
     def _atoms(self, tile: TileConfig) -> tuple[int, int]:
-        """Return the atoms of a k-tile of A and of B in one CTA; a tile of B may begin within an atom."""
+        """Return the atoms of a k-tile of A and of B in one CTA."""
         form = tile.problem.format
-        if form is None:
-            return 0, 0
-        rows_of_b = tile.block_n + ATOM_ROWS - gcd(tile.block_n, ATOM_ROWS)
-        down_a, along = form.atoms(tile.cta_m, tile.block_k)
-        return down_a * along, form.atoms(rows_of_b, tile.block_k)[0] * along
+        return (0, 0) if form is None else form.tile_atoms(tile.cta_m, tile.block_n, tile.block_k)
 
+
+TENSOR_MEMORY_COLUMNS = 512
+"""Columns of an SM's tensor memory (PTX ISA, "Tensor Memory")."""
 
 ATOM_COLUMNS = 4
 """Columns of tensor memory with the scales of an atom (PTX ISA, "tcgen05.cp", .32x128b)."""

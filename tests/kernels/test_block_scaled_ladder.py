@@ -115,7 +115,7 @@ def test_a_tile_of_b_begins_at_a_column_of_scales() -> None:
 
 
 def test_other_rungs_refuse_block_scaled_operands() -> None:
-    with pytest.raises(InputError, match="V1 takes no scales, and the kernels that do are s0, s1"):
+    with pytest.raises(InputError, match="V1 takes no scales, and the kernels that do are s0, s1, s2"):
         check("v1", 64, 64, 64, dtype="nvfp4")
     with pytest.raises(InputError, match="dtype is fp16; BlackwellMatmulS0 multiplies mxfp8, mxfp4, nvfp4"):
         check("s0", 64, 64, 64, dtype="fp16")

@@ -30,7 +30,7 @@ def code(name: str) -> list[str]:
 MOST = 60
 """Most lines of code that a rung changes, drops or adds, in every ladder. This limit is frozen: it is not raised."""
 
-WITH_SCALES = [("v1", "s0"), ("v4", "s1")]
+WITH_SCALES = [("v1", "s0"), ("v4", "s1"), ("v6", "s2")]
 """A rung, and the same with block scales."""
 
 STEPS = [

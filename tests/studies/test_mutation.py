@@ -22,7 +22,6 @@ from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul_studies import mutation
 
@@ -36,8 +35,15 @@ SCHEDULES = {
     "v6": {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
     "s0": {"block_n": 96, "block_k": 64, "e_block_n": 16},
     "s1": {"block_n": 96, "block_k": 64, "e_block_n": 16, "stages": 3, "group_m": 4},
+    "s2": {"block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 3, "group_m": 4},
 }
-SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136), **dict.fromkeys(BLOCK_SCALED_LADDER, (200, 232, 352))}
+SIZES = {
+    "v5": (200, 232, 136),
+    "v6": (200, 232, 136),
+    "s0": (200, 232, 352),
+    "s1": (200, 232, 352),
+    "s2": (256, 776, 800),
+}
 """Of the others: 200, 72, 264. These go through several tiles."""
 SAMPLE = 4
 """Generated mutants of each rung that are run here."""
@@ -177,14 +183,25 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
     "s1": [
         ("scales.load(", DROP, 0, DEADLOCK),
         (" + scales.nbytes", "", 0, DEADLOCK),
-        ("+ stage * scales.columns", "", 0, "order-not-promised"),
-        ("self.block_n + stage", "self.block_n - 4 + stage", 0, "scales-in-accumulator"),
-        ("scales.copy(stage,", "scales.copy((stage + 1) % self.stages,", 0, READ),
+        ("self.mbarrier.wait(read", DROP, 0, "order-not-promised"),
+        ("self.place = self.place ^ 1", DROP, 0, "order-not-promised"),
+        ("copy(ring, self.block_n)", "copy(ring, self.block_n - 4)", 0, "scales-in-accumulator"),
         ("first_row=offset_n % 128", "first_row=0", 0, "values"),
         ("ring.wait_empty()", DROP, 0, WRITTEN),
         ("ring.wait_full()", "ring.wait_empty()", 0, OVERRUN),
         ("self.tcgen05.commit(mbarrier=complete)", DROP, 0, DEADLOCK),
         ("self.mbarrier.wait(complete", DROP, 0, READ),
+    ],
+    "s2": [
+        ("sums.wait_empty()", DROP, 0, WRITTEN),
+        ("sums.loaded(e_offset_n)", DROP, 0, DEADLOCK),
+        ("sums.strip(e_offset_n)", "(e_offset_n, sums.column() + e_offset_n)", 0, WRITTEN),
+        ("scales.load(stage, offset_m, column * self.block_n", "scales.load(stage, offset_m, offset_n", 0, "values"),
+        ("2 * scales.nbytes", "scales.nbytes", 0, DEADLOCK),
+        ("2 * scales.columns)", "scales.columns)", 0, "out-of-bounds"),
+        ("ring.wait_empty()", DROP, 0, WRITTEN),
+        ("ring.wait_full()", DROP, 0, OVERRUN),
+        ("self.cluster.sync()", DROP, -1, FREED),
     ],
 }
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
@@ -201,6 +218,10 @@ def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
     """The rung's class with the nth line of code that has `old` changed, from a file of its own."""
     cls = rung(name)
     source = Path(inspect.getfile(cls)).read_text()
+    if old not in source:  # a line of a part, which stands where it is imported
+        for part, _ in mutation.PARTS.values():
+            text = Path(inspect.getfile(part)).read_text()
+            source = source.replace(f"from {part.__module__} import {part.__name__}", text) if old in text else source
     return mutation.load(edited(source, [(old, new, nth)]), cls.__name__, folder)
 
 

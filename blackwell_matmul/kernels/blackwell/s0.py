@@ -10,14 +10,13 @@ from tilus import DataType, bfloat16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
-from blackwell_matmul.lang import FORMATS, BlockScaled
+from blackwell_matmul.lang import FORMATS
 
 
 class BlackwellMatmulS0(ScaledMatmulScript):
     """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, of mxfp8, mxfp4 or nvfp4; rows are multiples of 16 bytes."""
 
     features = ("tma", "scaled")
-    tcgen05 = BlockScaled()
 
     def __init__(
         self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, c_dtype: DataType = bfloat16

@@ -1,7 +1,7 @@
 """S1: V4 with scales, as S0 is V1: a warp loads, a warp multiplies, and the ring has the scales, too.
 
-New against V4: `ScaleAtoms` takes the scales along, stage by stage (S0 spells it out). Each stage has columns of its
-own in tensor memory: that a copy comes after products of another k-tile, which still read, PTX does not promise.
+New against V4: `ScaleAtoms` takes the scales along, stage by stage (S0 spells it out). Tensor memory has those of two
+k-tiles, in turn.
 """
 
 from tilus import DataType, bfloat16, float32, int32, void_p
@@ -11,14 +11,13 @@ from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
 from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
 from blackwell_matmul.kernels.parts.raster import GroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
-from blackwell_matmul.lang import FORMATS, BlockScaled
+from blackwell_matmul.lang import FORMATS
 
 
 class BlackwellMatmulS1(ScaledMatmulScript):
     """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, of mxfp8, mxfp4 or nvfp4; rows are multiples of 16 bytes."""
 
     features = ("tma", "ring", "specialised", "grouped", "scaled")
-    tcgen05 = BlockScaled()
 
     def __init__(
         self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, group_m: int,
@@ -65,8 +64,8 @@ class BlackwellMatmulS1(ScaledMatmulScript):
         # tcgen05.commit; another one says that the accumulator is complete.
         ring = Ring(self.stages)
 
-        # An accumulator in tensor memory, and behind it the scales of each stage.
-        t_all = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n + self.stages * scales.columns])
+        # An accumulator in tensor memory, and behind it the scales of two k-tiles.
+        t_all = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n + 2 * scales.columns])
         scales.t_all = t_all
         t_acc = self.tcgen05.slice(t_all, [0, 0], [0, 1], [self.block_m, self.block_n])
         # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
@@ -99,7 +98,7 @@ class BlackwellMatmulS1(ScaledMatmulScript):
                 # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
                 # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                 stage = ring.stage
-                scale_a, scale_b = scales.copy(stage, self.block_n + stage * scales.columns)
+                scale_a, scale_b = scales.copy(ring, self.block_n)
                 self.tcgen05.mma_scaled(
                     s_a[stage], s_b[stage].transpose(), t_acc, scale_a, scale_b,
                     block=self.format.block, enable_input_d=offset_k != 0, first_row=offset_n % 128,

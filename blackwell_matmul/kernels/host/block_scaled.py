@@ -17,6 +17,7 @@ from blackwell_matmul.kernels.host.matmul import (
     check_shape,
     size,
 )
+from blackwell_matmul.lang import BlockScaled
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, BlockFormat
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.problem.problem import Problem, c_dtype
@@ -31,6 +32,8 @@ class ScaledMatmulScript(MatmulScript):
     block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with anything but NaN; of any shape. c:
     bf16, fp16 or fp32. dtype: the format, pinned where bytes do not tell it.
     """
+
+    tcgen05 = BlockScaled()
 
     @classmethod
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:

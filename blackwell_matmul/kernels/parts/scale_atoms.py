@@ -9,21 +9,24 @@ number is an atom, in the order of its columns in tensor memory:
     along k ->                       along k ->
 """
 
-from math import gcd
-
 import tilus
 from tilus import RegisterTensor, int32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.lang import FORMATS, BlockScaled
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
+
+SETS = 2
+"""K-tiles whose scales tensor memory holds, in turn."""
 
 
 class ScaleAtoms(tilus.Class):
     """Scales of `rows_a` rows of A and `rows_b` of B, for k-tiles of `block_k`, in `stages` of shared memory.
 
     dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each of a pair has scales of its rows of A and of
-    all of B. columns: columns of tensor memory with the scales of a k-tile. nbytes: bytes of a stage. t_all: the
-    allocation of tensor memory, set by the kernel. A tile of B may begin within an atom, and reaches into one more.
+    all of B. columns: columns of tensor memory with the scales of a k-tile; `SETS` of them. nbytes: bytes of a
+    stage. t_all: the allocation of tensor memory, set by the kernel. A tile of B may begin within an atom of scales.
     """
 
     tcgen05 = BlockScaled()
@@ -35,18 +38,19 @@ class ScaleAtoms(tilus.Class):
         format = FORMATS[dtype]
         self.format = format
         self.ctas = ctas
-        self.rows_a = rows_a
-        self.rows_b = rows_b + 128 - gcd(rows_b, 128)
         self.blocks = block_k // format.block
-        atoms, atoms_a, atoms_b = cdiv(self.blocks, 4), cdiv(self.rows_a, 128), cdiv(self.rows_b, 128)
-        self.columns_a, self.columns_b = 4 * atoms * atoms_a, 4 * atoms * atoms_b
+        atoms = self.blocks // 4
+        atoms_a, atoms_b = BLOCK_SCALED[dtype].tile_atoms(rows_a, rows_b, block_k)
+        self.rows_a, self.rows_b = 128 * atoms_a // atoms, 128 * atoms_b // atoms
+        self.columns_a, self.columns_b = 4 * atoms_a, 4 * atoms_b
         self.columns = self.columns_a + self.columns_b
-        self.nbytes = 512 * atoms * (atoms_a + atoms_b)
+        self.nbytes = 512 * (atoms_a + atoms_b)
         k_atoms = cdiv(k, 4 * format.block)
+        self.place: int32 = 0
         self.g_a = self.global_view(scale_a_ptr, dtype=format.scale, shape=[cdiv(m, 128), k_atoms, 2, 256])
         self.g_b = self.global_view(scale_b_ptr, dtype=format.scale, shape=[cdiv(n, 128), k_atoms, 2, 256])
-        self.s_a = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_a, atoms, 2, 256])
-        self.s_b = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_b, atoms, 2, 256])
+        self.s_a = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_a // atoms, atoms, 2, 256])
+        self.s_b = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_b // atoms, atoms, 2, 256])
 
     def load(self, stage: int32, offset_m: int32, offset_n: int32, offset_k: int32, full: RegisterTensor):
         """Bring the scales of a k-tile: of A from row offset_m on, of B from row offset_n on."""
@@ -58,12 +62,19 @@ class ScaleAtoms(tilus.Class):
             src=self.g_b, dst=self.s_b[stage], offsets=[offset_n // 128, atom, 0, 0], mbarrier=full, cta_group=self.ctas
         )
 
-    def copy(self, stage: int32, column: int32):
-        """Copy the scales of a stage to tensor memory, from this column of `t_all` on; return both tensors.
+    def copy(self, ring: Ring, column: int32):
+        """Copy the scales of the ring's stage to tensor memory, from this column of `t_all` on, or behind those of the
+        k-tile before; return both tensors.
 
         The copies are asynchronous, like the products: of one thread, they come before its products ("tcgen05 Memory
-        Consistency Model"), and the same commit covers both. Products that still read these columns must be over.
+        Consistency Model"), and the same commit covers both. That a copy comes after products that still read these
+        columns PTX does not promise: those of the k-tile before the last must be over, and their commit tells.
         """
+        stage, wraps = ring.stage, ring.stage < SETS
+        read = ring.empty_barriers[stage - SETS + (ring.stages if wraps else 0)]
+        self.mbarrier.wait(read, phase=ring.phase ^ wraps, scope=ring.scope)
+        column = column + self.place * self.columns
+        self.place = self.place ^ 1
         t_a = self.tcgen05.slice(self.t_all, [0, column], [0, 1], [128, self.columns_a])
         t_b = self.tcgen05.slice(self.t_all, [0, column + self.columns_a], [0, 1], [128, self.columns_b])
         scale_a = self.tcgen05.view_scales(t_a, self.format.scale, rows=self.rows_a, blocks=self.blocks)

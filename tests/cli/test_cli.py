@@ -25,7 +25,7 @@ from blackwell_matmul import cli, kernels
 from blackwell_matmul.base.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.problem.problem import BITS, Schedule
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 RACE = Finding("race", Severity.ERROR, "two writers.", location=Location("v1.py", 3))
@@ -135,7 +135,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--target", "B100"], "target is 'B100'; it must be a GPU (B200, "),
         (["run", "v1", "--policy", "lazy"], "policy is 'lazy'; it must be one of adversarial, eager, random."),
         (["check", "v1", "--orders", "0"], "--orders is 0; it must be an integer from 1 to 10000."),
-        (["run", "v1", "--dtype", "fp64"], "dtype is 'fp64'; it must be one of fp16, bf16, e4m3, e5m2."),
+        (["run", "v1", "--dtype", "fp64"], f"dtype is 'fp64'; it must be one of {', '.join(BITS)}."),
         (["run", "v1", "--size", "0", "1", "1"], "m is 0; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "-5", "1"], "n is -5; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "1", "9" * 30], f"k is {'9' * 30}; it must be"),

@@ -70,14 +70,14 @@ class Cpu:
         return drawn(problem, torch.Generator(self.torch_device).manual_seed(seed))
 
     def poisoned(self, problem: Problem) -> Poisoned:
-        like = unfilled(problem)[2]
+        like = unfilled(problem)[-1]
         elements = like.untyped_storage().nbytes() // like.element_size()
         room = like.new_full((elements + 2 * GUARD_ELEMENTS,), math.nan, device=self.torch_device)
         return Poisoned(room[GUARD_ELEMENTS:].as_strided(like.shape, like.stride(), GUARD_ELEMENTS), room)
 
     def sets(self, problem: Problem) -> list[Arguments]:
         """Return argument sets; between two uses of one, twice the L2 is touched."""
-        like, seeds = unfilled(problem)[2], range(sets_needed(problem, self.l2_bytes))
+        like, seeds = unfilled(problem)[-1], range(sets_needed(problem, self.l2_bytes))
         return [called_with(self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
 
     def _unfilled(self, like: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.harness.calls import block_scaled
 from blackwell_matmul.harness.calls.host_memory import require_memory
@@ -23,14 +23,15 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem.form import BLOCK_SCALES, block_scale_shapes
 from blackwell_matmul.problem.problem import Problem, plain_seed
 
-Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""A[m, k], B[n, k] and C[m, n], or batches of them, in the layout of the problem's form."""
+Operands = tuple[torch.Tensor, ...]
+"""A[m, k], B[n, k] and C[m, n], or batches of them, in the layout of the problem's form. Scales stand before C."""
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> Operands:
     """Return A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that unwritten elements show.
 
-    The same seed gives the same values. Raises InputError if this machine's memory is too small.
+    Elements of 4 bits are any of their type, and scales stand before C. The same seed gives the same values. Raises
+    InputError if this machine's memory is too small.
     """
     seed = plain_seed(seed)
     if not isinstance(problem, Problem):
@@ -60,30 +61,19 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
     """All of a call; None: nobody fills the tensors. Scales stand before C. Those of a form are as the products have
     them: bias, residual, scale_a, scale_b and the batches follow, and 0 stands for what the epilogue has not."""
-    sizes = problem.m, problem.n, problem.k
-    if problem.format:
-        return *sizes, *_block_scaled(problem, seed)
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
-    if problem.is_plain:
+    sizes = problem.m, problem.n, problem.k
+    if problem.is_plain or problem.format:
         return *sizes, *operands
     generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed + 1))
     with _fitting(problem):
         return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
 
 
-def _block_scaled(problem: Problem, seed: int | None) -> list[torch.Tensor]:
-    """Return a, b, scale_a, scale_b and C, full of NaN; bytes of address space alone without a seed."""
-    generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed))
-    if generator is not None:
-        require_memory(problem)
-    with _fitting(problem):
-        if generator is not None:
-            return [*block_scaled.operands(problem, generator), _Maker(problem, generator).output()]
-        return [*block_scaled.unfilled(problem, address_space), _Maker(problem).output()]
-
-
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
     """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C."""
+    if problem.format:
+        raise UnsupportedError(f"{problem}: products with scales are not measured yet; predict takes them.")
     make = _Maker(problem, generator)
     a, b = make.a(), make.b(problem.k**-0.5)
     return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
@@ -149,7 +139,11 @@ class _Maker:
 
 def _operands(make: _Maker) -> Operands:
     with _fitting(make.problem):
-        return make.a(), make.b(), make.output()
+        if make.problem.format is None:
+            return make.a(), make.b(), make.output()
+        if make.generator is None:
+            return *block_scaled.unfilled(make.problem, address_space), make.output()
+        return *block_scaled.operands(make.problem, make.generator), make.output()
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "blackwell_matmul" / "kernels"
-LADDERS = {"h": KERNELS / "hopper", "v": KERNELS / "blackwell"}
-BELOW = {"blackwell": "v6"}
-"""The last rung, below a product."""
+LADDERS = {"h": KERNELS / "hopper", "v": KERNELS / "blackwell", "s": KERNELS / "blackwell"}
+BELOW = {"blackwell": "v6", "s0": "v1", "s1": "v4", "s2": "v6"}
+"""The last rung, below a product; the rung of which one with block scales is made."""
 RUNGS = tuple(f"h{number}" for number in range(8))
 NOW = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """What the rungs of the measurement are called now; since then, H3 with an order of tiles is H4."""
@@ -83,7 +83,8 @@ def changed(which: str) -> str:
 
 
 def _file(name: str) -> Path:
-    return KERNELS / "products" / f"{name}.py" if name in BELOW else LADDERS[name[0]] / f"v{name[1:]}.py"
+    folder = KERNELS / "products" if name == "blackwell" else LADDERS[name[0]]
+    return folder / (f"{name}.py" if name in BELOW else f"v{name[1:]}.py")
 
 
 def _class(file: Path, comments: bool) -> list[str]:

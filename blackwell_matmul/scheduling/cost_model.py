@@ -104,7 +104,8 @@ def modelled_cycles(tile: TileConfig) -> float:
     together = min(count, resident_ctas(tile))
     if "clc" in tile.features:
         loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
-        return start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end
+        each = max(loop + tile.mma.stored_before(tile) * end, end)
+        return start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * each + end
     if "persistent" in tile.features:
         loop, drain = tile.k_tiles * _k_tile(tile, supply, 1), _drain(tile, figures)
         each = _with_each_other(loop + _turnover(tile, supply), drain)

@@ -117,10 +117,14 @@ class ScaledTcgen05(Tcgen05):
         """Return the columns that two accumulators share where tensor memory has no room for both and for others."""
         return max(0, 2 * block_n + others - TENSOR_MEMORY_COLUMNS)
 
+    def stored_before(self, tile: TileConfig) -> float:
+        """Return the part that two accumulators share."""
+        return self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(self._atoms(tile))) / tile.block_n
+
     def barriers(self, tile: TileConfig) -> int:
         """Count one pair instead of two for accumulators that overlap."""
-        overlaps = self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(self._atoms(tile))) > 0
-        return super().barriers(tile) - (2 if overlaps and "clc" in tile.features else 0)
+        overlaps = "clc" in tile.features and self.stored_before(tile) > 0
+        return super().barriers(tile) - (2 if overlaps else 0)
 
     def multiplied_columns(self, tile: TileConfig) -> float:
         """Count the copies of scales as well, of 128 bytes a cycle, a derived figure: nobody has published another."""

@@ -131,6 +131,10 @@ class MmaSpec(ABC):
         """Return the rows of `SCALE_ROW_BYTES` with the scales of a k-tile in shared memory."""
         return 0
 
+    def stored_before(self, tile: TileConfig) -> float:
+        """Return the part of a tile that is stored before the next one can be multiplied, with CLC."""
+        return 0
+
     def products_in_flight(self, tile: TileConfig) -> int:
         """Return the k-tiles whose MMAs a warp leaves in flight when it goes on."""
         return 0

@@ -25,8 +25,8 @@ class ScaleAtoms(tilus.Class):
     """Scales of `rows_a` rows of A and `rows_b` of B, for k-tiles of `block_k`, in `stages` of shared memory.
 
     dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each of a pair has scales of its rows of A and of
-    all of B. columns: columns of tensor memory with the scales of a k-tile; `SETS` of them. nbytes: bytes of a
-    stage. t_all: the allocation of tensor memory, set by the kernel. A tile of B may begin within an atom of scales.
+    all of B. columns: columns of tensor memory with the scales of a k-tile; it has those of `SETS` k-tiles. nbytes:
+    bytes of a stage. t_all: the allocation of tensor memory, set by the kernel.
     """
 
     tcgen05 = BlockScaled()

@@ -190,6 +190,7 @@ SIZES_OF_SCALED_CLC = ((256, 776, 800), (128, 64, 96))
 RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     ("ring", "first value", "self.stage: int32 = 0"): "One k-tile: everybody takes the same other stage for it.",
+    ("sums", "first value", "self.turn: int32 = 0"): "Everybody begins with the other accumulator.",
     ("ring", "next stage", "return self.full_barriers[self.stage]"): RENAMED,
     (
         "v3",

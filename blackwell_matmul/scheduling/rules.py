@@ -382,12 +382,12 @@ def _columns_come_in_pairs(tile: TileConfig) -> str | None:
 
 
 def _tma_row_reason(name: str, extent: int, whose: str, bits: int) -> str | None:
-    row_bytes = extent * bits / 8
+    row_bytes: float = extent * bits // 8 if extent * bits % 8 == 0 else extent * bits / 8
     if row_bytes % TMA_BYTES == 0:
         return None
     fit = 8 * TMA_BYTES // bits * ceil_div(extent * bits, 8 * TMA_BYTES)
     return (
-        f"{name} = {extent}: a row of {whose} is {row_bytes:g} bytes, TMA needs a multiple of {TMA_BYTES}; "
+        f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
         f"pad {name} to {fit}."
     )
 

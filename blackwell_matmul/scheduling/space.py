@@ -88,7 +88,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
     """Return the part of the space with these knobs, in order.
 
-    Knobs are turned a few at a time: of the 220,631,040 combinations of `hopper` most are never made.
+    Knobs are turned a few at a time: of the 275,788,800 combinations of `hopper` most are never made.
     """
     made_of, names = features or features_of(knobs), tuple(dict.fromkeys(knobs))
     spec = spec_of(mma, made_of)
@@ -234,7 +234,7 @@ class _Found:
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
     if broken(PROBLEM_RULES, found.schedules[0], problem, gpu):
         return None  # whichever it is
-    kinds = _kinds(found, _Held(problem.dtype, problem.c_bytes, problem.form, problem), gpu)
+    kinds = _kinds(found, _Held((problem.element_bits, problem.format), problem.c_bytes, problem.form, problem), gpu)
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
     in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
     return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
@@ -265,7 +265,7 @@ _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("s
 class _Held:
     """Problem data that determine a CTA's shared memory, whatever the problem's size."""
 
-    dtype: str
+    element: Hashable
     c_bytes: int
     form: Hashable
     problem: Problem = dataclasses.field(compare=False)

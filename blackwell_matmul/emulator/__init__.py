@@ -2,13 +2,14 @@
 
 The emulator shares no code with the simulator, which judges the script. `parser` reads the text. `code` and
 `instructions` turn each instruction into a Python function on 32 lanes. `scheduler` runs warps and asynchronous
-operations on the state in `machine` and `spaces`.
+operations on the state in `machine` and `spaces`. A `listener` hears what happens; `order` is one.
 
 May import: base, compiler.
 """
 
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import Emulation, emulate
+from blackwell_matmul.emulator.order.check import check_ptx
 from blackwell_matmul.emulator.scheduler import ORDERS, Limit
 
-__all__ = ["ORDERS", "Emulation", "Limit", "TensorMap", "emulate"]
+__all__ = ["ORDERS", "Emulation", "Limit", "TensorMap", "check_ptx", "emulate"]

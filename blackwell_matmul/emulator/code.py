@@ -41,13 +41,47 @@ _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
 
 
-def instruction(*opcodes: str) -> Callable[[M], M]:
-    """Register the maker of these opcodes. The longest registered prefix of an opcode wins."""
+class Order(NamedTuple):
+    """What an instruction's accesses and signals mean to the memory model (PTX ISA, "Memory Consistency Model").
+
+    semantics: "weak", "relaxed", "acquire", "release", "acq_rel". scope: "cta", "cluster", "gpu", "sys". proxy:
+    "generic", "async".
+    """
+
+    semantics: str = "weak"
+    scope: str = "cta"
+    proxy: str = "generic"
+
+
+_ORDERS: dict[str, Order] = {}
+_SEMANTICS = {
+    "weak": "weak", "relaxed": "relaxed", "volatile": "relaxed", "mmio": "relaxed", "acquire": "acquire",
+    "release": "release", "acq_rel": "acq_rel", "sc": "acq_rel",
+}  # fmt: skip
+_SCOPES = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys": "sys"}
+
+
+def order_of(each: Statement) -> Order:
+    """Return the order that an opcode names, and for the rest what its maker says of those that name none."""
+    found = _ORDERS.get(_prefix(each.opcode) or "", Order())
+    words = each.modifiers
+    semantics = next((_SEMANTICS[word] for word in words if word in _SEMANTICS), found.semantics)
+    scope = "sys" if {"volatile", "mmio"} & {*words} else found.scope
+    return Order(semantics, next((_SCOPES[word] for word in words if word in _SCOPES), scope), found.proxy)
+
+
+def instruction(*opcodes: str, order: Order | None = None) -> Callable[[M], M]:
+    """Register the maker of these opcodes. The longest registered prefix of an opcode wins.
+
+    order: of opcodes that name none; weak, if left out.
+    """
 
     def register(make: M) -> M:
         for opcode in opcodes:
             assert opcode not in _INSTRUCTIONS, opcode
             _INSTRUCTIONS[opcode] = make
+            if order is not None:
+                _ORDERS[opcode] = order
         return make
 
     return register
@@ -265,9 +299,14 @@ class Builder:
 
 
 def _find(opcode: str) -> Make | None:
-    """Return the maker with the longest prefix of an opcode, cut at a dot or a double colon."""
+    """Return the maker with the longest prefix of an opcode."""
+    return _INSTRUCTIONS.get(_prefix(opcode) or "")
+
+
+def _prefix(opcode: str) -> str | None:
+    """Return the longest registered prefix, cut at a dot or a double colon."""
     ends = [len(opcode), *(found.start() for found in reversed(list(re.finditer(r"\.|::", opcode))))]
-    return next((_INSTRUCTIONS[opcode[:end]] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
+    return next((opcode[:end] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
 
 
 def _plainly(operand: Operand) -> str:

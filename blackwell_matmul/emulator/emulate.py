@@ -14,6 +14,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
+from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Limit, Progress
@@ -51,6 +52,7 @@ def emulate(
     progress: Progress | None = None,
     unwritten: str | None = None,
     limit: Limit | None = None,
+    listener: Listener | None = None,
 ) -> Emulation:
     """Execute compiled code on the CPU: a bundle of this project, its folder, or any PTX as a path or text.
 
@@ -61,6 +63,7 @@ def emulate(
     asynchronous operations complete. seed: of the order "random". progress: called with the clusters done and their
     total. unwritten: what a read of shared memory that nothing has written does: "stop", the default for a bundle, or
     "note", the default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes.
+    listener: hears of each access, arrival and wait.
 
     Raises InputError for arguments that do not fit. Raises EmulationError, one sentence with the line of the PTX, for
     undefined behavior, a deadlock or an endless loop. Raises UnsupportedError at an instruction that is not emulated,
@@ -73,7 +76,7 @@ def emulate(
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
     of_its_own = isinstance(code, Bundle) or _is_folder(code)
     how = unwritten or ("stop" if of_its_own else "note")
-    choices = Choices(order, seed, progress, how, _limit(limit))
+    choices = Choices(order, seed, progress, how, _limit(limit), listener)
     if of_its_own:
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
+from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, RESERVED_BYTES, Memory, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
@@ -122,10 +123,11 @@ class NamedBarrier:
 class TensorMemory:
     """Tensor memory, 128 lanes by 512 columns of 32 bits (PTX ISA, "Tensor Memory"), and its allocations.
 
-    permit: true while this CTA may allocate.
+    permit: true while this CTA may allocate. listener: hears of accesses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
+        self.listener = listener
         self.words = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
         self.written = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), bool)
         self.allocated: dict[int, int] = {}
@@ -158,9 +160,13 @@ class TensorMemory:
             missing = ~self.written[rows, columns]
             lane, column = (int(np.broadcast_to(each, missing.shape)[missing][0]) for each in (rows, columns))
             raise Undefined(f"{what} tensor memory that nothing has written, at lane {lane}, column {column}")
+        if self.listener is not None and what != "reads":
+            self.listener.touched(self, rows, columns, False)
         return self.words[rows, columns]
 
     def write(self, rows: Any, columns: Any, values: Array) -> None:
+        if self.listener is not None:
+            self.listener.touched(self, rows, columns, True)
         self.words[rows, columns] = values
         self.written[rows, columns] = True
 
@@ -244,11 +250,11 @@ class CtaState:
         self.cluster, self.rank, self.index = cluster, rank, index
         data = np.full(RESERVED_BYTES + shared_bytes, UNWRITTEN_BYTE, np.uint8)
         self.shared = Memory(f"shared memory of CTA {index}", rank << RANK, data, tracked=True)
-        self.shared.tell = cluster.grid.unwritten
+        self.shared.tell, self.shared.listener = cluster.grid.unwritten, cluster.grid.listener
         self.barriers: dict[int, PhaseBarrier] = {}
         self.invalidated: dict[int, str] = {}  # lines of mbarrier.inval, by offset
         self.named: dict[int, NamedBarrier] = {}
-        self.tensor = TensorMemory()
+        self.tensor = TensorMemory(cluster.grid.listener)
         self.warps: list[WarpState] = []
         self.pipe: Any = None  # the last tensor core operation of the CTA
         self.exited = 0

@@ -17,6 +17,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
+from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
@@ -44,13 +45,19 @@ IDLE_STEPS = 400_000
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """An asynchronous operation. kind: "copy", "product" or "other". after: operation that completes first."""
+    """An asynchronous operation. kind: "copy", "product" or "other". lanes: of the warp, that issued the operation.
+
+    after: operation that completes first. heard: what a listener keeps of the operation.
+    """
 
     kind: str
     act: Callable[[], None]
     step: Executable | None
+    warp: WarpState
+    lanes: int
     after: InFlight | None = None
     done: bool = False
+    heard: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Limit:
 class Choices:
     """Choices that hardware leaves open, and what ends a run. progress: called with the clusters done and their total.
 
-    unwritten: "stop" or "note", at a read of shared memory that nothing has written.
+    unwritten: "stop" or "note", at a read of shared memory that nothing has written. listener: hears of the run.
     """
 
     order: str = "late"
@@ -77,6 +84,7 @@ class Choices:
     progress: Progress | None = None
     unwritten: str = "stop"
     limit: Limit = Limit()
+    listener: Listener | None = None
 
 
 class Clusters:
@@ -121,6 +129,11 @@ class Execution:
     notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.listener = self.memory.listener = self.choices.listener
+        for memory in self.memory.memories:
+            memory.listener = self.listener
+        if self.listener is not None:
+            self.listener.began(self)
         self.order, self.random = self.choices.order, random.Random(self.choices.seed)
         self.clusters = len(self.waiting)
         seconds = self.choices.limit.seconds
@@ -143,8 +156,12 @@ class Execution:
 
     # --- asynchronous operations
 
-    def issue(self, kind: str, act: Callable[[], None], after: InFlight | None = None) -> InFlight:
-        operation = InFlight(kind, act, self.current, after)
+    def issue(
+        self, kind: str, act: Callable[[], None], warp: WarpState, lanes: int, after: InFlight | None = None
+    ) -> InFlight:
+        operation = InFlight(kind, act, self.current, warp, lanes, after)
+        if self.listener is not None:
+            self.listener.issued(operation)
         if self.order == "eager":
             self.complete(operation)
         else:
@@ -168,6 +185,8 @@ class Execution:
             except FAULTS as fault:
                 raise _told(fault, each.step) from fault
             self.completing = outer
+            if self.listener is not None:
+                self.listener.completed(each)
 
     def _complete_one(self) -> bool:
         ready = [each for each in self.pending if each.after is None or each.after.done]
@@ -215,6 +234,8 @@ class Execution:
         """Start the next cluster, if there is one."""
         if self.waiting:
             self.resident.append(self.start(self, self.waiting.take()))
+            if self.listener is not None:
+                self.listener.started(self.resident[-1])
             return True
         return False
 
@@ -310,6 +331,8 @@ class Execution:
                     warp.alive &= ~taken
                     mask &= ~taken
                     warp.cta.exited += taken.bit_count()
+                    if self.listener is not None:
+                        self.listener.exited(warp, taken)
                     self.effects += 1
                     if not mask:
                         break

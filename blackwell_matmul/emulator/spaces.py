@@ -14,6 +14,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import WORDS, Array
+from blackwell_matmul.emulator.listener import Listener
 
 WINDOW_BITS = 40
 SHARED, LOCAL, PARAM, CODE, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 4, 0x7F))
@@ -48,7 +49,7 @@ def _undefined(told: str) -> None:
 
 class Memory:
     """A range of bytes. name: for messages. written: a flag for each byte, None if all are. tell: called with a
-    sentence about a read of bytes that nothing has written; raises or takes note.
+    sentence about a read of bytes that nothing has written; raises or takes note. listener: hears of accesses.
     """
 
     def __init__(self, name: str, base: int, data: Array, tracked: bool = False) -> None:
@@ -56,6 +57,7 @@ class Memory:
         self.data = data
         self.written = np.zeros(data.size, np.uint8) if tracked else None
         self.tell: Callable[[str], None] = _undefined
+        self.listener: Listener | None = None
         self._views: dict[int, Array] = {}
         self._written: dict[int, Array] = {}
 
@@ -118,6 +120,12 @@ class Memory:
             raise Undefined(f"{what} {nbytes} bytes at {offset:+,} of {self.name}, which has {self.nbytes:,} bytes")
         return self.data[offset : offset + nbytes]
 
+    def hear(self, address: int, nbytes: int, writes: bool) -> None:
+        """Tell the listener of an access by the operation that completes."""
+        if self.listener is not None:
+            told = self.listener.written if writes else self.listener.read
+            told(self, np.array([address], np.int64), nbytes)
+
     def taken(self, address: int, nbytes: int) -> Array:
         """Return contiguous bytes; tell if one was not written."""
         found, start = self.bytes(address, nbytes), address - self.base
@@ -146,9 +154,11 @@ class GlobalSpace:
         self.memories: list[Memory] = []
         self._bases: list[int] = []
         self._next = GLOBAL
+        self.listener: Listener | None = None
 
     def add(self, name: str, data: Array) -> Memory:
         memory = Memory(name, self._next, data)
+        memory.listener = self.listener
         self._next += (data.size + GUARD_BYTES) // GUARD_BYTES * GUARD_BYTES + GUARD_BYTES
         self.memories.append(memory)
         self._bases.append(memory.base)

@@ -37,11 +37,16 @@ def try_cancel(build: Builder, each: Statement) -> Act:
                 target = place & OFFSET | each.rank << RANK
                 if target % RESPONSE_BYTES:
                     raise Undefined(f"a response at {target & OFFSET:,} of shared memory, which is no multiple of 16")
-                each.shared.bytes(target, RESPONSE_BYTES, "writes")[:] = words.view(np.uint8)
+                into = each.shared.bytes(target, RESPONSE_BYTES, "writes")
+                each.shared.hear(target, RESPONSE_BYTES, True)
+                into[:] = words.view(np.uint8)
                 each.shared.mark(target, RESPONSE_BYTES)
-                cta.barrier(signal & OFFSET | each.rank << RANK if to_all else signal).complete(RESPONSE_BYTES)
+                told = cta.barrier(signal & OFFSET | each.rank << RANK if to_all else signal)
+                if grid.listener is not None:
+                    grid.listener.arrived(told, nbytes=RESPONSE_BYTES)
+                told.complete(RESPONSE_BYTES)
 
-        cta.cluster.grid.issue("other", answer)
+        cta.cluster.grid.issue("other", answer, warp, 1 << lane)
 
     return act
 

@@ -1,6 +1,6 @@
 """Branches, barriers of threads, exchange between lanes, fences (PTX ISA, "Control Flow", "Parallel Synchronization").
 
-Fences do nothing: the emulator has one memory, and every access is visible at once. The simulator finds missing fences.
+The emulator has one memory, and every access is visible at once. A listener finds missing fences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import EXIT, Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import EXIT, Act, Builder, Order, instruction, last_type
 from blackwell_matmul.emulator.functions.frames import leave
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, lanes, mask_of
 from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
@@ -59,10 +59,21 @@ def trap(build: Builder, each: Statement) -> Act:
 
 
 @instruction(
-    "fence", "membar", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "tcgen05.fence", "wgmma.fence",
+    "fence", "membar", "griddepcontrol", "tcgen05.fence", "wgmma.fence",
 )  # fmt: skip
+def fence(build: Builder, each: Statement) -> Act:
+    """Tell the listener: the memory itself needs no fence, nor griddepcontrol, as one grid runs."""
+
+    def act(warp: WarpState, mask: int) -> None:
+        if warp.cta.cluster.grid.listener is not None:
+            warp.cta.cluster.grid.listener.fenced(warp, mask)
+
+    return act
+
+
+@instruction("setmaxnreg", "nanosleep", "pmevent")
 def nothing(build: Builder, each: Statement) -> Act:
-    """Do nothing: hints, fences, and griddepcontrol, as one grid runs."""
+    """Do nothing: hints."""
     return lambda warp, mask: None
 
 
@@ -78,7 +89,7 @@ _BARRIER_WORDS = {
 }  # fmt: skip
 
 
-@instruction("bar", "barrier")
+@instruction("bar", "barrier", order=Order("acq_rel", "cluster"))
 def barrier(build: Builder, each: Statement) -> Act:
     """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`, by whole warps ("bar")."""
     words = each.modifiers
@@ -106,6 +117,8 @@ def barrier(build: Builder, each: Statement) -> Act:
         named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
         if votes is not None:
             votes(warp, mask, named)
+        if warp.cta.cluster.grid.listener is not None:
+            warp.cta.cluster.grid.listener.joined(named, warp, mask, not arrives_only)
         return _arrived(warp, named, expected, arrives_only, number(warp, lane))
 
     return act
@@ -131,6 +144,8 @@ def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives
     def is_over() -> bool:
         if named.rounds == rounds and named.arrived >= wanted():
             named.end()
+            if cta.cluster.grid.listener is not None:
+                cta.cluster.grid.listener.ended(named)
         return named.rounds > rounds
 
     cta.cluster.grid.effects += 1
@@ -163,11 +178,16 @@ def _warp_barrier(build: Builder, each: Statement) -> Act:
         wanted = members(warp, first(mask))
         before, round = warp.meetings.get(wanted, (0, 0))
         warp.meetings[wanted] = (before | mask, round)
+        listener = warp.cta.cluster.grid.listener
+        if listener is not None:
+            listener.joined((warp, wanted), warp, mask, True)
 
         def is_over() -> bool:
             arrived, now = warp.meetings[wanted]
             if now == round and not wanted & warp.alive & ~arrived:
                 warp.meetings[wanted] = (0, now + 1)
+                if listener is not None:
+                    listener.ended((warp, wanted))
             return warp.meetings[wanted][1] > round
 
         return None if is_over() else Waiting(is_over, False, lambda: "for the other lanes of its warp")
@@ -184,6 +204,8 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
             cluster.arrived[warp] = cluster.arrived.get(warp, 0) | mask
             cluster.awaits[warp] = (cluster.awaits.get(warp, (0, 0))[0] | mask, cluster.rounds)
             cluster.grid.effects += 1
+            if cluster.grid.listener is not None:
+                cluster.grid.listener.joined((cluster, cluster.rounds), warp, mask, False)
 
         return arrive
 
@@ -193,10 +215,14 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
         if mask & ~arrived:
             raise Undefined("waits for a barrier of the cluster at which it has not arrived")
         cluster.awaits[warp] = (arrived & ~mask, mine)
+        if cluster.grid.listener is not None:
+            cluster.grid.listener.joined((cluster, mine), warp, mask, True)
 
         def is_over() -> bool:
             if cluster.rounds == mine and not cluster.missing():
                 cluster.rounds, cluster.arrived = cluster.rounds + 1, {}
+                if cluster.grid.listener is not None:
+                    cluster.grid.listener.ended((cluster, mine))
             return cluster.rounds > mine
 
         if is_over():

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator import tensor_map
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import BULK, COPIES, groups, join, number_of
 from blackwell_matmul.emulator.instructions.moves import addresses_of, gather, shared_addresses, where
 from blackwell_matmul.emulator.lanes import ALL, TYPES, Array, first, indices, lanes
@@ -52,23 +52,30 @@ def copy(build: Builder, each: Statement) -> Act:
             some = lanes(left & part)[list(which)]
             left &= ~part
             if some.any():
-                _copied(warp, targets[some], places[some], sizes[some], nbytes)
+                _copied(
+                    warp, targets[some], places[some], sizes[some], nbytes, [which[i] for i in np.flatnonzero(some)]
+                )
 
-        join(warp, COPIES, warp.cta.cluster.grid.issue("copy", run), mask, run)
+        join(warp, COPIES, warp.cta.cluster.grid.issue("copy", run, warp, mask), mask, run)
 
     return act
 
 
-def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int) -> None:
+def _copied(
+    warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int, which: list[int]
+) -> None:  # fmt: skip
     memory = warp.cta.shared
+    if memory.listener is not None:
+        memory.listener.written(memory, targets, nbytes, mask=sum(1 << lane for lane in which))
     if (sizes == nbytes).all():
-        memory.store(targets, gather(warp, places, "global", nbytes), nbytes)
+        memory.store(targets, gather(warp, places, "global", nbytes, mask=None), nbytes)
         return
     for target, place, size in zip(targets.tolist(), places.tolist(), sizes.tolist()):
         into = memory.bytes(target, nbytes, "writes")
         into[:] = 0
         if size:
             source, at, _ = where(warp, np.array([place], np.uint64), "global", "reads")[0]
+            source.hear(int(at[0]), size, False)
             into[:size] = source.bytes(int(at[0]), size)
         memory.mark(target, nbytes)
 
@@ -86,12 +93,16 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
             (each.lanes, issued) for each in groups(warp, COPIES, mask) for group in each.groups for issued in group
         ]
 
+        grid = warp.cta.cluster.grid
+
         def arrive() -> None:
             for which, issued in before:
                 issued.end(warp, which)
+            if grid.listener is not None:
+                grid.listener.arrived(barrier)
             barrier.arrive(mask.bit_count())
 
-        warp.cta.cluster.grid.issue("copy", arrive)
+        grid.issue("copy", arrive, warp, mask)
 
     return act
 
@@ -104,7 +115,7 @@ def _spaces(each: Statement) -> Parts[str]:
     return Parts(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
 
 
-@instruction("cp.async.bulk", "cp.reduce.async.bulk")
+@instruction("cp.async.bulk", "cp.reduce.async.bulk", order=Order("weak", "cta", "async"))
 def bulk(build: Builder, each: Statement) -> Act:
     """Copy contiguous bytes, a multiple of 16: `cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`."""
     words, operands = each.modifiers, each.operands
@@ -123,7 +134,7 @@ def bulk(build: Builder, each: Statement) -> Act:
                 raise Undefined(f"copies {nbytes} bytes from {place:#x} to {target:#x}, which are no multiples of 16")
             targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
             signal = int(barrier(warp)[lane]) if barrier else None
-            operation = _issue_bulk(warp, targets, place, nbytes, signal, spaces, reduce)
+            operation = _issue_bulk(warp, lane, targets, place, nbytes, signal, spaces, reduce)
             if signal is None:
                 join(warp, BULK, operation, 1 << lane)
 
@@ -131,16 +142,19 @@ def bulk(build: Builder, each: Statement) -> Act:
 
 
 def _issue_bulk(
-    warp: WarpState, targets: list[int], place: int, nbytes: int, signal: int | None, spaces: Parts[str],
-    reduce: Callable[[Array, Array], None] | None,
+    warp: WarpState, lane: int, targets: list[int], place: int, nbytes: int, signal: int | None,
+    spaces: Parts[str], reduce: Callable[[Array, Array], None] | None,
 ) -> Any:  # fmt: skip
     grid, cta = warp.cta.cluster.grid, warp.cta
 
     def run() -> None:
-        source = _memory(cta, place, spaces[1]).taken(place, nbytes)
+        origin = _memory(cta, place, spaces[1])
+        source = origin.taken(place, nbytes)
+        origin.hear(place, nbytes, False)
         for target in targets:
             memory = _memory(cta, target, spaces[0])
             into = memory.bytes(target, nbytes, "writes")
+            memory.hear(target, nbytes, True)
             if reduce is None:
                 into[:] = source
             else:
@@ -148,9 +162,17 @@ def _issue_bulk(
             memory.mark(target, nbytes)
             if signal is not None:
                 at = signal if len(targets) == 1 else signal & OFFSET | target & ~OFFSET
-                cta.barrier(at).complete(nbytes)
+                _bring(cta, at, nbytes)
 
-    return grid.issue("copy", run)
+    return grid.issue("copy", run, warp, 1 << lane)
+
+
+def _bring(cta: CtaState, address: int, nbytes: int) -> None:
+    """Count bytes of the operation that completes at an mbarrier."""
+    barrier, listener = cta.barrier(address), cta.cluster.grid.listener
+    if listener is not None:
+        listener.arrived(barrier, nbytes=nbytes)
+    barrier.complete(nbytes)
 
 
 def _memory(cta: CtaState, address: int, space: str) -> Memory:
@@ -187,22 +209,24 @@ def store_async(build: Builder, each: Statement) -> Act:
         values = np.stack([read(warp) for read in reads], axis=1).view(np.uint8)
         for lane in indices(mask):
             run = partial(_arrived, warp.cta, int(to(warp)[lane]), values[lane].copy(), int(barrier(warp)[lane]))
-            warp.cta.cluster.grid.issue("copy", run)
+            warp.cta.cluster.grid.issue("copy", run, warp, 1 << lane)
 
     return act
 
 
 def _arrived(cta: CtaState, target: int, value: Array, signal: int) -> None:
     memory = cta.cluster.owner(target).shared
-    memory.bytes(target, value.size, "writes")[:] = value
+    into = memory.bytes(target, value.size, "writes")
+    memory.hear(target, value.size, True)
+    into[:] = value
     memory.mark(target, value.size)
-    cta.barrier(signal).complete(value.size)
+    _bring(cta, signal, value.size)
 
 
 # --- tensor copies
 
 
-@instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+@instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", order=Order("weak", "cta", "async"))
 def tensor_copy(build: Builder, each: Statement) -> Act:
     """Copy to shared memory `[to], [map, {x, y}], [mbarrier]{, mask}` or to global `[map, {x, y}], [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):
@@ -244,7 +268,7 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
                 raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
             targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
             boxes = _rows(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
-            _issue_load(warp, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
+            _issue_load(warp, lane, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
 
     return act
 
@@ -272,8 +296,9 @@ def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -
 
 
 def _issue_load(
-    warp: WarpState, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int], signals: list[int]
-) -> None:
+    warp: WarpState, lane: int, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int],
+    signals: list[int],
+) -> None:  # fmt: skip
     cta = warp.cta
 
     def run() -> None:
@@ -282,15 +307,16 @@ def _issue_load(
             for box in boxes:
                 _fill(cta, found, box, start)
                 start += box.nbytes
-            cta.barrier(signal).complete(sum(box.counted_bytes for box in boxes))
+            _bring(cta, signal, sum(box.counted_bytes for box in boxes))
 
-    cta.cluster.grid.issue("copy", run)
+    cta.cluster.grid.issue("copy", run, warp, 1 << lane)
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
     """Write a box to shared memory, each piece at its swizzled place."""
     memory = cta.cluster.owner(target).shared
     memory.bytes(target, box.nbytes, "copies a box to")
+    memory.hear(target, box.nbytes, True)
     words = _fetched(cta, found, box)
     offsets = tensor_map.swizzled(np.int64(target - memory.base) + box.targets, found.swizzle_bytes)
     memory.data[offsets[:, None] + np.arange(box.slot_bytes)] = words
@@ -309,6 +335,8 @@ def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array
         memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box from")
         low, high = int(places.min()), int(places.max()) + box.piece_bytes
         memory.bytes(low, high - low, "copies a box from")
+        if memory.listener is not None:
+            memory.listener.read(memory, places, box.piece_bytes)
         pieces = memory.data[(places - memory.base)[:, None] + np.arange(box.piece_bytes)]
         words[inside, : box.piece_bytes] = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
     return words
@@ -343,7 +371,7 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
             reduce = _reduction(each, found.type) if combines else None
             for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:
                 run = _storing(warp.cta, found, box, start, reduce)
-                join(warp, BULK, warp.cta.cluster.grid.issue("copy", run), 1 << lane)
+                join(warp, BULK, warp.cta.cluster.grid.issue("copy", run, warp, 1 << lane), 1 << lane)
                 start += box.nbytes
 
     return act
@@ -367,6 +395,9 @@ def _storing(
         memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box to")
         memory.bytes(int(places.min()), int(places.max() - places.min()) + box.piece_bytes, "copies a box to")
         into = (places - memory.base)[:, None] + np.arange(box.piece_bytes)
+        if memory.listener is not None and shared.listener is not None:
+            shared.listener.read(shared, offsets + shared.base, box.piece_bytes)
+            memory.listener.written(memory, places, box.piece_bytes)
         if reduce is None:
             memory.data[into] = shared.data[index]
         else:

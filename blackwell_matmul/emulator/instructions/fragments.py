@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number_of
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sum
 from blackwell_matmul.emulator.instructions.matrices.shapes import SCALE_BLOCKS, SCALE_IDS
@@ -281,7 +281,7 @@ def load_matrix(build: Builder, each: Statement) -> Act:
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
-        raw = gather(warp, address(warp)[: height * count], "shared", 16)
+        raw = gather(warp, address(warp)[: height * count], "shared", 16, mask=mask)
         if bits:
             raw = padded(raw.view(np.uint8), bits).astype(np.uint8)
         rows = raw.view(element).reshape(count, height, -1)
@@ -318,7 +318,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
         rows = words(warp, slots).view(np.uint16).reshape(count, 8, 8)
         rows = rows.transpose(0, 2, 1) if transposed else rows
         raw = np.ascontiguousarray(rows).reshape(-1).view("V16")
-        scatter(warp, address(warp)[: 8 * count], raw, "shared", 16)
+        scatter(warp, address(warp)[: 8 * count], raw, "shared", 16, mask)
 
     return act
 
@@ -326,7 +326,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
 # --- wgmma: four warps, of which each has 16 of the 64 rows
 
 
-@instruction("wgmma.mma_async")
+@instruction("wgmma.mma_async", order=Order("weak", "cta", "async"))
 def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     """Multiply: `wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d{, imm-a, imm-b{, trans-a}, trans-b}`."""
     shape = re.search(r"\.m64n(\d+)k(\d+)\.", each.opcode)
@@ -364,7 +364,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
         operands = [int(warp.registers[slot][0]) for slot in sources]
         added = keeps(warp)
         grid = warp.cta.cluster.grid
-        warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp.pipe)
+        warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp, mask, warp.pipe)
         join(warp, PRODUCTS, warp.pipe)
 
     return act

@@ -19,16 +19,20 @@ COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "t
 
 
 class LaneGroups:
-    """Groups of lanes with equal history: the committed groups, and the open one last."""
+    """Groups of lanes with equal history: the committed groups, and the open one last.
 
-    __slots__ = ("groups", "lanes")
+    read: how many of the first groups have been waited for by .read alone.
+    """
 
-    def __init__(self, lanes: int, groups: Iterable[list[Issued]]) -> None:
-        self.lanes, self.groups = lanes, [[*group] for group in groups]
+    __slots__ = ("groups", "lanes", "read")
+
+    def __init__(self, lanes: int, groups: Iterable[list[Issued]], read: int = 0) -> None:
+        self.lanes, self.groups, self.read = lanes, [[*group] for group in groups], read
 
     def commit(self) -> None:
         while len(self.groups) > 1 and not self.groups[0]:
             del self.groups[0]  # complete, and no wait can need it
+            self.read = max(0, self.read - 1)
         self.groups.append([])
 
 
@@ -44,7 +48,9 @@ class Issued:
         """Complete the operation for these lanes."""
         grid = warp.cta.cluster.grid
         if self.part is not None and self.lanes & ~lanes and not self.operation.done:
+            outer, grid.completing = grid.completing, self.operation
             self.part(self.lanes & lanes)
+            grid.completing = outer
             self.lanes &= ~lanes
             grid.effects += 1
         else:
@@ -59,7 +65,7 @@ def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
     if mask == ALL:
         return every
     for each in [each for each in every if each.lanes & mask and each.lanes & ~mask]:
-        every.append(LaneGroups(each.lanes & mask, each.groups))
+        every.append(LaneGroups(each.lanes & mask, each.groups, each.read))
         each.lanes &= ~mask
     return [each for each in every if each.lanes & mask]
 
@@ -78,12 +84,19 @@ def commit(warp: WarpState, kind: str, mask: int = ALL) -> None:
         each.commit()
 
 
-def wait(warp: WarpState, kind: str, count: int, mask: int = ALL) -> None:
-    """Complete all but the last `count` groups that these lanes have committed."""
+def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = False) -> None:
+    """Complete all but the last `count` groups that these lanes have committed. read: by .read, which completes them
+    as well, but for a listener they are still to be waited for.
+    """
+    listener = warp.cta.cluster.grid.listener
     for each in groups(warp, kind, mask):
-        while len(each.groups) > count + 1:
-            for issued in each.groups.pop(0):
+        while len(each.groups) - each.read * (keeps := read and listener is not None) > count + 1:
+            ended = each.groups[each.read] if keeps else each.groups.pop(0)
+            each.read = each.read + 1 if keeps else max(0, each.read - 1)
+            for issued in ended:
                 issued.end(warp, each.lanes)
+            if listener is not None and ended:
+                listener.waited(kind, [issued.operation for issued in ended], warp, each.lanes & mask)
 
 
 def wait_all(warp: WarpState, kind: str, mask: int = ALL) -> None:
@@ -110,9 +123,10 @@ def commit_group(build: Builder, each: Statement) -> Act:
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
 def wait_group(build: Builder, each: Statement) -> Act:
-    """Wait for groups; .read is the same here, as a copy reads and writes at once."""
+    """Wait for groups, or by .read until their copies have read."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
-    return lambda warp, mask: wait(warp, kind, count, _of(kind, mask))
+    read = "read" in each.modifiers
+    return lambda warp, mask: wait(warp, kind, count, _of(kind, mask), read)
 
 
 @instruction("cp.async.wait_all")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
-from blackwell_matmul.emulator.lanes import LANES, first, indices
+from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Waiting, WarpState
 from blackwell_matmul.emulator.parser import Address, Nothing, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, Undefined
@@ -27,7 +27,10 @@ def init(build: Builder, each: Statement) -> Act:
                 raise Undefined(f"an mbarrier lies at {place:,}, which is no multiple of 8")
             owner = warp.cta.cluster.owner(place)
             owner.shared.bytes(owner.shared.base + (place & OFFSET), 8, "puts an mbarrier into")
-            owner.barriers[place & OFFSET] = PhaseBarrier(arrivals, arrivals)
+            before = owner.barriers.get(place & OFFSET)
+            made = owner.barriers[place & OFFSET] = PhaseBarrier(arrivals, arrivals)
+            if owner.cluster.grid.listener is not None:
+                owner.cluster.grid.listener.initialised(made, owner, place & OFFSET, warp, lane, before)
             owner.invalidated.pop(place & OFFSET, None)
             owner.cluster.grid.effects += 1
 
@@ -40,7 +43,9 @@ def invalidate(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         place = int(address(warp)[first(mask)])
-        warp.cta.barrier(place)
+        found = warp.cta.barrier(place)
+        if warp.cta.cluster.grid.listener is not None:
+            warp.cta.cluster.grid.listener.invalidated(found, warp, first(mask))
         owner = warp.cta.cluster.owner(place)
         del owner.barriers[place & OFFSET]
         owner.invalidated[place & OFFSET] = f"PTX line {each.line}"
@@ -48,7 +53,9 @@ def invalidate(build: Builder, each: Statement) -> Act:
     return act
 
 
-@instruction("mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx")
+@instruction(
+    "mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx", order=Order("release")
+)
 def arrive(build: Builder, each: Statement) -> Act:
     """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
     has_state = not isinstance(each.operands[0], Address)
@@ -70,9 +77,12 @@ def arrive(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         places, phases = address(warp), np.zeros(LANES, np.uint64)
+        listener = warp.cta.cluster.grid.listener
         for lane in indices(mask):
             barrier = warp.cta.barrier(int(places[lane]))
             phases[lane] = barrier.phase
+            if listener is not None:
+                listener.arrived(barrier, warp, 1 << lane, None if kind in ("arrive", "arrive_drop") else 0)
             one(barrier, 1 if number is None else int(number(warp)[lane]))
         warp.cta.cluster.grid.effects += 1
         warp.set(target, phases, mask)
@@ -80,7 +90,7 @@ def arrive(build: Builder, each: Statement) -> Act:
     return act
 
 
-@instruction("mbarrier.try_wait", "mbarrier.test_wait")
+@instruction("mbarrier.try_wait", "mbarrier.test_wait", order=Order("acquire"))
 def wait(build: Builder, each: Statement) -> Act:
     """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait waits a while, test_wait does not."""
     target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
@@ -104,10 +114,23 @@ def wait(build: Builder, each: Statement) -> Act:
             asked = int(phase(warp)[first(mask & ~done)])
             what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {asked}"
             return Waiting(lambda: passed(warp, mask) == mask, True, lambda: f"{what}: {barrier}", may_fail=True)
+        if done and warp.cta.cluster.grid.listener is not None:
+            _hear(warp, done, address(warp), phase(warp), by_parity)
         warp.set_predicate(target, done, mask)
         return None
 
     return act
+
+
+def _hear(warp: WarpState, mask: int, places: Array, phases: Array, by_parity: bool) -> None:
+    """Tell the listener which lanes have seen which phase of which mbarrier."""
+    seen: dict[tuple[int, int], int] = {}
+    for lane in indices(mask):
+        seen[int(places[lane]), int(phases[lane])] = seen.get((int(places[lane]), int(phases[lane])), 0) | 1 << lane
+    for (place, phase), some in seen.items():
+        barrier = warp.cta.barrier(place)
+        number = barrier.phase - 1 if by_parity else phase
+        warp.cta.cluster.grid.listener.passed(barrier, warp, some, number)
 
 
 def _passed(warp: WarpState, place: int, phase: int, by_parity: bool) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, WarpState
@@ -74,22 +74,39 @@ def _owner(cta: CtaState, address: int) -> CtaState:
     return cta if address >> RANK == cta.rank else cta.cluster.owner(address)
 
 
-def gather(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str = "reads") -> Array:
-    """Return a word from each address, in any memory."""
+def gather(
+    warp: WarpState, addresses: Array, space: str, nbytes: int, what: str = "reads", mask: int | None = 0
+) -> Array:
+    """Return a word from each address, in any memory. mask: the lanes that a listener hears of; None: an operation."""
     parts = where(warp, addresses, space, what)
     if len(parts) == 1:
         memory, places, _ = parts[0]
+        if memory.listener is not None and mask != 0:
+            memory.listener.read(memory, places, nbytes, None if mask is None else warp, mask or 0)
         return memory.load(places, nbytes, what)
     values = np.empty(len(addresses), WORDS[nbytes])
     for memory, places, which in parts:
+        if memory.listener is not None and mask != 0:
+            memory.listener.read(memory, places, nbytes, None if mask is None else warp, _some(mask or 0, which))
         values[which] = memory.load(places, nbytes, what)
     return values
 
 
-def scatter(warp: WarpState, addresses: Array, values: Array, space: str, nbytes: int) -> None:
+def scatter(
+    warp: WarpState, addresses: Array, values: Array, space: str, nbytes: int, mask: int | None = 0
+) -> None:  # fmt: skip
     for memory, places, which in where(warp, addresses, space, "writes"):
+        if memory.listener is not None and mask != 0:
+            some = mask if isinstance(which, slice) or mask is None else _some(mask, which)
+            memory.listener.written(memory, places, nbytes, None if mask is None else warp, some or 0, values[which])
         memory.store(places, values[which], nbytes)
     warp.cta.cluster.grid.effects += 1
+
+
+def _some(mask: int, which: Array) -> int:
+    """Return the lanes at these places among those of the mask."""
+    members = indices(mask)
+    return sum(1 << members[place] for place in which.tolist() if place < len(members))
 
 
 @instruction("ld", "ldu")
@@ -108,10 +125,10 @@ def load(build: Builder, each: Statement) -> Act:
         which = None if mask == ALL else lanes(mask)
         places = places if which is None else places[which]
         if nbytes <= 16:
-            parts = gather(warp, places, space, word)
+            parts = gather(warp, places, space, word, mask=mask)
         else:
             _aligned(warp, places, space, nbytes, "reads")
-            parts = np.stack([gather(warp, places + start, space, word) for start in starts], axis=1)
+            parts = np.stack([gather(warp, places + start, space, word, mask=mask) for start in starts], axis=1)
         parts = parts.view(WORDS[size]).reshape(-1, count)
         for index, (target, widen) in enumerate(zip(targets, widens)):
             value = parts[:, index]
@@ -181,7 +198,7 @@ def store(build: Builder, each: Statement) -> Act:
             nbytes = min(16, count * size - start)
             part = np.ascontiguousarray(values[:, start // size : (start + nbytes) // size])
             part = part.view(WORDS[nbytes]).reshape(-1)
-            scatter(warp, places + np.uint64(start) if start else places, part, space, nbytes)
+            scatter(warp, places + np.uint64(start) if start else places, part, space, nbytes, mask)
 
     return act
 
@@ -199,7 +216,10 @@ def clear(build: Builder, each: Statement) -> Act:
             if nbytes % 8 or place % 8:
                 raise Undefined(f"clears {nbytes:,} bytes at {place & OFFSET:,}; both are multiples of 8")
             shared = _owner(warp.cta, place).shared
-            shared.bytes(place, nbytes, "clears")[:] = 0
+            into = shared.bytes(place, nbytes, "clears")
+            if shared.listener is not None:
+                shared.listener.written(shared, np.array([place]), nbytes, warp, 1 << lane)
+            into[:] = 0
             shared.mark(place, nbytes)
         warp.cta.cluster.grid.effects += 1
 
@@ -333,7 +353,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@instruction("atom", "red")
+@instruction("atom", "red", order=Order("relaxed", "gpu"))
 def atomic(build: Builder, each: Statement) -> Act:
     """Update memory one lane after the other; atom returns the old value ("atom", "red")."""
     if "async" in each.modifiers:
@@ -351,6 +371,8 @@ def atomic(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         results = [np.zeros(LANES, WORDS[size]) for _ in range(count)]
         places = address(warp)
+        if warp.cta.cluster.grid.listener is not None:
+            _hear_update(warp, places[list(indices(mask))], space, size * count, mask)
         for lane in indices(mask):
             for part in range(count):
                 place = places[lane : lane + 1] + np.uint64(part * size)
@@ -363,6 +385,14 @@ def atomic(build: Builder, each: Statement) -> Act:
             warp.set(target, result, mask)
 
     return act
+
+
+def _hear_update(warp: WarpState, addresses: Array, space: str, nbytes: int, mask: int) -> None:
+    for memory, places, which in where(warp, addresses, space, "updates"):
+        if memory.listener is not None:
+            memory.listener.written(
+                memory, places, nbytes, warp, mask if isinstance(which, slice) else _some(mask, which)
+            )
 
 
 def _atomic_type(each: Statement) -> tuple[Any, int, int]:

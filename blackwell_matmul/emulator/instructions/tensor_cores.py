@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
 from blackwell_matmul.emulator.instructions.fragments import ELEMENTS, scale_block, words
 from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, number_of, wait_all
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sums
@@ -71,7 +71,11 @@ def allocate(build: Builder, each: Statement) -> Act:
             what = f"for {columns} free columns of tensor memory"
             return Waiting(lambda: memory.free(columns) is not None, True, lambda: what)
         place = address(warp)[first(mask) : first(mask) + 1]
-        warp.cta.cluster.owner(int(place[0])).shared.store(place, np.array([start], np.uint32), 4)
+        owner = warp.cta.cluster.owner(int(place[0]))
+        if memory.listener is not None:
+            memory.listener.allocated(memory, start, columns, warp, False)
+            memory.listener.written(owner.shared, place, 4, warp, 1 << first(mask))
+        owner.shared.store(place, np.array([start], np.uint32), 4)
         return None
 
     return act
@@ -88,6 +92,8 @@ def deallocate(build: Builder, each: Statement) -> Act:
             raise Undefined(
                 f"gives back {columns} columns of tensor memory from {column} on; allocated are {held or 'none'}"
             )
+        if warp.cta.tensor.listener is not None:
+            warp.cta.tensor.listener.allocated(warp.cta.tensor, column, columns, warp, True)
         del held[column]
 
     return act
@@ -150,6 +156,8 @@ def load(build: Builder, each: Statement) -> Act:
     @collective
     def act(warp: WarpState, mask: int) -> None:
         rows, columns = _window(warp, address(warp, 0), lane, column, "reads")
+        if warp.cta.tensor.listener is not None:
+            warp.cta.tensor.listener.touched(warp.cta.tensor, rows, columns, False, warp)
         values = warp.cta.tensor.read(rows, columns)
         if packs:
             values = values[0::2] & np.uint32(0xFFFF) | values[1::2] << np.uint32(16)
@@ -181,7 +189,9 @@ def store(build: Builder, each: Statement) -> Act:
         values = words(warp, slots)
         if unpacks:
             values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=1).reshape(-1, LANES)
-        operation = warp.cta.cluster.grid.issue("other", lambda: warp.cta.tensor.write(rows, columns, values))
+        operation = warp.cta.cluster.grid.issue(
+            "other", lambda: warp.cta.tensor.write(rows, columns, values), warp, mask
+        )
         join(warp, TENSOR_STORES, operation)
 
     return act
@@ -194,7 +204,11 @@ def _tensor_address(build: Builder, operand: Any) -> Callable[[WarpState, int], 
 
 @instruction("tcgen05.wait::ld")
 def wait_loads(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: None
+    def act(warp: WarpState, mask: int) -> None:
+        if warp.cta.cluster.grid.listener is not None:
+            warp.cta.cluster.grid.listener.waited("tcgen05.ld", None, warp, mask)
+
+    return act
 
 
 @instruction("tcgen05.wait::st")
@@ -205,7 +219,7 @@ def wait_stores(build: Builder, each: Statement) -> Act:
 # --- products
 
 
-@instruction("tcgen05.mma")
+@instruction("tcgen05.mma", order=Order("weak", "cta", "async"))
 def multiply(build: Builder, each: Statement) -> Act:
     """Multiply: `tcgen05.mma{.ws}.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
 
@@ -263,7 +277,7 @@ def _pair(cta: CtaState, group: int) -> list[CtaState]:
 def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
     """Queue an operation behind all that this CTA gave to the tensor core."""
     cta = warp.cta
-    cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, cta.pipe)
+    cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, warp, 1 << lane, cta.pipe)
 
 
 @dataclass(frozen=True)
@@ -405,7 +419,7 @@ def _scales(cta: CtaState, start: int, rows: int, shape: Shape, id: int, name: s
 # --- copies from shared to tensor memory
 
 
-@instruction("tcgen05.cp")
+@instruction("tcgen05.cp", order=Order("weak", "cta", "async"))
 def copy(build: Builder, each: Statement) -> Act:
     """Copy to tensor memory: `tcgen05.cp.cta_group::g.shape{.multicast}{.b8x16.b4x16_p64} [taddr], descriptor`.
 
@@ -462,7 +476,7 @@ def _copied(
 # --- commits
 
 
-@instruction("tcgen05.commit")
+@instruction("tcgen05.commit", order=Order("release", "cluster"))
 def commit(build: Builder, each: Statement) -> Act:
     """Arrive when the executing thread's tensor core operations are complete ("tcgen05.commit").
 
@@ -484,11 +498,13 @@ def commit(build: Builder, each: Statement) -> Act:
 def _track(warp: WarpState, lane: int, arrive: Callable[[], None]) -> None:
     """Queue an arrival behind the operations of this thread alone."""
     cta, given = warp.cta, warp.given.get(lane)
-    warp.given[lane] = cta.cluster.grid.issue("other", arrive, given)
+    warp.given[lane] = cta.cluster.grid.issue("other", arrive, warp, 1 << lane, given)
     if given is cta.pipe and given is not None:
         cta.pipe = warp.given[lane]
 
 
 def _arrive(cta: CtaState, places: list[int]) -> None:
     for place in places:
+        if cta.cluster.grid.listener is not None:
+            cta.cluster.grid.listener.arrived(cta.barrier(place))
         cta.barrier(place).arrive()

@@ -57,7 +57,7 @@ def load(build: Builder, each: Statement) -> Act:
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
-        values = gather(warp, addresses(warp), space, nbytes)
+        values = gather(warp, addresses(warp), space, nbytes, mask=mask)
         room = len(targets) * LANES * np.dtype(register).itemsize // nbytes
         for slot, part in zip(targets, np.resize(values, room).view(register).reshape(len(targets), LANES)):
             warp.set(slot, part, mask)
@@ -74,7 +74,7 @@ def store(build: Builder, each: Statement) -> Act:
     @collective
     def act(warp: WarpState, mask: int) -> None:
         places = addresses(warp)
-        scatter(warp, places, words(warp, slots).reshape(-1).view(WORDS[nbytes])[: len(places)], space, nbytes)
+        scatter(warp, places, words(warp, slots).reshape(-1).view(WORDS[nbytes])[: len(places)], space, nbytes, mask)
 
     return act
 

@@ -1,0 +1,163 @@
+"""Agents: lanes of warps in groups that were told the same, and streams of asynchronous operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import LANES, indices
+from blackwell_matmul.emulator.order.clocks import ORDERED, WEAK, Known, nothing
+
+SCOPES = ("cta", "cluster", "gpu", "sys")
+STREAMS = 1024
+"""Streams of operations that a cluster may have, beside its lanes."""
+
+
+class Stream(NamedTuple):
+    """Asynchronous operations that are waited for in order. kind: of group, or "mbarrier"."""
+
+    kind: str
+    what: str
+
+
+@dataclass(slots=True)
+class Lanes:
+    """Lanes of a warp with equal knowledge. seen: from relaxed reads, known at the next fence. released: what the last
+    fence of each scope, cta, cluster and gpu, released.
+    """
+
+    mask: int
+    known: Known
+    seen: Known | None = None
+    released: tuple[Known | None, Known | None, Known | None] = (None, None, None)
+
+
+class ClusterAgents:
+    """The agents of a cluster, numbered from `base` on: lanes in order, then streams."""
+
+    def __init__(self, cluster: Any, base: int) -> None:
+        self.cluster, self.base = cluster, base
+        self.warps_of_cta = len(cluster.ctas[0].warps)
+        self.lanes = len(cluster.ctas) * self.warps_of_cta * LANES
+        self.start = nothing(base, -(-self.lanes // 64) * 64 + 64)
+        self.streams: dict[Any, int] = {}
+        self.told: list[Stream] = []
+
+    @property
+    def end(self) -> int:
+        return self.base + self.lanes + STREAMS
+
+    def stream(self, key: Any, kind: str, what: str, count: int = 1) -> int:
+        """Return the first agent of a stream, which has one for each of `count` lanes."""
+        found = self.streams.get(key)
+        if found is None:
+            found = self.streams[key] = self.base + self.lanes + len(self.told)
+            self.told += [Stream(kind, what)] * count
+        return found
+
+    def stream_of(self, agent: int) -> Stream | None:
+        place = agent - self.base - self.lanes
+        return self.told[place] if 0 <= place < len(self.told) else None
+
+    def thread(self, agent: int) -> tuple[Any, int]:
+        """Return the warp and the lane of an agent."""
+        warp, lane = divmod(agent - self.base, LANES)
+        rank, index = divmod(warp, self.warps_of_cta)
+        return self.cluster.ctas[rank].warps[index], lane
+
+
+@dataclass(slots=True)
+class WarpAgents:
+    """The lanes of a warp. first: agent of lane 0. clock: of accesses now; ends when lanes release.
+
+    copied: up to which clock each lane has waited for its own cp.async, whose agents begin at `copies`.
+    """
+
+    warp: Any
+    cluster: ClusterAgents
+    first: int
+    clock: int = 1
+    groups: list[Lanes] = field(default_factory=list)
+    copies: int = 0
+    copied: Any = None
+
+    def parts(self, mask: int) -> Iterator[Lanes]:
+        """Yield the groups of these lanes, split from others."""
+        for each in list(self.groups):
+            some = each.mask & mask
+            if some and some != each.mask:
+                each.mask &= ~mask
+                each = Lanes(some, each.known, each.seen, each.released)
+                self.groups.append(each)
+            if some:
+                yield each
+
+    def known(self, mask: int) -> Known:
+        """Return what any of these lanes knows."""
+        found = None
+        for each in self.groups:
+            if each.mask & mask:
+                found = each.known if found is None else found.joined(each.known)
+        assert found is not None
+        return found
+
+    def sent(self, mask: int, rows: Any = (ORDERED, WEAK)) -> Known:
+        """Return what these lanes release, their own accesses included; later accesses are not part of it."""
+        known = self.known(mask)
+        lanes = np.array(indices(mask))
+        known = known.told(rows, self.first + lanes, self.clock)
+        if self.copied is not None:
+            known = known.told(rows, self.copies + lanes, self.copied[lanes])
+        self.clock += 1
+        return known
+
+    def receive(self, mask: int, known: Known) -> None:
+        for each in self.parts(mask):
+            each.known = each.known.joined(known)
+
+    def settle(self, mask: int, known: Known) -> None:
+        """Give these lanes knowledge that contains their own, so that they are one group."""
+        parts = list(self.parts(mask))
+        first = parts[0]
+        for each in parts[1:]:
+            first.mask |= each.mask
+            first.seen = _either(first.seen, each.seen)
+            pairs = zip(first.released, each.released)
+            first.released = tuple(_either(a, b) for a, b in pairs)  # type: ignore[assignment]
+            self.groups.remove(each)
+        first.known = known
+
+    def fence(self, mask: int, scope: str) -> None:
+        """Release what these lanes know by their next relaxed writes, and acquire what relaxed reads have seen."""
+        for each in list(self.parts(mask)):
+            if each.seen is not None:
+                each.known, each.seen = each.known.joined(each.seen), None
+            released, level = self.sent(each.mask), min(SCOPES.index(scope), 2)
+            each.released = tuple(released if place <= level else before for place, before in enumerate(each.released))  # type: ignore[assignment]
+
+
+def _either(a: Known | None, b: Known | None) -> Known | None:
+    return b if a is None else a if b is None else a.joined(b)
+
+
+@dataclass(slots=True, eq=False)
+class Flying:
+    """An asynchronous operation. known: when it was issued. clock: of its streams, which `agent` and `reader` name:
+    of writes and of reads; -1 until an mbarrier says who they are. since: clocks of the warps then, in late orders.
+    """
+
+    known: Known
+    warp: WarpAgents
+    lanes: int
+    clock: int
+    site: int
+    proxy: str
+    agent: int = -1
+    reader: int = -1
+    per_lane: bool = False
+    pipelined: int = -1
+    since: dict[int, int] | None = None
+    pending: list[tuple[Any, Any, bool]] = field(default_factory=list)

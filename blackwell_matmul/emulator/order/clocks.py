@@ -1,0 +1,135 @@
+"""Vector clocks: which accesses happen before what an agent does now (PTX ISA, "Causality Order").
+
+An agent is a lane of a warp, or a stream of asynchronous operations that are waited for in order. Agents of a cluster
+are numbered from the cluster's base on. A cell is a 64-bit word that names one access: clock, agent, strength, site.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+ORDERED, WEAK, SHARED, GLOBAL, BEFORE, TENSOR = range(6)
+"""Rows of a clock: accesses that happened before; those that would have, were relaxed or too narrow edges strong; those
+that the async proxy sees in shared and in global memory; those before a tcgen05.fence::before_thread_sync; those that a
+tcgen05.fence::after_thread_sync followed.
+"""
+
+ROWS = 6
+ASYNC_ROWS = [ORDERED, WEAK, SHARED, GLOBAL]
+"""Rows that learn of an asynchronous operation of the async proxy when it is waited for."""
+
+SITE_BITS, AGENT_BITS, CLOCK_BITS = 18, 24, 20
+STRONG = 1 << SITE_BITS
+AGENT_SHIFT, CLOCK_SHIFT = SITE_BITS + 1, SITE_BITS + 1 + AGENT_BITS
+AGENT_MASK, SITE_MASK = (1 << AGENT_BITS) - 1, (1 << SITE_BITS) - 1
+
+
+def cell(clock: int, agent: int, site: int, strong: bool = False) -> int:
+    return clock << CLOCK_SHIFT | agent << AGENT_SHIFT | strong << SITE_BITS | site
+
+
+def agent_of(cell: int) -> int:
+    return cell >> AGENT_SHIFT & AGENT_MASK
+
+
+class Known:
+    """What an agent knows: a clock for each row and agent of its cluster, and of other clusters in `far` by base.
+
+    Never changed once made, so that a copy is a reference.
+    """
+
+    __slots__ = ("base", "clocks", "far")
+
+    def __init__(self, base: int, clocks: Array, far: dict[int, Array] | None = None) -> None:
+        self.base, self.clocks, self.far = base, clocks, far
+
+    def joined(self, other: Known) -> Known:
+        """Return what either knows."""
+        if other is self:
+            return self
+        if other.base == self.base and self.far is None and other.far is None:
+            return Known(self.base, _most(self.clocks, other.clocks))
+        found = {**(self.far or {}), self.base: self.clocks}
+        for base, clocks in {**(other.far or {}), other.base: other.clocks}.items():
+            found[base] = _most(found[base], clocks) if base in found else clocks
+        return Known(self.base, found.pop(self.base), found)
+
+    def weakly_joined(self, other: Known) -> Known:
+        """Return what this one knows, and knows of what the other knows by weak edges alone."""
+        hollow = {base: _only_weak(clocks) for base, clocks in {**(other.far or {}), other.base: other.clocks}.items()}
+        return self.joined(Known(other.base, hollow.pop(other.base), hollow or None))
+
+    def told(self, rows: Any, agents: Any, clocks: Any) -> Known:
+        """Return what is known when these agents are known up to these clocks, in some rows."""
+        highest = int(np.max(agents)) - self.base
+        made = _wide(self.clocks, highest + 1)
+        made = made.copy() if made is self.clocks else made
+        index = np.ix_(np.atleast_1d(rows), np.atleast_1d(np.asarray(agents) - self.base))
+        made[index] = np.maximum(made[index], clocks)
+        return Known(self.base, made, self.far)
+
+    def widened(self, rows: list[int], source: int) -> Known:
+        """Return the knowledge with one row added to others: what a fence does."""
+        made = self.clocks.copy()
+        for row in rows:
+            np.maximum(made[row], made[source], out=made[row])
+        return Known(self.base, made, self.far)
+
+    def has(self, agent: int, clock: int, row: int = ORDERED) -> bool:
+        place = agent - self.base
+        if 0 <= place < self.clocks.shape[1]:
+            return bool(self.clocks[row, place] >= clock)
+        return self._has_far(agent, clock, row)
+
+    def _has_far(self, agent: int, clock: int, row: int) -> bool:
+        for base, clocks in (self.far or {}).items():
+            if 0 <= agent - base < clocks.shape[1] and clocks[row, agent - base] >= clock:
+                return True
+        return False
+
+    def missing(self, cells: Array, row: int) -> Array:
+        """Return which cells are not known in a row."""
+        agents = (cells >> AGENT_SHIFT & AGENT_MASK) - self.base
+        clocks = cells >> CLOCK_SHIFT
+        width = self.clocks.shape[1]
+        if agents.min() >= 0 and agents.max() < width:
+            return np.asarray(self.clocks[row][agents] < clocks)
+        inside = (agents >= 0) & (agents < width)
+        found = np.ones(cells.shape, bool)
+        found[inside] = self.clocks[row][agents[inside]] < clocks[inside]
+        if self.far:
+            for place in np.flatnonzero(found & ~inside).tolist():
+                found[place] = not self._has_far(int(agents[place]) + self.base, int(clocks[place]), row)
+        return found
+
+
+def nothing(base: int, agents: int) -> Known:
+    return Known(base, np.zeros((ROWS, agents), np.int32))
+
+
+def _wide(clocks: Array, width: int) -> Array:
+    if clocks.shape[1] >= width:
+        return clocks
+    made = np.zeros((ROWS, -(-width // 64) * 64), np.int32)
+    made[:, : clocks.shape[1]] = clocks
+    return made
+
+
+def _most(a: Array, b: Array) -> Array:
+    if a is b:
+        return a
+    if a.shape != b.shape:
+        a, b = _wide(a, b.shape[1]), _wide(b, a.shape[1])
+        width = max(a.shape[1], b.shape[1])
+        a, b = _wide(a, width), _wide(b, width)
+    return np.maximum(a, b)
+
+
+def _only_weak(clocks: Array) -> Array:
+    made = np.zeros_like(clocks)
+    made[WEAK] = clocks[WEAK]
+    return made

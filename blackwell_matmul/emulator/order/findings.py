@@ -1,0 +1,109 @@
+"""Findings of `check_ptx`, and the report of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+ERROR, UNPROMISED, BENIGN = "error", "unpromised", "benign"
+"""Classes: wrong by PTX; right only by an order that PTX does not promise; two accesses without order whose order
+cannot matter, by a written rule.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction. line: of the PTX. file, source_line: of the source, "" and 0 if `.loc` names none."""
+
+    line: int
+    file: str
+    source_line: int
+    text: str
+
+    def __str__(self) -> str:
+        source = f" ({self.file.rsplit('/', 1)[-1]}:{self.source_line})" if self.file else ""
+        text = self.text if len(self.text) <= 90 else f"{self.text[:90]}..."
+        return f"PTX line {self.line}{source}: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding. code: as docs/findings.md has it. first, second: the accesses in the order of this run; second is
+    None for what is about one instruction. edge: the missing order. mend: what would make it right. rule: the section
+    of the PTX ISA, or the rule by which the finding is benign.
+    """
+
+    code: str
+    severity: str
+    text: str
+    first: Place | None = None
+    second: Place | None = None
+    edge: str = ""
+    mend: str = ""
+    rule: str = ""
+
+    def __str__(self) -> str:
+        ends = [f"{name}: {text}." for name, text in (("missing", self.edge), ("mend", self.mend)) if text]
+        rule = [f'(PTX ISA, "{self.rule}")'] if self.rule else []
+        return " ".join([f"{self.severity} {self.code}: {self.text}.", *ends, *rule])
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found. orders: of completion, that ran. instructions, ctas: of the runs together.
+
+    not_run: a sentence for each instruction that is not emulated and was not reached. stopped: why a run ended early.
+    """
+
+    kernel: str
+    target: str
+    orders: tuple[str, ...]
+    findings: list[Finding] = field(default_factory=list)
+    instructions: int = 0
+    ctas: int = 0
+    not_run: tuple[str, ...] = ()
+    stopped: str = ""
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [each for each in self.findings if each.severity == ERROR]
+
+    @property
+    def unpromised(self) -> list[Finding]:
+        return [each for each in self.findings if each.severity == UNPROMISED]
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no error, and the run came to its end."""
+        return not self.errors and not self.stopped
+
+    def lines(self, all: bool = False) -> Iterator[str]:
+        """Yield the report, errors first. all: benign ones as well."""
+        for severity in (ERROR, UNPROMISED, *([BENIGN] if all else [])):
+            yield from (str(each) for each in self.findings if each.severity == severity)
+        if self.stopped:
+            yield f"stopped: {self.stopped}"
+        counts = f"{len(self.errors)} errors, {len(self.unpromised)} unpromised"
+        yield f"{self.kernel} ({self.target}): {counts}, in the orders {', '.join(self.orders)}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain data for JSON."""
+        return {
+            "kernel": self.kernel, "target": self.target, "ok": self.ok, "orders": list(self.orders),
+            "instructions": self.instructions, "ctas": self.ctas, "stopped": self.stopped,
+            "not_run": list(self.not_run),
+            "findings": [
+                {
+                    "code": each.code, "severity": each.severity, "text": each.text, "missing": each.edge,
+                    "mend": each.mend, "rule": each.rule,
+                    "lines": [
+                        {"ptx": at.line, "file": at.file, "line": at.source_line, "text": at.text}
+                        for at in (each.first, each.second) if at is not None
+                    ],
+                }
+                for each in self.findings
+            ],
+        }  # fmt: skip

@@ -1,0 +1,115 @@
+"""Unordered accesses to findings: their code, class, sentence, missing edge, and what mends it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from blackwell_matmul.emulator.order.clocks import SITE_MASK, agent_of
+from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED, Finding, Place
+
+LITTLE = "nothing orders the two"
+
+
+class Access(NamedTuple):
+    """One of two accesses. who: in words. kind: of the stream of an asynchronous operation, "" for a thread's own.
+
+    warp: whose thread it is, or has issued it.
+    """
+
+    place: Place
+    who: str
+    kind: str
+    writes: bool
+    warp: Any = None
+
+    @property
+    def verb(self) -> str:
+        return "writes" if self.writes else "reads"
+
+
+class Rule(NamedTuple):
+    """A kind of finding. edge, mend: what is missing, in words."""
+
+    code: str
+    severity: str
+    edge: str
+    mend: str
+    section: str
+
+
+WAITS = {
+    "cp.async": ("cp.async.wait_group by the thread that copies", "Asynchronous copy completion mechanisms"),
+    "cp.async.bulk": ("cp.async.bulk.wait_group by the thread that copies", "cp.async.bulk.wait_group"),
+    "cp.async.bulk.read": ("cp.async.bulk.wait_group.read by the thread that copies", "cp.async.bulk.wait_group"),
+    "wgmma": ("wgmma.wait_group", "wgmma.wait_group"),
+    "tcgen05": ("tcgen05.commit to an mbarrier, and a wait there", "tcgen05.commit"),
+    "tcgen05.ld": ("tcgen05.wait::ld", "tcgen05.wait"),
+    "tcgen05.st": ("tcgen05.wait::st", "tcgen05.wait"),
+    "mbarrier": ("a wait on the phase of the mbarrier that counts its bytes", "mbarrier.try_wait"),
+}
+"""What waits for an operation, by the kind of its stream, with the section of the PTX ISA."""
+
+MODEL = "Memory Consistency Model: Causality Order"
+PROXIES = "Memory Consistency Model: Proxies"
+
+
+def unordered(first: Access, second: Access) -> Rule:
+    """Return the kind of two accesses, one of them a write, that nothing orders."""
+    if first.kind:
+        wait, section = WAITS.get(first.kind, ("a wait for it", MODEL))
+        code = "overwritten-in-flight" if second.writes else "read-before-complete"
+        return Rule(code, ERROR, f"{wait}, and an edge from there to the second", f"{wait}, before the second", section)
+    if second.kind:
+        code = "data-race" if second.writes else "race-with-operation"
+        mend = "bar.sync, or an arrival and a wait on an mbarrier, before the operation is issued"
+        return Rule(code, ERROR, "an edge from the first to the issue of the second", mend, MODEL)
+    mend = "bar.sync between the two (bar.warp.sync within a warp), or a release and an acquire"
+    return Rule("data-race", ERROR, "an edge from the first to the second", mend, MODEL)
+
+
+def weakly_ordered(first: Access, second: Access) -> Rule:
+    """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders."""
+    severity = ERROR if first.writes else UNPROMISED
+    mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
+    return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
+
+
+def other_proxy(first: Access, second: Access, space: str) -> Rule:
+    """Return the kind of an access by the async proxy behind one by the generic proxy, with no fence between."""
+    severity = ERROR if first.writes else UNPROMISED
+    mend = f"fence.proxy.async{space} by the threads of the first, before the edge (Triton: fence_async_shared)"
+    return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
+
+
+def unfenced(first: Access, second: Access) -> Rule:
+    mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
+    section = "tcgen05 Memory Consistency Model"
+    return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)
+
+
+def pipelined(first: Access, second: Access) -> Rule:
+    """Return the kind of an order of two tcgen05 operations of a thread that PTX does not list."""
+    mend = "other columns, or tcgen05.commit and a wait in between"
+    return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
+
+
+def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
+    text = (
+        f"{first.who} {first.verb} {where} at {first.place}; then {second.who} {second.verb} the same at {second.place}"
+    )
+    return Finding(rule.code, rule.severity, text, first.place, second.place, rule.edge, rule.mend, rule.section)
+
+
+def site_of(cell: int) -> int:
+    return cell & SITE_MASK
+
+
+def place_of(step: Any) -> Place:
+    at = step.source.location
+    return Place(step.source.line, at.file if at else "", at.line if at else 0, step.source.text)
+
+
+__all__ = [
+    "Access", "Rule", "agent_of", "finding", "other_proxy", "pipelined", "place_of", "site_of", "unfenced", "unordered",
+    "weakly_ordered",
+]  # fmt: skip

@@ -1,0 +1,198 @@
+"""Each rule of order: a program without the edge has the finding, and the same program with the edge has none."""
+
+from __future__ import annotations
+
+import pytest
+from litmus import ARRIVE, INIT, LOAD, STORE, checked, codes, wait
+
+PUT, TAKE = "st.shared.b32 [%mine], %t;", "ld.shared.b32 %r9, [%other]; st.global.b32 [%out], %r9;"
+FENCE = "fence.proxy.async.shared::cta;"
+
+THREADS = [
+    ("nothing between two warps", PUT + TAKE, {"data-race"}),
+    ("bar.sync", PUT + "bar.sync 0;" + TAKE, set()),
+    ("a named barrier of another number is another barrier", PUT + "bar.sync 2, 64;" + TAKE, set()),
+    ("bar.red", PUT + "bar.red.popc.u32 %r1, 0, %first;" + TAKE, set()),
+    ("a write behind a read", PUT + "bar.sync 0;" + TAKE + PUT, {"data-race"}),
+    ("a write behind a read and a barrier", PUT + "bar.sync 0;" + TAKE + "bar.sync 0;" + PUT, set()),
+    ("bar.warp.sync is not for another warp", PUT + "bar.warp.sync -1;" + TAKE, {"data-race"}),
+    ("bar.warp.sync is for the warp", PUT + "bar.warp.sync -1; ld.shared.b32 %r9, [%next];", set()),
+    ("a vote orders nothing", PUT + "vote.sync.ballot.b32 %r1, %first, -1; ld.shared.b32 %r9, [%next];", {"data-race"}),
+    ("a lane knows what it wrote", PUT + "ld.shared.b32 %r9, [%mine];", set()),
+    ("one value by one instruction", "st.shared.b32 [%data], 7; bar.sync 0; ld.shared.b32 %r9, [%data];", set()),
+    ("two values", "st.shared.b32 [%data], %t; bar.sync 0;", {"data-race"}),
+    ("who arrives tells", f"@%zero {PUT} @%zero bar.arrive 1, 64; @%one bar.sync 1, 64; @%one {TAKE[:28]}", set()),
+    ("who arrives is not told", f"@%one {PUT} @%zero bar.arrive 1, 64; @%one bar.sync 1, 64; @%zero {TAKE[:28]}",
+     {"data-race"}),
+    ("part of a word", "@%first st.shared.b8 [%data+1], 1; @%one ld.shared.b16 %r9, [%data];", {"data-race"}),
+    ("beside a word", "@%first st.shared.b8 [%data+1], 1; @%one ld.shared.b16 %r9, [%data+2];", set()),
+]  # fmt: skip
+
+MBARRIERS = [
+    ("all arrive", INIT.format(64) + PUT + ARRIVE + wait(0, "W") + TAKE, set()),
+    ("one arrives for its warp", INIT.format(2) + PUT + "@%lead " + ARRIVE + wait(0, "W") + TAKE, {"data-race"}),
+    ("one arrives behind bar.warp.sync",
+     INIT.format(2) + PUT + "bar.warp.sync -1; @%lead " + ARRIVE + wait(0, "W") + TAKE, set()),
+    ("a store behind the arrival", INIT.format(64) + ARRIVE + PUT + wait(0, "W") + TAKE, {"data-race"}),
+    ("a relaxed arrival",
+     INIT.format(64) + PUT + "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%bar];" + wait(0, "W") + TAKE,
+     {"relaxed-order"}),
+    ("a relaxed arrival behind a fence",
+     INIT.format(64) + PUT + "fence.acq_rel.cta; mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%bar];"
+     + wait(0, "W") + TAKE, set()),
+    ("nothing behind mbarrier.init", INIT.format(64).replace("bar.sync 0;", "") + ARRIVE + wait(0, "W"), {"data-race"}),
+    ("initialised twice", INIT.format(1) + INIT.format(1), {"mbarrier-initialised-twice"}),
+    ("invalidated in between",
+     INIT.format(1) + "@%first mbarrier.inval.shared::cta.b64 [%bar];" + INIT.format(1), set()),
+    ("too few arrivals", INIT.format(65) + ARRIVE + wait(0, "W"), {"deadlock"}),
+    ("the phase that was before all", INIT.format(1) + PUT + wait(1, "W") + TAKE, {"data-race"}),
+]  # fmt: skip
+
+READ = "ld.shared.b32 %r9, [%other];"
+COPY = "cp.async.ca.shared.global [%mine], [%out], 4; cp.async.commit_group;"
+COPIES = [
+    ("cp.async of another lane", COPY + "cp.async.wait_group 0; ld.shared.b32 %r9, [%next];", {"read-before-complete"}),
+    ("cp.async of this lane", COPY + "cp.async.wait_group 0; ld.shared.b32 %r9, [%mine];", set()),
+    ("cp.async and a barrier", COPY + "cp.async.wait_all; bar.sync 0; ld.shared.b32 %r9, [%other];", set()),
+    ("cp.async, a group too many",
+     COPY + "cp.async.wait_group 1; ld.shared.b32 %r9, [%mine];", {"read-before-complete"}),
+    ("cp.async.mbarrier.arrive.noinc",
+     INIT.format(64) + COPY + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%bar];" + wait(0, "W") + TAKE, set()),
+    ("cp.async and a plain arrival", INIT.format(64) + COPY + ARRIVE + wait(0, "W") + READ, {"read-before-complete"}),
+    ("a bulk load", INIT.format(1) + LOAD + wait(0, "W") + READ, set()),
+    ("a bulk load without a wait", INIT.format(1) + LOAD + READ, {"read-before-complete"}),
+    ("a bulk load into what was read", INIT.format(1) + LOAD + wait(0, "W")
+     + "ld.shared.b32 %r9, [%mine]; bar.sync 0;"     + LOAD + wait(1, "V"), {"(missing-proxy-fence)"}),
+    ("a bulk load into what was written", INIT.format(1) + PUT + "bar.sync 0;" + LOAD + wait(0, "W"),
+     {"missing-proxy-fence"}),
+    ("a bulk store", PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group 0;", set()),
+    ("a bulk store, the fence behind the barrier",
+     PUT + "bar.sync 0;" + FENCE + STORE + "@%first cp.async.bulk.wait_group 0;", set()),
+    ("a bulk store without a fence", PUT + "bar.sync 0;" + STORE, {"missing-proxy-fence"}),
+    ("a fence for global memory", PUT + "fence.proxy.async.global; bar.sync 0;" + STORE, {"missing-proxy-fence"}),
+    ("a bulk store without a barrier", PUT + FENCE + STORE, {"race-with-operation"}),
+    ("a bulk store, overwritten", PUT + FENCE + "bar.sync 0;" + STORE + PUT, {"overwritten-in-flight"}),
+    ("a bulk store, overwritten behind .read",
+     PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0; bar.sync 0;" + PUT, set()),
+    ("the result of a bulk store behind .read",
+     PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0; bar.sync 0;"
+     + "ld.global.b32 %r9, [%out];",
+     {"read-before-complete"}),
+    ("the result of a bulk store", PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0;"
+     "@%first cp.async.bulk.wait_group 0; bar.sync 0; ld.global.b32 %r9, [%out];", set()),
+    ("a wait by another lane is for nothing", PUT + FENCE + "bar.sync 0;" + STORE + "@%one cp.async.bulk.wait_group 0;"
+     "bar.sync 0;" + PUT, {"overwritten-in-flight"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "body", "wanted"), THREADS + MBARRIERS, ids=lambda each: str(each)[:40])
+def test_threads_and_mbarriers(name: str, body: str, wanted: set[str]) -> None:
+    assert codes(checked(body)) == wanted
+
+
+@pytest.mark.parametrize(("name", "body", "wanted"), COPIES, ids=lambda each: str(each)[:40])
+def test_asynchronous_copies(name: str, body: str, wanted: set[str]) -> None:
+    assert codes(checked(body)) == wanted
+
+
+SAY = "@%p1 st.global.b32 [%word], 7; @%p1 {} @!%p2 bra END; POLL: {} setp.eq.u32 %p3, %r9, 0; @%p3 bra POLL; {}"
+SAID = "setp.eq.u32 %p3, %cta, 0; and.pred %p1, %first, %p3; setp.ne.u32 %p3, %cta, 0; and.pred %p2, %first, %p3;"
+FLAGS = [
+    ("release and acquire",
+     "st.release.gpu.global.b32 [%flag], 1;", "ld.acquire.gpu.global.b32 %r9, [%flag];", "", set()),
+    ("relaxed", "st.relaxed.gpu.global.b32 [%flag], 1;", "ld.relaxed.gpu.global.b32 %r9, [%flag];", "", {"data-race"}),
+    ("relaxed with fences", "fence.acq_rel.gpu; @%p1 st.relaxed.gpu.global.b32 [%flag], 1;",
+     "ld.relaxed.gpu.global.b32 %r9, [%flag];", "fence.acq_rel.gpu;", set()),
+    ("one fence", "fence.acq_rel.gpu; @%p1 st.relaxed.gpu.global.b32 [%flag], 1;",
+     "ld.relaxed.gpu.global.b32 %r9, [%flag];", "", {"data-race"}),
+    ("fences of the CTA", "fence.acq_rel.cta; @%p1 st.relaxed.gpu.global.b32 [%flag], 1;",
+     "ld.relaxed.gpu.global.b32 %r9, [%flag];", "fence.acq_rel.cta;", {"data-race"}),
+    ("an atomic as the release", "atom.add.release.gpu.global.u32 %r8, [%flag], 1;",
+     "ld.acquire.gpu.global.b32 %r9, [%flag];", "", set()),
+    ("a relaxed atomic", "atom.add.global.u32 %r8, [%flag], 1;", "ld.acquire.gpu.global.b32 %r9, [%flag];", "",
+     {"data-race"}),
+    ("release for the CTA", "st.release.cta.global.b32 [%flag], 1;", "ld.acquire.gpu.global.b32 %r9, [%flag];", "",
+     {"data-race"}),
+    ("weak", "st.global.b32 [%flag], 1;", "ld.global.b32 %r9, [%flag];", "", {"data-race"}),
+    ("volatile with membar", "membar.gl; @%p1 st.volatile.global.b32 [%flag], 1;",
+     "ld.volatile.global.b32 %r9, [%flag];", "membar.gl;", set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "say", "poll", "behind", "wanted"), FLAGS, ids=lambda each: str(each)[:30])
+def test_flags_between_ctas(name: str, say: str, poll: str, behind: str, wanted: set[str]) -> None:
+    body = SAID + SAY.format(say, poll, behind) + "ld.global.b32 %r10, [%word]; END:"
+    assert codes(checked(body, ctas=2)) == wanted
+
+
+PEER = "xor.b32 %r1, %cta, 1; mapa.shared::cluster.u32 %there, %mine, %r1; st.shared::cluster.b32 [%there], %t;"
+CLUSTERS = [
+    ("barrier.cluster", "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", set()),
+    ("barrier.cluster, relaxed", "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;",
+     {"relaxed-order"}),
+    ("behind a fence", "fence.acq_rel.cluster; barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;",
+     set()),
+    ("a barrier of the CTA", "bar.sync 0;", {"data-race"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "edge", "wanted"), CLUSTERS, ids=lambda each: str(each)[:30])
+def test_clusters(name: str, edge: str, wanted: set[str]) -> None:
+    assert codes(checked(PEER + edge + "ld.shared.b32 %r9, [%mine];", ctas=2, cluster=2)) == wanted
+
+
+def test_two_ctas_write_one_word() -> None:
+    assert codes(checked("st.global.b32 [%word], %cta;", ctas=2)) == {"data-race"}
+    assert codes(checked("red.global.add.u32 [%word], 1;", ctas=2)) == set()
+
+
+ALLOC = "@%zero tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%bar+32], 32; bar.sync 0;"
+ALLOC += "ld.shared.b32 %r20, [%bar+32]; shl.b32 %r21, %warp, 21; add.s32 %r21, %r20, %r21;"
+FREE = "tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;"
+FREE += "@%zero tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r20, 32;"
+TPUT = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21], {%t};"
+TGET = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r9}, [%r21];"
+STORED, LOADED = "tcgen05.wait::st.sync.aligned;", "tcgen05.wait::ld.sync.aligned;"
+TENSOR = [
+    ("both waits", TPUT + STORED + TGET + LOADED, set()),
+    ("no wait for the store", TPUT + TGET + LOADED + STORED, {"read-before-complete"}),
+    ("no wait for the load", TPUT + STORED + TGET + TPUT + STORED + LOADED, {"overwritten-in-flight"}),
+    ("no wait in front of dealloc", TPUT + STORED + TGET, {"dealloc-in-flight"}),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "wanted"), TENSOR, ids=lambda each: str(each)[:30])
+def test_tensor_memory(name: str, body: str, wanted: set[str]) -> None:
+    assert codes(checked(ALLOC + body + FREE, threads=128, target="sm_100a")) == wanted
+
+
+def test_a_finding_names_both_lines_the_edge_and_what_mends_it() -> None:
+    (found,) = checked("\n" + PUT + "\n" + TAKE).errors
+    assert found.first is not None and found.second is not None and abs(found.second.line - found.first.line) == 1
+    assert {found.first.text, found.second.text} == {"st.shared.b32 [%mine], %t", "ld.shared.b32 %r9, [%other]"}
+    assert "bar.sync" in found.mend and found.edge and "Causality Order" in found.rule
+    assert "lane" in found.text and "bytes" in found.text and "shared memory of CTA (0, 0, 0)" in found.text
+
+
+def test_a_finding_names_the_source_line() -> None:
+    body = '\n.file 1 "kernel.py"\n.loc 1 41 0\n' + PUT + "\n.loc 1 42 0\n" + TAKE
+    (found,) = checked(body).errors
+    assert "kernel.py:41" in str(found) and "kernel.py:42" in str(found)
+
+
+def test_a_deadlock_tells_the_phase_and_what_is_missing() -> None:
+    (found,) = checked(INIT.format(65) + ARRIVE + wait(0, "W")).errors
+    assert found.code == "deadlock" and "phase 0, 1 of 65 arrivals and 0 bytes missing" in found.text
+
+
+def test_the_same_value_is_benign_and_not_told_unless_asked() -> None:
+    report = checked("st.shared.b32 [%data], 7; bar.sync 0;")
+    assert [each.code for each in report.findings] == ["same-value"] and report.ok
+    assert "same-value" not in str(report) and any("same-value" in line for line in report.lines(all=True))
+
+
+@pytest.mark.parametrize("order", ["late", "newest", "random"])
+def test_findings_hold_in_other_orders(order: str) -> None:
+    for _, body, wanted in COPIES:
+        found = codes(checked(body, orders=[order]))
+        assert bool(found) == bool(wanted), (body, found, wanted)

@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order.clocks import ORDERED, WEAK, Known, nothing
+from blackwell_matmul.emulator.order.registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 STREAMS = 1024
@@ -83,6 +84,7 @@ class WarpAgents:
     groups: list[Lanes] = field(default_factory=list)
     copies: int = 0
     copied: Any = None
+    registers: HeldRegisters = field(default_factory=HeldRegisters)
 
     def parts(self, mask: int) -> Iterator[Lanes]:
         """Yield the groups of these lanes, split from others."""

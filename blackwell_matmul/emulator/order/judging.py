@@ -81,6 +81,12 @@ def other_proxy(first: Access, second: Access, space: str) -> Rule:
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
+NO_WGMMA_FENCE = Rule(
+    "missing-wgmma-fence", UNPROMISED, "wgmma.fence between the two", "wgmma.fence before the first wgmma of a group",
+    "wgmma.fence",
+)  # fmt: skip
+
+
 def unfenced(first: Access, second: Access) -> Rule:
     mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
     section = "tcgen05 Memory Consistency Model"

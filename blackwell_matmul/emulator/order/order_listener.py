@@ -15,7 +15,7 @@ from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import Order, order_of
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.listener import Listener
-from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order import judging, registers
 from blackwell_matmul.emulator.order.agents import SCOPES, ClusterAgents, Flying, Lanes, Stream, WarpAgents
 from blackwell_matmul.emulator.order.barriers import Flag, MbarrierOrder, Round
 from blackwell_matmul.emulator.order.clocks import (
@@ -70,6 +70,7 @@ class OrderListener(Listener):
 
     def began(self, grid: Any) -> None:
         self.grid = grid
+        registers.watch(grid.steps, self._used)
 
     def started(self, cluster: Any) -> None:
         made = ClusterAgents(cluster, self.clusters[-1].end if self.clusters else 1)
@@ -85,6 +86,7 @@ class OrderListener(Listener):
                 agents.groups.append(Lanes((1 << LANES) - 1, made.start))
 
     def exited(self, warp: Any, mask: int) -> None:
+        self._tell_early(self.warps[warp], ERROR)
         if not warp.alive & ~mask and all(not each.alive for each in warp.cta.warps if each is not warp):
             self._forget(warp.cta.cluster)
 
@@ -113,6 +115,8 @@ class OrderListener(Listener):
         agents, (site, order) = self.warps[warp], self._here()
         opcode = self.sites[site][0].source.opcode
         words = opcode.split(".")
+        if words[0] == "wgmma":
+            agents.registers.fresh, agents.registers.fenced = {}, True
         if opcode.startswith("tcgen05.fence"):
             if "before_thread_sync" in opcode:
                 self._widen(agents, mask, [BEFORE], ORDERED)
@@ -194,6 +198,7 @@ class OrderListener(Listener):
             made.per_lane = True
         elif opcode.startswith("wgmma"):
             made.agent = made.reader = stream((operation.warp, "wgmma"), "wgmma", f"a wgmma of {who}")
+            self._hold(agents, made.agent, site)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
             made.agent = made.reader = stream((*key, "tcgen05"), "tcgen05", f"a tcgen05 operation of {who}")
             made.pipelined = made.agent
@@ -216,6 +221,7 @@ class OrderListener(Listener):
         agents = self.warps[warp]
         if kind == "tcgen05.ld":
             self._learn(agents, mask, self._loads(agents), agents.clock, [ORDERED, WEAK])
+            self._tell_early(agents, UNPROMISED)
             agents.clock += 1
             return
         words = self.grid.current.source.modifiers
@@ -624,6 +630,8 @@ class OrderListener(Listener):
             agents, (site, _) = self.warps[warp], self._here()
             known, agent, clock, pipelined = agents.known(warp.alive), self._loads(agents), agents.clock, -1
             slot = warp.index
+            if not writes:
+                self._hold(agents, agent, site)
         else:
             flying = self.grid.completing.heard
             known, agent, clock, site = flying.known, flying.agent, flying.clock, flying.site
@@ -707,6 +715,68 @@ class OrderListener(Listener):
                     self._tell(rule, first, second, one & SITE_MASK, site, where)
         shadow.writer[:, part] = 0
         shadow.readers[:, part] = 0
+
+    # --- registers
+
+    def _hold(self, agents: WarpAgents, agent: int, site: int) -> None:
+        """Note the registers of a wgmma or a tcgen05.ld that is under way."""
+        each, found = self.sites[site][0].source, agents.registers
+        if site in found.early:
+            self._tell_early(agents, ERROR)
+        writes, reads = registers.held_by(each)
+        if registers.is_wgmma(each):
+            fresh = found.fresh.keys() & (writes | reads)
+            if fresh or not found.fenced:
+                first = found.fresh[min(fresh)] if fresh else site
+                a, b = (self._access(agents.first, one, True) for one in (first, site))
+                rule = judging.NO_WGMMA_FENCE._replace(severity=UNPROMISED if found.fenced else ERROR)
+                self._tell(rule, a, b, 0, 0, "registers of the wgmma" if fresh else "its registers")
+        found.held.update(dict.fromkeys(reads, (agent, agents.clock, site, False)))
+        found.held.update(dict.fromkeys(writes, (agent, agents.clock, site, True)))
+
+    def _used(self, warp: Any, step: Any, mask: int, writes: set[int], reads: set[int]) -> None:
+        """Check an instruction that touches registers which a wgmma or a tcgen05.ld may still use."""
+        agents = self.warps[warp]
+        found = agents.registers
+        if writes:
+            found.fresh.update(dict.fromkeys(writes, self._site(self.grid.current)))
+        if not found.held:
+            return
+        known, moves = agents.known(mask), step.source.opcode.startswith("mov")
+        for slot in writes | reads:
+            held = found.held.get(slot)
+            if held is None:
+                continue
+            agent, clock, site, is_written = held
+            if known.has(agent, clock):
+                del found.held[slot]
+            elif slot in writes or is_written:
+                self._judge_register(agents, mask, agent, site, slot in writes and slot not in reads, moves)
+        if moves:
+            for slot in reads & found.held.keys():
+                found.held.update(dict.fromkeys(writes, found.held[slot]))
+
+    def _judge_register(self, agents: WarpAgents, mask: int, agent: int, held: int, writes: bool, moves: bool) -> None:
+        site, _ = self._here()
+        first = self._access(agent, held, not writes)
+        second = self._access(agents.first + mask.bit_length() - 1, site, writes)
+        rule = judging.unordered(first, second)
+        if self.sites[held][0].source.opcode.startswith("tcgen05.ld") and not writes:
+            if not moves:
+                agents.registers.early.setdefault(held, (rule, first, second))
+            return
+        if moves:
+            rule = rule._replace(severity=UNPROMISED)
+        self._tell(rule, first, second, held, -1 if moves else site, "registers")
+
+    def _tell_early(self, agents: WarpAgents, severity: str) -> None:
+        """Tell results of tcgen05.ld that were used too early: an error if no wait came, else left to the assembler,
+        which sees that the registers depend on the load. Triton relies on that.
+        """
+        for site, (rule, first, second) in agents.registers.early.items():
+            key = (site, site) if severity == ERROR else (0, 1)
+            self._tell(rule._replace(severity=severity), first, second, *key, "registers")
+        agents.registers.early = {}
 
     # --- flags: strong accesses that synchronise
 

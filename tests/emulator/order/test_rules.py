@@ -196,3 +196,26 @@ def test_findings_hold_in_other_orders(order: str) -> None:
     for _, body, wanted in COPIES:
         found = codes(checked(body, orders=[order]))
         assert bool(found) == bool(wanted), (body, found, wanted)
+
+
+HELD = [
+    ("read behind the wait", TPUT + STORED + TGET + LOADED + "add.u32 %r8, %r9, 1;", set()),
+    ("read in front of the wait", TPUT + STORED + TGET + "add.u32 %r8, %r9, 1;" + LOADED, {"(read-before-complete)"}),
+    ("written in front of the wait", TPUT + STORED + TGET + "add.u32 %r9, %r8, 1;" + LOADED, {"overwritten-in-flight"}),
+    ("moved in front of the wait", TPUT + STORED + TGET + "mov.b32 %r8, %r9;" + LOADED + "add.u32 %r7, %r8, 1;", set()),
+    (
+        "moved and read in front of the wait",
+        TPUT + STORED + TGET + "mov.b32 %r8, %r9; add.u32 %r7, %r8, 1;" + LOADED,
+        {"(read-before-complete)"},
+    ),
+    (
+        "read without a wait",
+        TPUT + STORED + TGET + "add.u32 %r8, %r9, 1;",
+        {"read-before-complete", "dealloc-in-flight"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "wanted"), HELD, ids=lambda each: str(each)[:30])
+def test_registers_of_a_load_from_tensor_memory(name: str, body: str, wanted: set[str]) -> None:
+    assert codes(checked(ALLOC + body + FREE, threads=128, target="sm_100a")) == wanted

@@ -1,0 +1,103 @@
+"""Registers that asynchronous operations still read or write: of wgmma until wgmma.wait_group, of tcgen05.ld until
+tcgen05.wait::ld; and registers of a wgmma that were written behind the last wgmma.fence.
+
+A copy by mov is held as its source is: compilers rename registers so, and assemblers remove such a mov. Instructions
+that touch such registers are wrapped before the run, so that others cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from blackwell_matmul.emulator.parser import Address, Not, Operand, Pair, Register, Statement, Vector
+
+WITHOUT_RESULT = ("st", "red", "bar", "barrier", "mbarrier", "cp", "tcgen05", "fence", "bra", "ret")
+"""Instructions whose first operand is no result."""
+
+
+@dataclass(slots=True)
+class HeldRegisters:
+    """Registers of a warp. held: with agent, clock and site of the operation that uses them, and true if it writes.
+
+    fresh: written since the last wgmma.fence, with the site. fenced: true once there was one. early: findings of
+    results of tcgen05.ld that were used before tcgen05.wait::ld, by the site of the load, until the wait comes.
+    """
+
+    held: dict[int, tuple[int, int, int, bool]] = field(default_factory=dict)
+    fresh: dict[int, int] = field(default_factory=dict)
+    fenced: bool = False
+    early: dict[int, Any] = field(default_factory=dict)
+
+
+def slots(operand: Operand) -> Iterator[int]:
+    """Yield the registers of an operand."""
+    if isinstance(operand, Register):
+        yield operand.slot
+    elif isinstance(operand, Vector):
+        for part in operand.parts:
+            yield from slots(part)
+    elif isinstance(operand, Pair):
+        yield from slots(operand.first)
+    elif isinstance(operand, Address):
+        yield from slots(operand.base)
+    elif isinstance(operand, Not):
+        yield from slots(operand.operand)
+
+
+def results(each: Statement) -> set[int]:
+    """Return the registers that an instruction writes, tcgen05.ld and wgmma aside."""
+    return set(slots(each.operands[0])) if each.operands and _name(each) not in WITHOUT_RESULT else set()
+
+
+def sources(each: Statement) -> set[int]:
+    first = 0 if _name(each) in WITHOUT_RESULT else 1
+    return {slot for operand in each.operands[first:] for slot in slots(operand)}
+
+
+def _name(each: Statement) -> str:
+    return each.opcode.split(".")[0]
+
+
+def is_wgmma(each: Statement) -> bool:
+    return each.opcode.startswith("wgmma.mma_async")
+
+
+def held_by(each: Statement) -> tuple[set[int], set[int]]:
+    """Return the registers that an operation writes and those that it reads, until it is waited for."""
+    written = set(slots(each.operands[0]))
+    read = set(slots(each.operands[1])) if is_wgmma(each) and isinstance(each.operands[1], Vector) else set()
+    return written, read
+
+
+def watch(steps: list[Any], hear: Callable[[Any, Any, int, set[int], set[int]], None]) -> None:
+    """Wrap each step that touches a register of a wgmma or a tcgen05.ld; hear is told before the step runs."""
+    watched: set[int] = set()
+    for step in steps:
+        if is_wgmma(step.source) or step.source.opcode.startswith("tcgen05.ld"):
+            watched |= set().union(*held_by(step.source))
+    moves = [step.source for step in steps if step.source.opcode.startswith("mov")] if watched else []
+    before = 0
+    while len(watched) != before:
+        before = len(watched)
+        for each in moves:
+            if not watched.isdisjoint(sources(each)):
+                watched |= results(each)
+    for place, step in enumerate(steps if watched else []):
+        each = step.source
+        if is_wgmma(each) or each.opcode.startswith("tcgen05.ld"):
+            continue
+        writes, reads = results(each) & watched, sources(each) & watched
+        if writes or reads:
+            steps[place] = step._replace(act=_heard(step, hear, writes, reads))
+
+
+def _heard(step: Any, hear: Any, writes: set[int], reads: set[int]) -> Callable[[Any, int], Any]:
+    act = step.act
+
+    def heard(warp: Any, mask: int) -> Any:
+        hear(warp, step, mask, writes, reads)
+        return act(warp, mask)
+
+    return heard

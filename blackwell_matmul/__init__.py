@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from blackwell_matmul.compiler import Bundle, compile_many
-    from blackwell_matmul.emulator import emulate
+    from blackwell_matmul.emulator import check_ptx, emulate
     from blackwell_matmul.hardware.gpus import GPUS, Gpu
     from blackwell_matmul.harness import (
         Result,
@@ -133,6 +133,7 @@ __all__ = [
     "bmm",
     "check",
     "check_matmul",
+    "check_ptx",
     "compile",
     "compile_many",
     "copies",
@@ -158,7 +159,7 @@ moved.install()
 
 _HOMES = {
     "compiler": ("Bundle", "compile_many"),
-    "emulator": ("emulate",),
+    "emulator": ("check_ptx", "emulate"),
     "base.errors": (
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
         *("InputError", "SimulationError", "UnsupportedError"),

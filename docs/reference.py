@@ -31,7 +31,8 @@ SECTIONS = {
         "Where a function takes m, n and k, these are a size, or m is a `Problem`, or tensors follow.",
         (
             *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
-            *("predict", "trace", "compile", "compile_many", "emulate", "load", "timeline_buffer", "measured_timeline"),
+            *("predict", "trace", "compile", "compile_many", "emulate", "check_ptx", "load", "timeline_buffer"),
+            "measured_timeline",
         ),
     ),
     "results": Section(
@@ -82,7 +83,7 @@ SECTIONS = {
 UNWRITTEN = {"__version__": "The version that is installed, as a string."}
 """Names that are made when they are asked for, where no docstring can be."""
 
-IN_A_FILE_OF_ITS_NAME = {"emulate": "emulator.emulate.emulate"}
+IN_A_FILE_OF_ITS_NAME = {"emulate": "emulator.emulate.emulate", "check_ptx": "emulator.order.check.check_ptx"}
 """Names for which griffe would take the file instead."""
 
 

@@ -1,4 +1,4 @@
-"""`check`: check the order of one kernel's accesses."""
+"""`check`: check the order of one kernel's accesses, in its script or in compiled code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ from typing import Annotated
 
 import typer
 
-from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.base.errors import InputError, SimulationError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, Workers
+from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, Target, Workers
 from blackwell_matmul.cli.output import complain, finish, named
+from blackwell_matmul.cli.ptx_options import (
+    Arg,
+    Block,
+    Cluster,
+    Entry,
+    Grid,
+    KernelOrCode,
+    Launch,
+    Shared,
+    check_compiled,
+    is_compiled,
+)
 from blackwell_matmul.cli.views import check_view, terminal
 
 EXAMPLES = """Examples:
@@ -23,13 +35,15 @@ EXAMPLES = """Examples:
 
 `blackwell-matmul check my_kernel.py:MyScript --seed 5` replays the order of a finding
 
+`blackwell-matmul check kernel.ptx --grid 4 --block 128 --shared 16384 --arg f16[256,64] --arg f16[64,64] --arg 64`
+
 `check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
 """
 
 
 @takes_form
 def check(
-    kernel: Kernel,
+    kernel: KernelOrCode,
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
@@ -50,6 +64,12 @@ def check(
     ] = False,
     target: Target = None,
     workers: Workers = None,
+    grid: Grid = None,
+    block: Block = None,
+    cluster: Cluster = None,
+    shared: Shared = None,
+    entry: Entry = None,
+    arg: Arg = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
@@ -57,6 +77,11 @@ def check(
 
     Exit code 0: clean. 1: findings. 2: could not run.
     """
+    launch = Launch(grid, block, cluster, shared, entry, tuple(arg or ()))
+    if is_compiled(kernel):
+        _check_code(kernel, launch, strict, as_json)
+    if launch.is_given:
+        raise InputError("--grid, --block, --cluster, --shared, --entry and --arg are for a file of PTX or a bundle.")
     simulation = {"orders": options.orders_of(orders), "seed": options.seed_of(seed)}
     processes, request = (
         options.workers_of(workers),
@@ -73,3 +98,9 @@ def check(
             raise typer.Exit(complain(str(error), 2, as_json)) from None
     replay = check_view.replay(kernel, size, dtype, schedule, target, form.words)
     finish(as_json, lambda: named(kernel, report.as_dict()), lambda: check_view.report_lines(report, replay), report.ok)
+
+
+def _check_code(code: str, launch: Launch, strict: bool, as_json: bool) -> None:
+    report = check_compiled(code, launch)
+    found = bool(report.errors or report.stopped or (strict and report.unpromised))
+    finish(as_json, report.as_dict, lambda: "\n".join(report.lines()), not found)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler import Bundle
-from blackwell_matmul.emulator import emulate
+from blackwell_matmul.emulator import check_ptx, emulate
+from blackwell_matmul.emulator.order.findings import Report
 from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
 from blackwell_matmul.harness.result import Result, ScriptResult
@@ -41,14 +42,25 @@ def _executed(
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
     """Execute a bundle on the arguments of a call; return the seconds."""
+    arguments = _arguments(call, bundle)
+    start = time.perf_counter()
+    emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed or 0, progress=progress)
+    return time.perf_counter() - start
+
+
+def _arguments(call: KernelCall, bundle: Bundle) -> list[object]:
     named = dict(zip(call.kernel.parameters, call.arguments))
     takes = bundle.plan.parameters if bundle.marks is None else bundle.plan.parameters[:-1]
     arguments = [named.get(each.name, each.default) for each in takes]
     if bundle.marks is not None:
         arguments.append(timeline_buffer(bundle, *arguments))
-    start = time.perf_counter()
-    emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed or 0, progress=progress)
-    return time.perf_counter() - start
+    return arguments
+
+
+def check_code(call: KernelCall, progress: Progress | None = None) -> Report:
+    """Compile a resolved call, and check the order of the code's accesses."""
+    bundle = compile_call(call)
+    return check_ptx(bundle, *_arguments(call, bundle), progress=progress)
 
 
 def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result | ScriptResult:

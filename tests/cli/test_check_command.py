@@ -144,3 +144,49 @@ def test_one_layout_for_a_terminal_and_for_text(command: Command, scale: str) ->
     )
     hide = re.compile(r"simulated in .*")
     assert hide.sub("", out.rstrip("\n")) == hide.sub("", same)
+
+
+EXCHANGE = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.entry exchange(.param .u64 out)
+.reqntid 64
+{
+.reg .b32 %r<9>;
+.shared .align 4 .b8 words[256];
+mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; xor.b32 %r2, %r1, 128; mov.u32 %r3, words;
+add.s32 %r4, %r3, %r1; add.s32 %r5, %r3, %r2;
+st.shared.b32 [%r4], %r0; BARRIER
+ld.shared.b32 %r6, [%r5];
+ret;
+}
+"""
+
+
+def test_a_file_of_ptx_is_checked(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "exchange.ptx"
+    file.write_text(EXCHANGE.replace("BARRIER", ""))
+    code, out, err = command(str(file), "--arg", "u32[64]")
+    assert (code, err) == (1, "") and out.startswith("error data-race: lane 0 of warp ") and "PTX line 12" in out
+    code, out, _ = command(str(file), "--arg", "u32[64]", "--json")
+    assert code == 1 and [each["code"] for each in json.loads(out)["findings"]] == ["data-race"]
+    file.write_text(EXCHANGE.replace("BARRIER", "bar.sync 0;"))
+    assert command(str(file), "--arg", "null") == (
+        0,
+        "exchange (sm_90a): errors: 0, unpromised: 0; orders: eager\n",
+        "",
+    )
+
+
+def test_arguments_that_say_no_launch_are_exit_code_2(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "exchange.ptx"
+    file.write_text(EXCHANGE.replace("BARRIER", ""))
+    code, _, err = command(str(file), "--arg", "f17[64]")
+    assert code == 2 and "--arg is 'f17[64]'; it takes a tensor such as f16[256,64]" in err
+    code, _, err = command(str(file))
+    assert code == 2 and "takes 1 parameters" in err
+    code, _, err = command("v1", "--grid", "2")
+    assert code == 2 and "are for a file of PTX or a bundle" in err
+    code, _, err = command(str(tmp_path / "absent.ptx"))
+    assert code == 2 and "cannot read" in err

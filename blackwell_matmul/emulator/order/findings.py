@@ -83,8 +83,8 @@ class Report:
             yield from (str(each) for each in self.findings if each.severity == severity)
         if self.stopped:
             yield f"stopped: {self.stopped}"
-        counts = f"{len(self.errors)} errors, {len(self.unpromised)} unpromised"
-        yield f"{self.kernel} ({self.target}): {counts}, in the orders {', '.join(self.orders)}"
+        counts = f"errors: {len(self.errors)}, unpromised: {len(self.unpromised)}"
+        yield f"{self.kernel} ({self.target}): {counts}; orders: {', '.join(self.orders)}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

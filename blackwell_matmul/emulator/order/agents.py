@@ -18,10 +18,11 @@ STREAMS = 1024
 
 
 class Stream(NamedTuple):
-    """Asynchronous operations that are waited for in order. kind: of group, or "mbarrier"."""
+    """Asynchronous operations that are waited for in order. kind: of group, or "mbarrier". warp: whose, as a number."""
 
     kind: str
     what: str
+    warp: int = -1
 
 
 @dataclass(slots=True)
@@ -37,10 +38,13 @@ class Lanes:
 
 
 class ClusterAgents:
-    """The agents of a cluster, numbered from `base` on: lanes in order, then streams."""
+    """The agents of a cluster, numbered from `base` on: lanes in order, then streams. Warps have numbers in it.
+
+    Kept when the cluster has ended, so that its CTAs are not referred to.
+    """
 
     def __init__(self, cluster: Any, base: int) -> None:
-        self.cluster, self.base = cluster, base
+        self.base, self.indices = base, [cta.index for cta in cluster.ctas]
         self.warps_of_cta = len(cluster.ctas[0].warps)
         self.lanes = len(cluster.ctas) * self.warps_of_cta * LANES
         self.start = nothing(base, -(-self.lanes // 64) * 64 + 64)
@@ -51,23 +55,28 @@ class ClusterAgents:
     def end(self) -> int:
         return self.base + self.lanes + STREAMS
 
-    def stream(self, key: Any, kind: str, what: str, count: int = 1) -> int:
+    def number(self, warp: Any) -> int:
+        return int(warp.cta.rank * self.warps_of_cta + warp.index)
+
+    def name(self, number: int) -> str:
+        return f"warp {number % self.warps_of_cta} of CTA {self.indices[number // self.warps_of_cta]}"
+
+    def stream(self, key: Any, kind: str, what: str, count: int = 1, warp: int = -1) -> int:
         """Return the first agent of a stream, which has one for each of `count` lanes."""
         found = self.streams.get(key)
         if found is None:
             found = self.streams[key] = self.base + self.lanes + len(self.told)
-            self.told += [Stream(kind, what)] * count
+            self.told += [Stream(kind, what, warp)] * count
         return found
 
     def stream_of(self, agent: int) -> Stream | None:
         place = agent - self.base - self.lanes
         return self.told[place] if 0 <= place < len(self.told) else None
 
-    def thread(self, agent: int) -> tuple[Any, int]:
-        """Return the warp and the lane of an agent."""
-        warp, lane = divmod(agent - self.base, LANES)
-        rank, index = divmod(warp, self.warps_of_cta)
-        return self.cluster.ctas[rank].warps[index], lane
+    def warp_of(self, agent: int) -> int:
+        """Return the number of the warp whose agent this is, -1 for an mbarrier's."""
+        stream = self.stream_of(agent)
+        return (agent - self.base) // LANES if stream is None else stream.warp
 
 
 @dataclass(slots=True)

@@ -40,6 +40,8 @@ class MbarrierOrder:
 class Round:
     """A round of a barrier of threads. known: what arrivals released. waiters: warps and lanes that wait."""
 
+    cluster: Any
+    barrier: Any
     known: Known | None = None
     waiters: list[tuple[Any, int]] = field(default_factory=list)
     over: bool = False

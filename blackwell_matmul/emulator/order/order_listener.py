@@ -55,10 +55,11 @@ class OrderListener(Listener):
         self.certain: set[Any] = set()
         self.clusters: list[ClusterAgents] = []
         self.bases: list[int] = []
+        self.living: dict[int, ClusterAgents] = {}
         self.warps: dict[Any, WarpAgents] = {}
         self.shadows: dict[Any, Any] = {}
         self.owners: dict[Any, Any] = {}
-        self.shifts: dict[str, int] = {}
+        self.finest: list[ByteShadow] = []
         self.mbarriers: dict[int, MbarrierOrder] = {}
         self.rounds: dict[Any, Round] = {}
         self.flags: dict[Any, dict[int, Flag]] = {}
@@ -78,6 +79,7 @@ class OrderListener(Listener):
             raise EmulationError("the order of a grid of so many threads is not checked; check a smaller one.")
         self.clusters.append(made)
         self.bases.append(made.base)
+        self.living[id(cluster)] = made
         for cta in cluster.ctas:
             self.owners[cta.shared] = self.owners[cta.tensor] = cta
             for warp in cta.warps:
@@ -92,11 +94,24 @@ class OrderListener(Listener):
 
     def _forget(self, cluster: Any) -> None:
         """Drop the state of a cluster whose threads have all ended, but for its numbers."""
-        if any(warp.alive for cta in cluster.ctas for warp in cta.warps) or self.grid.pending:
+        ctas, flying = cluster.ctas, (each.warp.cta.cluster for each in self.grid.pending)
+        if id(cluster) not in self.living or any(each is cluster for each in flying):
             return
-        for cta in cluster.ctas:
+        if any(warp.alive for cta in ctas for warp in cta.warps):
+            return
+        self.living.pop(id(cluster)).streams.clear()
+        for cta in ctas:
             for memory in (cta.shared, cta.tensor):
                 self.shadows.pop(memory, None)
+                self.flags.pop(memory, None)
+                self.owners.pop(memory, None)
+            for warp in cta.warps:
+                self.warps.pop(warp, None)
+        self.owners = {
+            key: each for key, each in self.owners.items() if key.__class__ is not tuple or key[0] not in ctas
+        }
+        self.mbarriers = {key: each for key, each in self.mbarriers.items() if each.cta not in ctas}
+        self.rounds = {key: each for key, each in self.rounds.items() if each.cluster is not cluster}
 
     # --- threads
 
@@ -146,7 +161,7 @@ class OrderListener(Listener):
     def joined(self, barrier: Any, warp: Any, mask: int, waits: bool) -> None:
         agents, (_, order) = self.warps[warp], self._here()
         cluster = barrier.__class__ is tuple and barrier[0] is warp.cta.cluster
-        round = self.rounds.setdefault(_key(barrier), Round())
+        round = self.rounds.setdefault(_key(barrier), Round(warp.cta.cluster, barrier))
         if not (cluster and waits):  # those who wait at barrier.cluster have arrived before
             if cluster and order.semantics == "relaxed":
                 self._add_relaxed(round, agents, mask, 1)
@@ -188,27 +203,28 @@ class OrderListener(Listener):
         known = agents.sent(operation.lanes)
         made = operation.heard = Flying(known, agents, operation.lanes, agents.clock, site, order.proxy)
         lane, stream = operation.lanes.bit_length() - 1, agents.cluster.stream
-        who = f"{_name(operation.warp)}"
+        who, number = _name(operation.warp), agents.cluster.number(operation.warp)
         key = (operation.warp, lane)
         if opcode.startswith("cp.async.c"):
             if agents.copied is None:
-                agents.copies = stream((operation.warp, "cp.async"), "cp.async", f"a cp.async of {who}", LANES)
+                agents.copies = stream((operation.warp, "cp.async"), "cp.async", f"a cp.async of {who}", LANES, number)
                 agents.copied = np.zeros(LANES, np.int64)
             made.agent = made.reader = agents.copies
             made.per_lane = True
         elif opcode.startswith("wgmma"):
-            made.agent = made.reader = stream((operation.warp, "wgmma"), "wgmma", f"a wgmma of {who}")
+            made.agent = made.reader = stream((operation.warp, "wgmma"), "wgmma", f"a wgmma of {who}", 1, number)
             self._hold(agents, made.agent, site)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
-            made.agent = made.reader = stream((*key, "tcgen05"), "tcgen05", f"a tcgen05 operation of {who}")
+            made.agent = made.reader = stream((*key, "tcgen05"), "tcgen05", f"a tcgen05 operation of {who}", 1, number)
             made.pipelined = made.agent
         elif opcode.startswith("tcgen05.st"):
-            made.agent = made.reader = stream((operation.warp, "st"), "tcgen05.st", f"a tcgen05.st of {who}")
+            made.agent = made.reader = stream((operation.warp, "st"), "tcgen05.st", f"a tcgen05.st of {who}", 1, number)
         elif opcode.startswith(("cp.async.bulk", "cp.reduce")) and "mbarrier" not in opcode:
-            made.agent = stream((*key, "bulk"), "cp.async.bulk", f"a bulk copy of {who}")
-            made.reader = stream((*key, "bulk read"), "cp.async.bulk.read", f"a bulk copy of {who}")
+            made.agent = stream((*key, "bulk"), "cp.async.bulk", f"a bulk copy of {who}", 1, number)
+            made.reader = stream((*key, "bulk read"), "cp.async.bulk.read", f"a bulk copy of {who}", 1, number)
         if self.grid.order != "eager":
-            made.since = {id(each): self.warps[each].clock for each in self._warps_beside(operation.warp)}
+            cluster = agents.cluster
+            made.since = {cluster.number(each): self.warps[each].clock for each in self._warps_beside(operation.warp)}
         agents.clock += 1
 
     def _warps_beside(self, warp: Any) -> list[Any]:
@@ -216,6 +232,8 @@ class OrderListener(Listener):
 
     def completed(self, operation: Any) -> None:
         operation.heard.pending = []
+        if not operation.warp.alive:
+            self._forget(operation.warp.cta.cluster)
 
     def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
         agents = self.warps[warp]
@@ -243,7 +261,8 @@ class OrderListener(Listener):
                 each.known = each.known.told(rows, agent, clock)
 
     def _loads(self, agents: WarpAgents) -> int:
-        return agents.cluster.stream((agents.warp, "ld"), "tcgen05.ld", f"a tcgen05.ld of {_name(agents.warp)}")
+        name, number = _name(agents.warp), agents.cluster.number(agents.warp)
+        return agents.cluster.stream((agents.warp, "ld"), "tcgen05.ld", f"a tcgen05.ld of {name}", 1, number)
 
     # --- mbarriers
 
@@ -354,7 +373,7 @@ class OrderListener(Listener):
 
     def _settle(self, flying: Flying, agent: int, reader: int, clock: int) -> None:
         """Write the cells of an operation, now that an mbarrier says what its stream is."""
-        self.issuers[flying.site] = flying.warp.warp
+        self.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
             word = cell(clock, agent if writes else reader, flying.site)
             if writes:
@@ -395,7 +414,10 @@ class OrderListener(Listener):
         if found is None:
             cta = self.owners.get(memory)
             slots = GLOBAL_READERS if cta is None else 2 * len(cta.warps) + 1
-            found = self.shadows[memory] = ByteShadow(memory.nbytes, slots)
+            shift = min((each.shift for each in self.finest), default=4) if cta is not None else 4
+            found = self.shadows[memory] = ByteShadow(memory.nbytes, slots, shift)
+            if cta is not None:
+                self.finest = [*self.finest[-1:], found]
         return found
 
     def _accessed(
@@ -435,8 +457,8 @@ class OrderListener(Listener):
                 some = slice(None) if not mask & ~each.mask else np.flatnonzero(each.mask >> lanes & 1)
                 told = (memory, shadow, index, per, some, values)
                 self._check(old[some], each.known, agents, own[some], lanes[some], site, strong, writes, True, told)
-                if before is not None and before.any():
-                    for slot in range(shadow.slots):
+                if before is not None:
+                    for slot in np.flatnonzero(before.any(axis=0)).tolist():
                         self._check(
                             before[some][:, slot], each.known, agents, own[some], lanes[some], site, strong, writes,
                             False, told,
@@ -520,7 +542,8 @@ class OrderListener(Listener):
     def _by_allocation(self, memory: Any, shadow: ByteShadow, index: Any, agents: WarpAgents, site: int) -> None:
         """Note the address that tcgen05.alloc writes, which every proxy of the warp sees ("tcgen05.alloc")."""
         mask = agents.warp.alive
-        agent = agents.cluster.stream((agents.warp, "alloc"), "", f"lane 0 of {_name(agents.warp)}")
+        number = agents.cluster.number(agents.warp)
+        agent = agents.cluster.stream((agents.warp, "alloc"), "", f"lane 0 of {_name(agents.warp)}", 1, number)
         flying = Flying(agents.sent(mask), agents, mask, agents.clock, site, "generic", agent, agent)
         self._by_operation(memory, shadow, index, 1, flying, 0, True, -1)
         self._learn(agents, mask, agent, agents.clock, ASYNC_ROWS)
@@ -536,10 +559,9 @@ class OrderListener(Listener):
         self._check_operation(old, flying, row, writes, True, (memory, shadow, index), mask, per)
         if writes:
             before = shadow.readers[index]
-            if before.any():
-                for slot in range(shadow.slots):
-                    told = (memory, shadow, index)
-                    self._check_operation(before[:, slot], flying, row, writes, False, told, mask, per)
+            for slot in np.flatnonzero(before.any(axis=0)).tolist():
+                told = (memory, shadow, index)
+                self._check_operation(before[:, slot], flying, row, writes, False, told, mask, per)
         agent = flying.agent if writes else flying.reader
         if agent < 0:
             flying.pending.append((shadow, index, writes))
@@ -609,8 +631,9 @@ class OrderListener(Listener):
         cluster = self._cluster_of(agent_of(one))
         if flying.since is None or cluster.stream_of(agent_of(one)) is not None:
             return False
-        warp, _ = cluster.thread(agent_of(one))
-        return one >> CLOCK_SHIFT >= flying.since.get(id(warp), 1 << CLOCK_BITS)
+        if cluster is not flying.warp.cluster:
+            return False
+        return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent_of(one)), 1 << CLOCK_BITS)
 
     # --- tensor memory
 
@@ -678,7 +701,7 @@ class OrderListener(Listener):
         bare = ordered & known.missing(cells, TENSOR)
         for place in self._one_each(cells, bare & (theirs != agent)):
             one = int(cells[place])
-            if self._warp_of(agent_of(one)) is self._warp_of(agent):
+            if self._warp_of(agent_of(one)) == self._warp_of(agent):
                 continue
             first, second = self._access(agent_of(one), one & SITE_MASK, wrote), self._access(agent, site, writes)
             if self.findings.get("fence") is None:
@@ -829,11 +852,9 @@ class OrderListener(Listener):
     def _cluster_of(self, agent: int) -> ClusterAgents:
         return self.clusters[bisect.bisect_right(self.bases, agent) - 1]
 
-    def _warp_of(self, agent: int) -> Any:
+    def _warp_of(self, agent: int) -> tuple[int, int]:
         cluster = self._cluster_of(agent)
-        if cluster.stream_of(agent) is None:
-            return cluster.thread(agent)[0]
-        return next((key[0] for key, first in cluster.streams.items() if first == agent), None)
+        return cluster.base, cluster.warp_of(agent)
 
     def _access(self, agent: int, site: int, writes: bool) -> Access:
         cluster = self._cluster_of(agent)
@@ -842,19 +863,20 @@ class OrderListener(Listener):
         if stream is not None:
             issuer = self.issuers.get(site) if stream.kind == "mbarrier" else self._warp_of(agent)
             return Access(place, stream.what, stream.kind, writes, issuer)
-        warp, lane = cluster.thread(agent)
-        return Access(place, f"lane {lane} of {_name(warp)}", "", writes, warp)
+        number, lane = divmod(agent - cluster.base, LANES)
+        return Access(place, f"lane {lane} of {cluster.name(number)}", "", writes, (cluster.base, number))
 
     def _of_operation(self, flying: Flying, writes: bool) -> Access:
         place = judging.place_of(self.sites[flying.site][0])
         agent = flying.agent if writes else flying.reader
         stream = self._cluster_of(agent).stream_of(agent) if agent >= 0 else None
         kind = stream.kind if stream else "mbarrier"
-        return Access(place, f"an operation of {_name(flying.warp.warp)}", kind, writes, flying.warp.warp)
+        cluster, warp = flying.warp.cluster, flying.warp.warp
+        return Access(place, f"an operation of {_name(warp)}", kind, writes, (cluster.base, cluster.number(warp)))
 
     def _tell(self, rule: Rule, first: Access, second: Access, a: int, b: int, where: str) -> None:
         """Tell two instructions once: by accesses of one warp, whose order is certain, if there are such."""
-        key, certain = (min(a, b), max(a, b), rule.severity), first.warp is second.warp
+        key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
         before = self.findings.get(key)
         if before is None or (certain and key not in self.certain):
             self.findings[key] = judging.finding(rule, first, second, where)

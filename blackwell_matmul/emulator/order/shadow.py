@@ -15,11 +15,11 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteShadow:
-    """Cells of a memory by bytes. slots: places for readers."""
+    """Cells of a memory by bytes. slots: places for readers. shift: log2 of a unit's bytes to begin with."""
 
-    def __init__(self, nbytes: int, slots: int) -> None:
-        self.nbytes, self.shift, self.slots = nbytes, 4, slots
-        count = (nbytes >> 4) + 1
+    def __init__(self, nbytes: int, slots: int, shift: int = 4) -> None:
+        self.shift, self.slots = shift, slots
+        count = (nbytes >> shift) + 16
         self.writer = np.zeros(count, np.int64)
         self.readers = np.zeros((count, slots), np.int64)
 

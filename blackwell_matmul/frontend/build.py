@@ -85,6 +85,7 @@ class _Build:
         from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
         from blackwell_matmul.frontend.faster.quick_visits import quick_visits
         from blackwell_matmul.frontend.faults.operand_majors import any_major
+        from blackwell_matmul.frontend.faults.scratch_memory import scratch_of_each_group
         from blackwell_matmul.frontend.messages import reasons
         from blackwell_matmul.frontend.python.loop_ranges import python_ranges
 
@@ -95,6 +96,7 @@ class _Build:
                     tilus_compat.restore_scopes(),
                     tilus_compat.products(),
                     tilus_compat.workspace_bytes(),
+                    scratch_of_each_group(),
                     sound_arithmetic(),
                     quick_rules(),
                     tilus_compat.signed_bounds(),

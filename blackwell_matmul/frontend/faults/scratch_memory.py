@@ -1,0 +1,63 @@
+"""Scratch shared memory that reductions, shuffles and `tcgen05.alloc` use, one part for each group of threads.
+
+tilus 0.2.0 gives all instructions of a kernel the same bytes. Two groups of warps that reduce across their warps at
+the same time then mix their sums, without a word: nothing orders the one group after the other. Removable when
+`test_tilus_gives_all_groups_the_same_scratch_memory` of `tests/frontend/test_scratch_memory.py` fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.hidet.ir.builders import StmtBuilder
+from tilus.hidet.ir.dtypes import uint8
+from tilus.hidet.ir.expr import Var
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+ALIGNMENT_BYTES = 128
+"""Alignment of a part, in bytes: that of the whole."""
+
+
+@contextmanager
+def scratch_of_each_group() -> Iterator[None]:
+    """Give each group of threads a part of its own; a group uses its part in program order, between syncs."""
+    context: Any = importlib.import_module("tilus.backends.contexts.smem_alloc_ctx").SharedMemoryAllocationContext
+    with lock:
+        before = context.request_shared_workspace, context.finalize
+        context.request_shared_workspace = lambda self, nbytes: _request(self, nbytes)
+        context.finalize = lambda self: _finalize(self, before[1])
+        try:
+            yield
+        finally:
+            context.request_shared_workspace, context.finalize = before
+
+
+def _request(context: Any, nbytes: int) -> Any:
+    """Return the pointer to the scratch memory of the current group, with room for `nbytes`."""
+    groups = context.codegen.thread_group_stack
+    parts: dict[tuple[int, int], tuple[Any, int]] = vars(context).setdefault("scratch_parts", {})
+    group = (groups.thread_begin[-1], groups.thread_end[-1])
+    name = f"shared_workspace_{len(parts)}" if parts else "shared_workspace"
+    pointer, room = parts.get(group) or (Var(name, type=~uint8), 0)
+    parts[group] = pointer, max(room, nbytes)
+    return pointer
+
+
+def _finalize(context: Any, finalize: Any) -> None:
+    """Place the parts one behind the other; the first one begins the whole, whose bytes tilus then allocates."""
+    end = 0
+    for pointer, nbytes in vars(context).get("scratch_parts", {}).values():
+        begin = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        end = begin + nbytes
+        if context.shared_workspace_var is None:
+            context.shared_workspace_var = pointer
+            continue
+        declared = StmtBuilder()
+        declared.declare(pointer, init=context.shared_workspace_var + begin)
+        context.kernel_prepend(declared.finish())
+    context.shared_workspace_bytes = end
+    finalize(context)

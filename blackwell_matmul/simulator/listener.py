@@ -145,7 +145,7 @@ class Listener:
     def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
         """Called before a warp waits for a semaphore in global memory, or stores to it."""
 
-    def released(self, warp: Warp, address: int) -> None:
+    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
         """Called when one thread stores to a semaphore in global memory, with a release."""
 
     def acquired(self, warp: Warp, address: int) -> None:

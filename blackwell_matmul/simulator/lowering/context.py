@@ -245,7 +245,7 @@ class LoweringContext:
     def release(self, warp: Warp, address: int) -> None:
         """Perform st.release to a semaphore in global memory, by one thread."""
         self._declared("release" in self._at_issue, "release")
-        warp.cta.engine.tell.released(warp, address)
+        warp.cta.engine.tell.released(warp, self.instruction, address)
 
     # waits
 

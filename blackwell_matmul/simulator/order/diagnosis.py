@@ -6,9 +6,10 @@ the two. The first that does names the fault.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
@@ -55,7 +56,7 @@ class Knows(Protocol):
     lanes: dict[Warp, dict[Any, Lanes]]
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
-    releases: dict[int, SemaphoreRelease]
+    releases: dict[int, deque[SemaphoreRelease]]
     rounds: Counter[tuple[Warp, Instruction]]
     waited_at: dict[Warp, Instruction]
     warpgroups: Warpgroups
@@ -672,18 +673,18 @@ def released_alone(c: Conflict) -> Missing | None:
     over = any(c.known_to(lanes) for warp in cta.warps for lanes in c.order.lanes.get(warp, {}).values())
     if c.operation is not None and not over:
         return None
-    for lanes, event in c.order.releases.values():
-        if lanes.cta is cta and c.lanes.generic & event:
-            return _released(c, lanes)
+    for release in chain.from_iterable(c.order.releases.values()):
+        if release.lanes.cta is cta and c.lanes.generic & release.event:
+            return _released(c, release)
     return None
 
 
-def _released(c: Conflict, lanes: Lanes) -> Missing:
-    made, lines = c.other_location, [each.location for each in c.lines.roles.semaphores("release")]
-    later = [line for line in lines if _before(made, line)]
-    where = later[0] if later else lines[-1]
-    sync = f"self.sync() between {made} and that" if later else f"move it behind {made}, and self.sync() between them"
-    publishes = f"release_semaphore at {where} by {lanes} publishes what these lanes did and were told of themselves"
+def _released(c: Conflict, release: SemaphoreRelease) -> Missing:
+    made, where = c.other_location, release.location
+    behind = _before(made, where)
+    sync = f"self.sync() between {made} and that" if behind else f"move it behind {made}, and self.sync() between them"
+    who = f"release_semaphore at {where} by {release.lanes}"
+    publishes = f"{who} publishes what these lanes did and were told of themselves"
     return Missing("sync", f"{publishes}: the missing sync: {sync}", at_fault=where)
 
 

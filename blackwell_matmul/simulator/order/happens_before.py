@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 SWEEP_AT = 512
 """Events that exist at once before those that nothing refers to are given out again."""
 
+TURNS = 16
+"""Releases of one semaphore that a diagnosis looks through: several CTAs may have released it in turn."""
+
 ALL, ELECTED = "", "the elected lane"
 EVERY = -1
 """A mask of all events."""
@@ -62,7 +66,7 @@ class HappensBefore(Listener):
         self.carried: dict[Mbarrier, Carried] = {}
         self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
-        self.releases: dict[int, SemaphoreRelease] = {}  # the last one of each semaphore
+        self.releases: dict[int, deque[SemaphoreRelease]] = {}  # the last ones of each semaphore
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
@@ -567,10 +571,11 @@ class HappensBefore(Listener):
             self._record(region, True, event, lanes.generic | event, (instruction, lanes))
             self._initialised(region.storage).mark(region)
 
-    def released(self, warp: Warp, address: int) -> None:
+    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
         lanes, semaphore = self.lanes[warp][ELECTED], self.semaphores.setdefault(address, Frontier())
         self._publish(semaphore, (lanes,))
-        release = self.releases[address] = SemaphoreRelease(lanes, self._new_event())
+        release = SemaphoreRelease(lanes, self._new_event(), instruction.location)
+        self.releases.setdefault(address, deque(maxlen=TURNS)).append(release)
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, address: int) -> None:
@@ -608,7 +613,7 @@ class HappensBefore(Listener):
             kept |= carried.ended[0]
             for wait in carried.waits.values():
                 kept |= wait.event
-        for release in self.releases.values():
+        for release in chain.from_iterable(self.releases.values()):
             kept |= release.event
         operations = [each for o in self.operations.values() for each in (*o.covers, o)]
         for operation in operations:

@@ -157,10 +157,11 @@ class Weak(NamedTuple):
 
 
 class SemaphoreRelease(NamedTuple):
-    """A semaphore was released: by whom, and the event that it was."""
+    """A semaphore was released: by whom, the event that it was, and its line."""
 
     lanes: Lanes
     event: int
+    location: Location | None
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import role_scripts
 import torch
 from kernel_edits import DROP, Edit, edited
 from orders import ORDERS, run_in
-from role_scripts import InTurn
+from role_scripts import InTurn, PartsInTurn
 
 from blackwell_matmul.simulator import Finding
 from blackwell_matmul.simulator.check import check
@@ -106,3 +108,20 @@ def test_turns_without_a_fault() -> None:
 def test_turns_by_a_semaphore(fault: str, says: str) -> None:
     found = run_in(ORDERS[0], InTurn(fault), *turns()).findings[0]
     assert found.code == "data-race" and found.missing == "sync" and says in found.message, str(found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("no sync before the release", "the missing sync: self.sync() between"),
+        ("releases before it stores", "the missing sync: move it behind"),
+    ],
+)
+def test_the_release_of_the_writer_is_named(fault: str, says: str) -> None:
+    """Another CTA has released the semaphore since, and another line releases it further down."""
+    assert not run_in(ORDERS[0], PartsInTurn(), *turns()).findings
+    found = run_in(ORDERS[0], PartsInTurn(fault), *turns()).findings[0]
+    source, first = inspect.getsourcelines(PartsInTurn)
+    release = first + next(i for i, text in enumerate(source) if "self.release_semaphore" in text)
+    assert found.code == "data-race" and says in found.message, str(found)
+    assert f"release_semaphore at {role_scripts.__file__}:{release} by" in found.message, str(found)

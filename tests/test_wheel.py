@@ -30,7 +30,7 @@ else:
 assert blackwell_matmul.__file__.startswith({home!r})
 """
 
-COMMANDS = ("bench", "check", "compile", "doctor", "predict", "run", "schedules", "trace", "tune", "verify")
+COMMANDS = ("bench", "check", "compile", "doctor", "emulate", "predict", "run", "schedules", "trace", "tune", "verify")
 SIZE = "--size 128 64 64"
 SAYS = {
     "--version": "blackwell-matmul",

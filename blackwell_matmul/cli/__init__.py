@@ -28,6 +28,7 @@ from blackwell_matmul.cli import (
     check_command,
     compile_command,
     doctor_command,
+    emulate_command,
     first_light_command,
     predict_command,
     run_command,
@@ -66,7 +67,7 @@ def _as_before() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name; None: this process's own) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in words
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
     if not stdout_is_there():
         return complain(
             "stdout is closed, and the result goes there; leave it open, or send it to a file.",
@@ -140,6 +141,7 @@ ROOT_EXAMPLES = """Examples:
 - `blackwell-matmul check v1 --size 256 256 256`
 - `blackwell-matmul schedules v2 --size 4096 4096 4096`
 - `blackwell-matmul compile v2 --target sm_100a -o out/`
+- `blackwell-matmul emulate -- python my_script.py`
 - `blackwell-matmul doctor`
 - `blackwell-matmul bench`
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
@@ -170,6 +172,6 @@ def _root(
 for _command in (
     run_command.run, check_command.check, schedules_command.schedules, compile_command.compile, bench_command.bench,
     tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
-    verify_command.verify, first_light_command.first_light,
+    verify_command.verify, first_light_command.first_light, emulate_command.emulate,
 ):  # fmt: skip
     app.command(cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

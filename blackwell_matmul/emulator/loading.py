@@ -43,18 +43,31 @@ RETURN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """Shape of a launch: grid and cluster in CTAs, block in threads; shared_bytes: dynamic."""
+    """Shape of a launch: grid and cluster in CTAs, block in threads; shared_bytes: dynamic.
+
+    cooperative: all CTAs start at once, as a barrier of the grid needs.
+    """
 
     grid: Extents
     block: Extents
     cluster: Extents
     shared_bytes: int
+    cooperative: bool = False
 
 
 def loaded(
-    module: Module, entry: Entry, shape: LaunchShape, values: list[bytes], memory: GlobalSpace, choices: Choices
+    module: Module,
+    entry: Entry,
+    shape: LaunchShape,
+    values: list[bytes],
+    memory: GlobalSpace,
+    choices: Choices,
+    kept: dict[str, int] | None = None,
 ) -> Execution:
-    """Return an `Execution`; InputError, one sentence, for a launch or an instruction that no GPU takes."""
+    """Return an `Execution`; InputError, one sentence, for a launch or an instruction that no GPU takes.
+
+    kept: addresses of the module's variables from earlier launches; new ones are added.
+    """
     shape = replace(shape, cluster=_cluster(entry, shape.cluster))
     _verify(entry, shape)
     bodies = [*module.functions.values(), entry]
@@ -62,10 +75,9 @@ def loaded(
     local, local_bytes = _frame(entry)
     _verify_bytes(variables, shape, local_bytes, choices.limit)
     parameters, addresses = _placed_parameters(entry, values)
-    codes = {name: CODE + 16 * index for index, name in enumerate([*module.functions, *sorted(module.declared)], 1)}
-    addresses |= _placed_globals(variables, memory) | codes
     shared, end = _laid_out(variables, "shared", RESERVED_BYTES)
-    _refer(variables, addresses | shared, memory)
+    codes = _codes(module)
+    addresses |= variable_addresses(module, variables, memory, {} if kept is None else kept, shared) | codes
     shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
     if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
@@ -73,7 +85,10 @@ def loaded(
     places = Places(addresses, shared, shared_bytes, local, local_bytes, program.start, shape.shared_bytes)
     starter = Starter(program.builder, shape.grid, shape.block, shape.cluster, places)
     clusters = Clusters(shape.grid, shape.cluster)
-    return Execution(program.steps, memory, parameters, clusters, starter.start, choices, program.unknown)
+    execution = Execution(program.steps, memory, parameters, clusters, starter.start, choices, program.unknown)
+    if shape.cooperative:
+        execution.start_all()
+    return execution
 
 
 class LoadedKernel:
@@ -225,6 +240,25 @@ def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[
         data += value
     data += bytes(16 - len(data) % 16)
     return Memory("the parameters", PARAM, np.frombuffer(bytes(data), np.uint8)), addresses
+
+
+def _codes(module: Module) -> dict[str, int]:
+    """Return the address of each device function."""
+    return {name: CODE + 16 * index for index, name in enumerate([*module.functions, *sorted(module.declared)], 1)}
+
+
+def variable_addresses(
+    module: Module,
+    variables: list[Variable],
+    memory: GlobalSpace,
+    kept: dict[str, int],
+    shared: dict[str, int] | None = None,
+) -> dict[str, int]:
+    """Return the addresses of global variables: `kept`, to which those are added that have none yet."""
+    new = [each for each in variables if each.name not in kept]
+    kept |= _placed_globals(new, memory)
+    _refer(new, kept | _codes(module) | (shared or {}), memory)
+    return kept
 
 
 def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str, int]:

@@ -239,6 +239,11 @@ class Execution:
             return True
         return False
 
+    def start_all(self) -> None:
+        """Start all clusters, as a cooperative launch promises."""
+        while self._admit():
+            pass
+
     def _retire(self) -> None:
         kept = [cluster for cluster in self.resident if not cluster.is_done]
         for cluster in self.resident:

@@ -62,6 +62,11 @@ An extent of 0 in dims is stored as 2^32, as ptxas does.
 TILED = 2
 """Kind of a map that the driver encodes for boxes. A map made by tensormap.replace alone has 0."""
 
+PLAIN_ATOMS = (0, 4)
+"""Codes of a swizzle's atom of 16 bytes. CuTe DSL 4.8 writes 4 in maps with rows shorter than 128 bytes or without a
+swizzle; its kernels are right with atoms of 16 bytes.
+"""
+
 ROW_STEP_BYTES = 16
 """Alignment in bytes of a box's start in a row of the tensor."""
 
@@ -180,7 +185,7 @@ def decode(raw: bytes) -> Map:
     rank = one("rank") + 1
     if not rank <= 5 or not one("address") or one("type") not in TYPE_CODES:
         raise Undefined("the tensor map is none: its rank, address or element type was never set")
-    if one("kind") not in (0, TILED) or one("interleave") or one("atom") or one("swizzle") > 3:
+    if one("kind") not in (0, TILED) or one("interleave") or one("atom") not in PLAIN_ATOMS or one("swizzle") > 3:
         raise Undefined(
             "a tensor map of another kind than tiled, with interleave, or with another swizzle than none, 32, 64 and "
             "128 bytes, is not emulated"

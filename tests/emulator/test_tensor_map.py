@@ -42,6 +42,13 @@ def test_a_map_of_a_plan_is_what_it_says() -> None:
     assert (found.type, found.swizzle_bytes, found.fills_nan, found.rank) == ("f16", 128, True, 2)
 
 
+def test_the_atom_that_cute_dsl_writes_is_the_plain_one() -> None:
+    raw = tensor_map.image(TensorMap(**(PLAIN | {"swizzle": "64B"})), 4096)
+    assert tensor_map.decode(tensor_map.replaced(raw, "atom", 4)) == tensor_map.decode(raw)
+    with pytest.raises(Undefined, match="is not emulated"):
+        tensor_map.decode(tensor_map.replaced(raw, "atom", 1))
+
+
 def packed(word: int, box: tuple[int, int] = (16, 4)) -> bytes:
     """The map of `PLAIN` at 4096, word for word; word: the third, of flags."""
     strides, dims = (128 >> 4, 0, 0, 0, 0), (63, 9, 0, 0, 0)

@@ -249,12 +249,6 @@ def _scaling(
 # --- ldmatrix and stmatrix: 8 x 8 matrices of 16 bits, a lane gives the address of a row
 
 
-def _matrices(each: Statement) -> int:
-    if last_type(each) != "b16" or "m8n8" not in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
-    return _count(each)
-
-
 def _count(each: Statement) -> int:
     return int(each.modifiers.first_of(("x1", "x2", "x4"))[1:])
 
@@ -308,15 +302,25 @@ def transpose_matrix(build: Builder, each: Statement) -> Act:
 
 @instruction("stmatrix")
 def store_matrix(build: Builder, each: Statement) -> Act:
-    """Store matrices, the inverse of ldmatrix: `stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`."""
-    count, transposed = _matrices(each), "trans" in each.modifiers
+    """Store matrices, the inverse of ldmatrix: `stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`.
+
+    `stmatrix.sync.aligned.m16n8.xN.trans.shared.b8` stores accumulators of 8 bits, each column as a row of 16 bytes.
+    """
+    shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
+    of_bytes = shape == "m16n8" and last_type(each) == "b8" and transposed
+    if not of_bytes and (shape, last_type(each)) != ("m8n8", "b16"):
+        raise Unknown(f"{each.opcode} is not emulated")
     address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
-        rows = words(warp, slots).view(np.uint16).reshape(count, 8, 8)
-        rows = rows.transpose(0, 2, 1) if transposed else rows
+        rows = words(warp, slots)
+        if of_bytes:  # matrix, group, thread, upper or lower rows, column
+            rows = rows.view(np.uint8).reshape(count, 8, 4, 2, 2).transpose(0, 2, 4, 3, 1)
+        else:
+            rows = rows.view(np.uint16).reshape(count, 8, 8)
+            rows = rows.transpose(0, 2, 1) if transposed else rows
         raw = np.ascontiguousarray(rows).reshape(-1).view("V16")
         scatter(warp, address(warp)[: 8 * count], raw, "shared", 16, mask)
 

@@ -44,6 +44,30 @@ def test_matrices_of_8_by_8(count: int, trans: str) -> None:
     assert back[: 64 * count].tolist() == data[: 64 * count].tolist()
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_columns_of_8_bits_are_stored_as_rows(count: int) -> None:
+    """stmatrix of m16n8: lane t has rows t / 4 and t / 4 + 8 of columns 2 · (t % 4) and the next, as accumulators."""
+    matrices = np.random.default_rng(0).integers(0, 256, (count, 16, 8), np.uint8)
+    lane, part = np.arange(32)[:, None], np.arange(4)
+    held = matrices[:, lane // 4 + 8 * (part // 2), 2 * (lane % 4) + part % 2]
+    source, back = np.ascontiguousarray(held).view(np.uint32).reshape(count, 32), np.zeros((8 * count, 16), np.uint8)
+    registers = ", ".join(f"%r{i}" for i in range(count))
+    loads = "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(count))
+    run(
+        PLACE
+        + f"""
+        .shared .align 16 .b8 box[512]; {loads} mov.u32 %r30, box; mad.lo.u32 %r31, %r39, 16, %r30;
+        stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [%r31], {{{registers}}}; bar.sync 0;
+        setp.ge.u32 %p0, %r39, {8 * count}; @%p0 exit;
+        ld.shared.v4.u32 {{%r1, %r2, %r3, %r4}}, [%r31]; mul.wide.u32 %x3, %r39, 16; add.s64 %x5, %x11, %x3;
+        st.global.v4.u32 [%x5], {{%r1, %r2, %r3, %r4}};""",
+        source,
+        back,
+        target="sm_100a",
+    )
+    assert (back.reshape(count, 8, 16) == matrices.transpose(0, 2, 1)).all()
+
+
 KINDS: dict[str, Any] = {
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,

@@ -1,0 +1,105 @@
+"""Connection to a program that calls CUDA: its calls, and its memory.
+
+The program waits in `host.c` while a call is answered, and follows orders: read or write its memory, call a function of
+it, end. The numbers of the orders are those of `host.c`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+ARGUMENTS = 12
+"""Words of a call; entry points with fewer arguments leave the last ones without meaning."""
+
+RESULT, READ, WRITE, LENGTH, ALLOCATE, RELEASE, CALL, EXIT = range(8)
+
+_REQUEST = struct.Struct(f"<{1 + ARGUMENTS}Q")
+_ORDER = struct.Struct("<5Q")
+_PEER = struct.Struct("3i")
+
+
+class Ended(Exception):
+    """The program has ended in the middle of a call."""
+
+
+class Channel:
+    """One program. process: its number."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.process = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
+
+    def call(self) -> tuple[int, tuple[int, ...]] | None:
+        """Return the next call's number and arguments; None if the program has ended."""
+        try:
+            number, *arguments = _REQUEST.unpack(self._received(_REQUEST.size))
+        except (Ended, OSError):
+            return None
+        return number, tuple(arguments)
+
+    def give(self, result: int) -> None:
+        self._order(RESULT, result)
+
+    def end(self, status: int) -> None:
+        """End the program, after what it has printed."""
+        self._order(EXIT, status)
+
+    # --- memory
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        if not nbytes:
+            return b""
+        self._order(READ, address, nbytes)
+        return self._received(nbytes)
+
+    def write(self, address: int, data: Any) -> None:
+        if len(data):
+            self._order(WRITE, address, len(data))
+            self.connection.sendall(data)
+
+    def words(self, address: int, format: str) -> tuple[Any, ...]:
+        """Return the values at an address, in a format of `struct`."""
+        return struct.unpack(f"<{format}", self.read(address, struct.calcsize(f"<{format}")))
+
+    def put(self, address: int, format: str, *values: Any) -> None:
+        """Write values in a format of `struct`; a null address takes none."""
+        if address:
+            self.write(address, struct.pack(f"<{format}", *values))
+
+    def string(self, address: int) -> str:
+        self._order(LENGTH, address)
+        return self.read(address, self._word()).decode(errors="replace")
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory of the program; 0 if there is none."""
+        self._order(ALLOCATE, nbytes)
+        return self._word()
+
+    def release(self, address: int) -> None:
+        self._order(RELEASE, address)
+
+    def call_back(self, function: int, arguments: Iterable[int]) -> None:
+        """Call a function of the program with up to three words."""
+        self._order(CALL, function, *arguments)
+        self._word()
+
+    # --- bytes
+
+    def _order(self, kind: int, *values: int) -> None:
+        self.connection.sendall(_ORDER.pack(kind, *(*values, 0, 0, 0, 0)[:4]))
+
+    def _word(self) -> int:
+        return int.from_bytes(self._received(8), "little")
+
+    def _received(self, nbytes: int) -> bytes:
+        data = bytearray(nbytes)
+        view = memoryview(data)
+        while view:
+            count = self.connection.recv_into(view)
+            if not count:
+                raise Ended
+            view = view[count:]
+        return bytes(data)

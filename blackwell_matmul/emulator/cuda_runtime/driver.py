@@ -1,0 +1,539 @@
+"""Entry points of the CUDA driver, each a function with CUDA's name (CUDA driver API reference manual).
+
+A function takes the host and the call's words. It returns an error code, or None for success, or raises `Refused`.
+Suffixes such as _v2 and _ptsz are added by `library`. There is one stream in effect: each call is complete when it
+returns.
+"""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.emulator import tensor_map
+from blackwell_matmul.emulator.cuda_runtime.host import (
+    CLUSTER_DIMENSION,
+    CONTEXT,
+    COOPERATIVE,
+    INVALID_VALUE,
+    MAX_DYNAMIC_SHARED,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    Function,
+    Host,
+    LoadedModule,
+    Refused,
+    extents,
+)
+from blackwell_matmul.emulator.loading import MAX_BLOCK, MAX_GRID, MAX_SHARED_BYTES, MAX_THREADS, LaunchShape
+
+NOTHING = (
+    "cuInit", "cuCtxSetCurrent", "cuCtxPushCurrent", "cuCtxDestroy", "cuCtxSynchronize", "cuCtxSetLimit",
+    "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig", "cuCtxEnablePeerAccess", "cuCtxResetPersistingL2Cache",
+    "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxSetFlags",
+    "cuStreamDestroy", "cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent", "cuStreamAttachMemAsync",
+    "cuStreamSetAttribute", "cuStreamCopyAttributes", "cuThreadExchangeStreamCaptureMode",
+    "cuEventDestroy", "cuEventSynchronize", "cuEventQuery",
+    "cuModuleUnload", "cuLibraryUnload", "cuFuncSetCacheConfig", "cuFuncSetSharedMemConfig", "cuFuncLoad",
+    "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemPrefetchAsync", "cuMemPoolSetAttribute", "cuMemPoolTrimTo",
+    "cuMemPoolDestroy", "cuMemPoolSetAccess", "cuDeviceSetMemPool", "cuPointerSetAttribute", "cuProfilerStart",
+    "cuProfilerStop",
+)  # fmt: skip
+"""Entry points that do nothing and succeed."""
+
+HANDLES = ("cuStreamCreate", "cuStreamCreateWithPriority", "cuEventCreate", "cuMemPoolCreate")
+"""Entry points that give a handle of a thing without a state."""
+
+CONTEXTS = ("cuCtxCreate", "cuCtxGetCurrent", "cuCtxPopCurrent", "cuDevicePrimaryCtxRetain")
+"""Entry points that give the only context."""
+
+SAME = {
+    "cuMemAllocAsync": "cuMemAlloc", "cuMemAllocFromPoolAsync": "cuMemAlloc", "cuMemFreeAsync": "cuMemFree",
+    "cuMemAllocHost": "cuMemHostAlloc", "cuMemAllocManaged": "cuMemHostAlloc",
+    **{f"cuMemcpy{kind}{late}": "cuMemcpy" for kind in ("", "HtoD", "DtoH", "DtoD") for late in ("", "Async")
+       if kind + late},
+    **{f"cuMemsetD{bits}Async": f"cuMemsetD{bits}" for bits in (8, 16, 32)},
+    "cuModuleLoadDataEx": "cuModuleLoadData", "cuModuleLoadFatBinary": "cuModuleLoadData",
+    "cuLibraryLoadData": "cuModuleLoadData", "cuLibraryLoadFromFile": "cuModuleLoad",
+    "cuLibraryGetKernel": "cuModuleGetFunction", "cuEventRecordWithFlags": "cuEventRecord",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+}  # fmt: skip
+"""Entry points that take the same first arguments as another, and do the same."""
+
+# --- the driver and the device
+
+ERRORS = {
+    0: ("SUCCESS", "no error"), 1: ("INVALID_VALUE", "invalid argument"), 2: ("OUT_OF_MEMORY", "out of memory"),
+    3: ("NOT_INITIALIZED", "initialization error"), 100: ("NO_DEVICE", "no CUDA-capable device is detected"),
+    101: ("INVALID_DEVICE", "invalid device ordinal"), 200: ("INVALID_IMAGE", "device kernel image is invalid"),
+    201: ("INVALID_CONTEXT", "invalid device context"), 400: ("INVALID_HANDLE", "invalid resource handle"),
+    500: ("NOT_FOUND", "named symbol not found"), 600: ("NOT_READY", "device not ready"),
+    700: ("ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
+    719: ("LAUNCH_FAILED", "unspecified launch failure"),
+    720: ("COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"),
+    801: ("NOT_SUPPORTED", "operation not supported"),
+}  # fmt: skip
+"""Name and text of each error code (CUDA driver API, "CUresult")."""
+
+UUID = b"emulated by CPU."
+
+
+def error_text(code: int) -> str:
+    return ERRORS.get(code, ("", f"error {code}"))[1]
+
+
+def cuGetErrorString(host: Host, error: int, text: int) -> None:
+    host.program.put(text, "Q", host.text(error_text(error & 0xFFFFFFFF)))
+
+
+def cuGetErrorName(host: Host, error: int, text: int) -> None:
+    name = ERRORS.get(error & 0xFFFFFFFF, ("UNKNOWN", ""))[0]
+    host.program.put(text, "Q", host.text(f"CUDA_{'ERROR_' * (error & 0xFFFFFFFF != 0)}{name}"))
+
+
+def cuDriverGetVersion(host: Host, version: int) -> None:
+    host.program.put(version, "i", 13000)
+
+
+RUNTIME_TABLE = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
+"""Table that NVIDIA's runtime asks for first, if a program contains it."""
+
+
+def cuGetExportTable(host: Host, table: int, uuid: int) -> None:
+    """Refuse the tables that only NVIDIA's libraries know."""
+    host.program.put(table, "Q", 0)
+    if host.program.read(uuid, len(RUNTIME_TABLE)) == RUNTIME_TABLE:
+        host.tell(
+            "the program contains NVIDIA's CUDA runtime, which takes no driver but NVIDIA's, so its calls fail here; "
+            "nvcc -cudart shared links the one that is emulated."
+        )
+    raise Refused(NOT_FOUND)
+
+
+def cuDeviceGetCount(host: Host, count: int) -> None:
+    host.program.put(count, "i", 1)
+
+
+def cuDeviceGet(host: Host, device: int, ordinal: int) -> None:
+    if ordinal & 0xFFFFFFFF:
+        raise Refused(101)
+    host.program.put(device, "i", 0)
+
+
+def cuDeviceGetName(host: Host, name: int, nbytes: int) -> None:
+    host.program.write(name, host.gpu.name.encode()[: (nbytes & 0xFFFFFFFF) - 1] + b"\0")
+
+
+def cuDeviceTotalMem(host: Host, nbytes: int) -> None:
+    host.program.put(nbytes, "Q", host.gpu.memory_bytes)
+
+
+def cuMemGetInfo(host: Host, free: int, total: int) -> None:
+    host.program.put(free, "Q", host.gpu.memory_bytes - host.used_bytes)
+    host.program.put(total, "Q", host.gpu.memory_bytes)
+
+
+def cuDeviceGetUuid(host: Host, uuid: int) -> None:
+    host.program.write(uuid, UUID)
+
+
+def cuDeviceGetPCIBusId(host: Host, name: int, nbytes: int) -> None:
+    host.program.write(name, b"0000:00:00.0"[: (nbytes & 0xFFFFFFFF) - 1] + b"\0")
+
+
+def cuDeviceCanAccessPeer(host: Host, can: int) -> None:
+    host.program.put(can, "i", 0)
+
+
+def cuDeviceGetDefaultMemPool(host: Host, pool: int) -> None:
+    host.program.put(pool, "Q", host.handle("the pool"))
+
+
+cuDeviceGetMemPool = cuDeviceGetDefaultMemPool
+
+
+def cuMemPoolGetAttribute(host: Host, pool: int, attribute: int, value: int) -> None:
+    host.program.put(value, "Q", 0)
+
+
+def attributes(host: Host) -> dict[int, int]:
+    """Return the device's attributes by number; all others are 0 (CUDA driver API, "CUdevice_attribute")."""
+    major, minor = divmod(host.gpu.architecture, 10)
+    blocks = dict(zip((2, 3, 4, 5, 6, 7), (*MAX_BLOCK, *MAX_GRID)))
+    ones = (19, 31, 40, 41, 78, 79, 83, 88, 89, 91, 95, 99, 115, 120, 127)
+    return blocks | dict.fromkeys(ones, 1) | {
+        1: MAX_THREADS, 8: 48 << 10, 9: 64 << 10, 10: 32, 11: 2**31 - 1, 12: 65536, 13: 1_000_000, 14: 512,
+        16: host.gpu.sms, 36: 1_000_000, 37: 1024, 38: 50 << 20, 39: 2048, 75: major, 76: minor,
+        81: MAX_SHARED_BYTES + 1024, 82: 65536, 97: MAX_SHARED_BYTES, 106: 32, 111: 1024,
+    }  # fmt: skip
+
+
+def cuDeviceGetAttribute(host: Host, value: int, attribute: int) -> None:
+    host.program.put(value, "i", attributes(host).get(attribute & 0xFFFFFFFF, 0))
+
+
+def cuDeviceComputeCapability(host: Host, major: int, minor: int) -> None:
+    for place, value in zip((major, minor), divmod(host.gpu.architecture, 10)):
+        host.program.put(place, "i", value)
+
+
+def cuDevicePrimaryCtxGetState(host: Host, device: int, flags: int, active: int) -> None:
+    host.program.put(flags, "I", 0)
+    host.program.put(active, "i", 1)
+
+
+# --- contexts, streams and events
+
+
+def context(host: Host, place: int) -> None:
+    host.program.put(place, "Q", CONTEXT)
+
+
+def new_handle(host: Host, place: int) -> None:
+    host.program.put(place, "Q", host.handle(SimpleNamespace()))
+
+
+def cuCtxGetDevice(host: Host, device: int) -> None:
+    host.program.put(device, "i", 0)
+
+
+def cuCtxGetApiVersion(host: Host, context: int, version: int) -> None:
+    host.program.put(version, "I", 13000)
+
+
+def cuCtxGetFlags(host: Host, flags: int) -> None:
+    host.program.put(flags, "I", 0)
+
+
+def cuCtxGetLimit(host: Host, value: int, limit: int) -> None:
+    host.program.put(value, "Q", 1024)
+
+
+def cuCtxGetStreamPriorityRange(host: Host, least: int, greatest: int) -> None:
+    host.program.put(least, "i", 0)
+    host.program.put(greatest, "i", 0)
+
+
+def cuStreamGetCtx(host: Host, stream: int, place: int) -> None:
+    host.program.put(place, "Q", CONTEXT)
+
+
+def cuStreamIsCapturing(host: Host, stream: int, status: int) -> None:
+    host.program.put(status, "i", 0)
+
+
+cuStreamGetCaptureInfo = cuStreamIsCapturing
+
+
+def cuStreamGetPriority(host: Host, stream: int, priority: int) -> None:
+    host.program.put(priority, "i", 0)
+
+
+cuStreamGetFlags = cuStreamGetPriority
+
+
+def cuStreamBeginCapture(host: Host, stream: int) -> None:
+    raise Refused(NOT_SUPPORTED)
+
+
+def cuLaunchHostFunc(host: Host, stream: int, function: int, data: int) -> None:
+    host.program.call_back(function, (data,))
+
+
+def cuStreamAddCallback(host: Host, stream: int, function: int, data: int) -> None:
+    host.program.call_back(function, (stream, 0, data))
+
+
+def cuEventRecord(host: Host, event: int) -> None:
+    host.object(event, SimpleNamespace).seconds = time.monotonic()
+
+
+def cuEventElapsedTime(host: Host, milliseconds: int, start: int, end: int) -> None:
+    first, last = (getattr(host.object(each, SimpleNamespace), "seconds", None) for each in (start, end))
+    if first is None or last is None:
+        raise Refused(400)
+    host.program.put(milliseconds, "f", 1e3 * (last - first))
+
+
+# --- memory
+
+
+def cuMemAlloc(host: Host, place: int, nbytes: int) -> None:
+    host.program.put(place, "Q", host.allocate(nbytes))
+
+
+def cuMemAllocPitch(host: Host, place: int, pitch: int, width: int, height: int) -> None:
+    row_bytes = -(-width // 512) * 512
+    host.program.put(place, "Q", host.allocate(row_bytes * height))
+    host.program.put(pitch, "Q", row_bytes)
+
+
+def cuMemFree(host: Host, address: int) -> None:
+    if address in host.memory.pinned:
+        return cuMemFreeHost(host, address)
+    host.free(address)
+
+
+def cuMemHostAlloc(host: Host, place: int, nbytes: int) -> None:
+    host.program.put(place, "Q", host.pin(nbytes))
+
+
+def cuMemFreeHost(host: Host, address: int) -> None:
+    if host.memory.pinned.pop(address, None) is not None:
+        host.program.release(address)
+
+
+def cuMemHostRegister(host: Host, address: int, nbytes: int) -> None:
+    host.memory.pinned[address] = nbytes
+
+
+def cuMemHostUnregister(host: Host, address: int) -> None:
+    host.memory.pinned.pop(address, None)
+
+
+def cuMemHostGetDevicePointer(host: Host, place: int, address: int) -> None:
+    host.program.put(place, "Q", address)
+
+
+def cuMemGetAddressRange(host: Host, base: int, nbytes: int, address: int) -> None:
+    memory = host.memory.at(address)
+    host.program.put(base, "Q", memory.base)
+    host.program.put(nbytes, "Q", memory.nbytes)
+
+
+def cuMemcpy(host: Host, target: int, source: int, nbytes: int) -> None:
+    host.store(target, host.fetch(source, nbytes))
+
+
+def _set(host: Host, address: int, value: int, nbytes: int, count: int) -> None:
+    host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count)
+
+
+def cuMemsetD8(host: Host, address: int, value: int, count: int) -> None:
+    _set(host, address, value, 1, count)
+
+
+def cuMemsetD16(host: Host, address: int, value: int, count: int) -> None:
+    _set(host, address, value, 2, count)
+
+
+def cuMemsetD32(host: Host, address: int, value: int, count: int) -> None:
+    _set(host, address, value, 4, count)
+
+
+def cuPointerGetAttribute(host: Host, value: int, attribute: int, address: int) -> None:
+    """Answer CUDA's questions about an address; a kernel takes the program's own memory, too."""
+    kind, nbytes = attribute & 0xFFFFFFFF, 8
+    on_device = host.memory.has(address)
+    answers = {1: CONTEXT, 2: 2 if on_device else 1, 3: address, 4: address, 6: 1, 7: 1, 8: 0, 9: 0, 11: 0, 13: 1}
+    if kind not in answers:
+        raise Refused(NOT_SUPPORTED)
+    nbytes = 8 if kind in (1, 3, 4, 7) else 4
+    host.program.write(value, answers[kind].to_bytes(nbytes, "little"))
+
+
+# --- modules
+
+
+def cuModuleLoadData(host: Host, place: int, image: int) -> None:
+    host.program.put(place, "Q", host.handle(host.load(image)))
+
+
+def cuModuleLoad(host: Host, place: int, name: int) -> None:
+    path = host.program.string(name)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        raise Refused(301) from None  # CUDA_ERROR_FILE_NOT_FOUND
+    host.program.put(place, "Q", host.handle(host.load(0, data)))
+
+
+def cuModuleGetFunction(host: Host, place: int, module: int, name: int) -> None:
+    kernel = host.object(module, LoadedModule).kernel(host.program.string(name))
+    host.program.put(place, "Q", host.handle(kernel))
+
+
+def cuModuleGetGlobal(host: Host, place: int, nbytes: int, module: int, name: int) -> None:
+    address, size = host.variable(host.object(module, LoadedModule), host.program.string(name))
+    host.program.put(place, "Q", address)
+    host.program.put(nbytes, "Q", size)
+
+
+def cuLibraryGetGlobal(host: Host, place: int, nbytes: int, library: int, name: int) -> None:
+    cuModuleGetGlobal(host, place, nbytes, library, name)
+
+
+def cuLibraryGetModule(host: Host, place: int, library: int) -> None:
+    host.program.put(place, "Q", library)
+
+
+def cuLibraryGetKernelCount(host: Host, count: int, library: int) -> None:
+    host.program.put(count, "I", len(host.object(library, LoadedModule).kernels))
+
+
+cuModuleGetFunctionCount = cuLibraryGetKernelCount
+
+
+def cuLibraryEnumerateKernels(host: Host, places: int, count: int, library: int) -> None:
+    kernels = list(host.object(library, LoadedModule).kernels.values())[: count & 0xFFFFFFFF]
+    host.program.put(places, f"{len(kernels)}Q", *map(host.handle, kernels))
+
+
+def cuKernelGetFunction(host: Host, place: int, kernel: int) -> None:
+    host.program.put(place, "Q", kernel)
+
+
+def cuKernelGetName(host: Host, place: int, kernel: int) -> None:
+    host.program.put(place, "Q", host.text(host.object(kernel, Function).entry.name))
+
+
+cuFuncGetName = cuKernelGetName
+
+
+def cuFuncGetModule(host: Host, place: int, function: int) -> None:
+    host.program.put(place, "Q", host.handle(host.object(function, Function).module))
+
+
+def cuFuncGetAttribute(host: Host, value: int, attribute: int, function: int) -> None:
+    found = host.object(function, Function)
+    architecture = host.gpu.architecture
+    answers = {0: found.most_threads, 1: found.shared_bytes, 4: 32, 5: architecture, 6: architecture}
+    answers[MAX_DYNAMIC_SHARED] = found.most_dynamic_bytes
+    number = attribute & 0xFFFFFFFF
+    host.program.put(value, "i", found.attributes.get(number, answers.get(number, 0)))
+
+
+cuKernelGetAttribute = cuFuncGetAttribute
+
+
+def cuFuncSetAttribute(host: Host, function: int, attribute: int, value: int) -> None:
+    found, number = host.object(function, Function), attribute & 0xFFFFFFFF
+    if number == MAX_DYNAMIC_SHARED and (value & 0xFFFFFFFF) + found.shared_bytes > MAX_SHARED_BYTES:
+        raise Refused(INVALID_VALUE)
+    found.attributes[number] = value & 0xFFFFFFFF
+
+
+def cuKernelSetAttribute(host: Host, attribute: int, value: int, kernel: int) -> None:
+    cuFuncSetAttribute(host, kernel, attribute, value)
+
+
+def cuFuncGetParamInfo(host: Host, function: int, index: int, offset: int, nbytes: int) -> None:
+    parameters, at = host.object(function, Function).entry.parameters, 0
+    if index >= len(parameters):
+        raise Refused(INVALID_VALUE)
+    for each in parameters[: index + 1]:
+        at += -at % each.alignment
+        start, at = at, at + (each.nbytes or 0)
+    host.program.put(offset, "Q", start)
+    host.program.put(nbytes, "Q", parameters[index].nbytes)
+
+
+cuKernelGetParamInfo = cuFuncGetParamInfo
+
+
+# --- launches
+
+
+def cuLaunchKernel(
+    host: Host, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int,
+    parameters: int, extra: int,
+) -> None:  # fmt: skip
+    shape = LaunchShape(extents(gx, gy, gz), extents(bx, by, bz), (1, 1, 1), shared & 0xFFFFFFFF)
+    kernel = host.object(function, Function)
+    host.launch(kernel, shape, host.values(kernel, parameters, extra))
+
+
+def cuLaunchCooperativeKernel(
+    host: Host, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int,
+    parameters: int,
+) -> None:  # fmt: skip
+    shape = LaunchShape(extents(gx, gy, gz), extents(bx, by, bz), (1, 1, 1), shared & 0xFFFFFFFF, cooperative=True)
+    kernel = host.object(function, Function)
+    host.launch(kernel, shape, host.values(kernel, parameters))
+
+
+def cuLaunchKernelEx(host: Host, config: int, function: int, parameters: int, extra: int) -> None:
+    kernel = host.object(function, Function)
+    host.launch(kernel, configured(host, config), host.values(kernel, parameters, extra))
+
+
+ATTRIBUTE_BYTES = 72
+"""Bytes of a CUlaunchAttribute."""
+
+
+def configured(host: Host, config: int) -> LaunchShape:
+    """Return the shape in a CUlaunchConfig or a cudaLaunchConfig_t, whose fields stand at the same places."""
+    *sizes, shared, _, attributes, count = host.program.words(config, "7I4xQQI")
+    cluster, cooperative = (1, 1, 1), False
+    for index in range(count):
+        kind, x, y, z = host.program.words(attributes + ATTRIBUTE_BYTES * index, "I4x3I")
+        if kind == CLUSTER_DIMENSION:
+            cluster = (x, y, z)
+        cooperative |= kind == COOPERATIVE and x != 0
+    return LaunchShape(extents(*sizes[:3]), extents(*sizes[3:]), cluster, shared, cooperative)
+
+
+def _nth(table: Any, index: int, what: str) -> str:
+    names = list(table)
+    number = index & 0xFFFFFFFF
+    if number >= len(names):
+        raise InputError(f"a tensor map with {what} {number} is not emulated; there are 0 to {len(names) - 1}.")
+    return str(names[number])
+
+
+def cuTensorMapEncodeTiled(
+    host: Host, place: int, dtype: int, rank: int, address: int, dims: int, strides: int, box: int, steps: int,
+    interleave: int, swizzle: int, promotion: int, fill: int,
+) -> None:  # fmt: skip
+    rank &= 0xFFFFFFFF
+    if not 1 <= rank <= 5:
+        raise Refused(INVALID_VALUE)
+    described = SimpleNamespace(
+        dims=host.program.words(dims, f"{rank}Q"),
+        strides_bytes=host.program.words(strides, f"{rank - 1}Q"),
+        box=host.program.words(box, f"{rank}I"),
+        element_strides=host.program.words(steps, f"{rank}I"),
+        dtype=_nth(tensor_map.DRIVER_TYPES, dtype, "element type"),
+        interleave=_nth(("NONE",), interleave, "interleave"),
+        swizzle=_nth(tensor_map.SWIZZLES, swizzle, "swizzle"),
+        l2_promotion=_nth(tensor_map.PROMOTIONS, promotion, "L2 promotion"),
+        oob_fill=_nth(tensor_map.FILLS, fill, "fill"),
+    )
+    host.program.write(place, tensor_map.image(described, address))
+
+
+def cuTensorMapReplaceAddress(host: Host, place: int, address: int) -> None:
+    raw = host.program.read(place, tensor_map.ENCODED_MAP_BYTES)
+    host.program.write(place, tensor_map.replaced(raw, "address", address))
+
+
+def cuTensorMapEncodeIm2col(host: Host) -> None:
+    raise InputError("a tensor map of kind im2col is not emulated; tiled ones are.")
+
+
+# --- occupancy
+
+
+def cuOccupancyMaxActiveBlocksPerMultiprocessor(host: Host, count: int) -> None:
+    host.program.put(count, "i", 1)
+
+
+def cuOccupancyMaxActiveClusters(host: Host, count: int, function: int, config: int) -> None:
+    x, y, z = configured(host, config).cluster
+    host.program.put(count, "i", host.gpu.sms // (x * y * z))
+
+
+def cuOccupancyMaxPotentialClusterSize(host: Host, size: int) -> None:
+    host.program.put(size, "i", 8)
+
+
+def cuOccupancyMaxPotentialBlockSize(host: Host, grid: int, block: int, function: int) -> None:
+    host.program.put(grid, "i", host.gpu.sms)
+    host.program.put(block, "i", host.object(function, Function).most_threads)
+
+
+def cuOccupancyAvailableDynamicSMemPerBlock(host: Host, nbytes: int) -> None:
+    host.program.put(nbytes, "Q", MAX_SHARED_BYTES)

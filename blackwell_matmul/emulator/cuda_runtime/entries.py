@@ -1,0 +1,41 @@
+"""Table of all entry points, in the order of their numbers: name, function, number of words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+from blackwell_matmul.emulator.cuda_runtime import driver, runtime
+
+
+class EntryPoint(NamedTuple):
+    """An entry point. words: of the call that the function takes."""
+
+    name: str
+    function: Callable[..., int | None]
+    words: int
+
+
+def _nothing(host: object) -> None:
+    """Do nothing, and succeed."""
+
+
+def _functions(module: ModuleType, prefixes: Sequence[str]) -> dict[str, Callable[..., int | None]]:
+    return {name: value for name, value in vars(module).items() if name.startswith(tuple(prefixes)) and callable(value)}
+
+
+def _table() -> Mapping[str, Callable[..., int | None]]:
+    found: dict[str, Callable[..., int | None]] = dict.fromkeys((*driver.NOTHING, *runtime.NOTHING), _nothing)
+    found |= dict.fromkeys((*driver.HANDLES, *runtime.HANDLES), driver.new_handle)
+    found |= dict.fromkeys(driver.CONTEXTS, driver.context)
+    found |= _functions(driver, ["cu"]) | _functions(runtime, ["cuda", "__cuda"])
+    for name, other in (driver.SAME | runtime.SAME).items():
+        found[name] = found[other]
+    return found
+
+
+ENTRY_POINTS = [
+    EntryPoint(name, function, len(inspect.signature(function).parameters) - 1) for name, function in _table().items()
+]

@@ -1,0 +1,156 @@
+"""Copied for a Python program that is emulated: with a torch without CUDA, the device "cuda" is the program's memory.
+
+The emulated GPU accesses the memory of the program, so that a tensor on the CPU is a kernel's operand. Its values are
+torch's own on the CPU. Nothing of this project is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+COPIES = (torch.Tensor.cuda, torch.Tensor.cpu)
+"""Methods that copy between a GPU and the CPU."""
+
+
+IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
+"""Getter of `is_cuda`, true here for each tensor, as kernels can access them all."""
+
+
+CUDA_DEVICE = (2, 0)
+"""Kind and number of a GPU in DLPack."""
+
+DEVICE_PLACES = {b"dltensor": 8, b"dltensor_versioned": 40}
+"""Offsets of the device in DLPack's structures, old and new."""
+
+
+class OnCpu(TorchFunctionMode):
+    """Replaces the device "cuda" by "cpu" in each call of torch."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in COPIES:
+            return args[0].clone()
+        if function == IS_CUDA:
+            return True
+        if function is torch.Tensor.__dlpack_device__:
+            return CUDA_DEVICE
+        if function is torch.Tensor.__dlpack__:
+            return on_gpu(function(*args, **(kwargs or {}) | {"stream": None}))
+        moved = tuple(map(on_cpu, args)), {name: on_cpu(value) for name, value in (kwargs or {}).items()}
+        result = function(*moved[0], **moved[1])
+        if function is torch.Tensor.to and result is args[0] and moved != (args, kwargs or {}):
+            return result.clone()  # the copy on the GPU
+        return result
+
+
+def on_gpu(capsule: Any) -> Any:
+    """Return a capsule of DLPack whose tensor is said to be on the GPU, so that its pointers are global."""
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    start = pointer(capsule, name(capsule)) + DEVICE_PLACES[name(capsule)]
+    (ctypes.c_int32 * 2).from_address(start)[:] = list(CUDA_DEVICE)
+    return capsule
+
+
+def on_cpu(value: Any) -> Any:
+    is_cuda = isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda"
+    return torch.device("cpu") if is_cuda else value
+
+
+class Stream:
+    """The only stream; each call is complete when it returns."""
+
+    cuda_stream = 0
+    device = torch.device("cuda", 0)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def nothing(self, *_: Any) -> None:
+        """Do nothing."""
+
+    synchronize = wait_stream = wait_event = nothing
+
+    def record_event(self, event: Any = None) -> Any:
+        event = event or Event()
+        event.record()
+        return event
+
+
+class Event:
+    """A moment, in seconds of this machine."""
+
+    cuda_event = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.seconds = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self.seconds = time.monotonic()
+
+    def elapsed_time(self, end: Event) -> float:
+        return 1e3 * (end.seconds - self.seconds)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    wait = record
+
+
+def attribute(number: int) -> int:
+    """Return an attribute of the emulated GPU."""
+    driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    driver.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
+    return value.value
+
+
+def properties(device: Any = None) -> SimpleNamespace:
+    major, minor = attribute(75), attribute(76)
+    return SimpleNamespace(
+        name=f"emulated sm_{major}{minor}", major=major, minor=minor, multi_processor_count=attribute(16),
+        total_memory=8 << 30, shared_memory_per_block=attribute(8), shared_memory_per_block_optin=attribute(97),
+        max_threads_per_multi_processor=attribute(39), regs_per_multiprocessor=attribute(82), warp_size=32,
+        L2_cache_size=attribute(38),
+    )  # fmt: skip
+
+
+def adapt() -> None:
+    """Give torch.cuda the functions of the emulated GPU."""
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    stream = Stream()
+    answers: dict[str, Any] = {
+        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1,
+        "current_device": lambda: 0, "get_device_name": lambda device=None: properties().name,
+        "get_device_capability": lambda device=None: (attribute(75), attribute(76)),
+        "get_device_properties": properties, "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream, "stream": lambda other: contextlib.nullcontext(),
+        "device": lambda device: contextlib.nullcontext(), "mem_get_info": lambda device=None: (8 << 30, 8 << 30),
+        "is_current_stream_capturing": lambda: False, "Stream": Stream, "Event": Event,
+        "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0,
+    }  # fmt: skip
+    silent = ("init", "synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "set_stream",
+              "reset_peak_memory_stats")  # fmt: skip
+    for name, value in (answers | dict.fromkeys(silent, nothing)).items():
+        setattr(torch.cuda, name, value)
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
+    OnCpu().__enter__()

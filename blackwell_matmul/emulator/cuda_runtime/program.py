@@ -1,0 +1,143 @@
+"""Runs a program whose calls of CUDA are answered here, each kernel by the emulator."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError, InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.emulator.cuda_runtime import libraries
+from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
+from blackwell_matmul.emulator.cuda_runtime.entries import ENTRY_POINTS
+from blackwell_matmul.emulator.cuda_runtime.host import Gpu, Host, Refused
+from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
+
+SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}
+"""SMs of a GPU of each architecture (NVIDIA's data sheets: A100, RTX A6000 84, L40, H100 SXM, B200, B300, RTX PRO 6000
+Blackwell, GB10).
+"""
+
+MEMORY_BYTES = 8 << 30
+
+
+def run(
+    command: Sequence[str],
+    target: str = "sm_100a",
+    sms: int | None = None,
+    order: str = "late",
+    limit: Limit | None = None,
+) -> int:
+    """Run a program with an emulated GPU, and return its exit code.
+
+    command: the program and its arguments. target: the GPU, such as sm_90a. sms: its number of SMs, by which programs
+    size their grids, if not a real GPU's. order, limit: as of `emulate`, for each launch. Raises EmulationError or
+    UnsupportedError, one sentence with the line, for a kernel at fault, whose program has ended. Raises InputError for
+    a program that cannot be run.
+    """
+    gpu = _gpu(target, sms)
+    choices = Choices(order, unwritten="note", limit=limit or Limit())
+    with tempfile.TemporaryDirectory(prefix="blackwell-matmul-") as name:
+        folder = Path(name)
+        libraries.build(folder)
+        with _Service(folder / "host", gpu, choices) as service:
+            status = _run(command, _environment(folder, target))
+    if service.fault is not None:
+        raise service.fault
+    return status
+
+
+def _gpu(target: str, sms: int | None) -> Gpu:
+    digits = target.removeprefix("sm_").rstrip("af")
+    if not digits.isdigit() or int(digits) not in SMS:
+        raise InputError(f"target is {shown(target)}; there are {', '.join(f'sm_{each}' for each in SMS)}.")
+    if sms is not None and sms < 1:
+        raise InputError(f"sms is {sms}; a GPU has at least one SM.")
+    return Gpu(int(digits), sms or SMS[int(digits)], MEMORY_BYTES)
+
+
+def _environment(folder: Path, target: str) -> dict[str, str]:
+    """Return the environment in which a program finds the libraries, and its compilers keep the PTX."""
+    paths = {
+        name: os.pathsep.join([str(folder), *filter(None, [os.environ.get(name)])])
+        for name in ("LD_LIBRARY_PATH", "PYTHONPATH")
+    }
+    return os.environ | paths | {
+        "BLACKWELL_MATMUL_HOST": str(folder / "host"),
+        "PYTHONUNBUFFERED": "1",  # what a program has printed is seen when its kernel is at fault
+        "TRITON_LIBCUDA_PATH": str(folder),
+        "TRITON_DISABLE_LINE_INFO": "0",
+        "CUTE_DSL_LINEINFO": "1",
+    }  # fmt: skip
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    try:
+        process = subprocess.Popen(list(command), env=environment)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot run {shown(' '.join(command))}: {why}.") from error
+    try:
+        return process.wait()
+    finally:
+        process.kill()
+
+
+class _Service:
+    """Answers programs at a socket, each in a thread. fault: the first kernel's."""
+
+    def __init__(self, path: Path, gpu: Gpu, choices: Choices) -> None:
+        self.gpu, self.choices = gpu, choices
+        self.fault: BlackwellMatmulError | None = None
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen()
+
+    def __enter__(self) -> _Service:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        program = Channel(connection)
+        host = Host(program, self.gpu, self.choices)
+        with connection, suppress(Ended, OSError):
+            while (call := program.call()) is not None:
+                try:
+                    program.give(answer(host, *call))
+                except BlackwellMatmulError as fault:
+                    self.fault = self.fault or fault
+                    program.end(1)
+                    return
+
+
+def answer(host: Host, number: int, words: Sequence[int]) -> int:
+    """Return the result of a call; raise for a kernel at fault, and for a call that the emulator does not know."""
+    name, function, count = ENTRY_POINTS[number]
+    try:
+        return function(host, *words[:count]) or 0
+    except Refused as refused:
+        if "cuda" in name:
+            host.last = refused.code
+        return refused.code
+    except BlackwellMatmulError as error:
+        told = str(error)
+        raise type(error)(told if told.startswith("kernel ") else f"{name}: {told.removesuffix('.')}.") from error
+    except (Ended, OSError):
+        raise
+    except Exception as error:
+        raise EmulationError(f"{name}: {own_fault(error)}.") from error

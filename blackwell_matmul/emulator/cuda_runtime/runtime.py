@@ -1,0 +1,281 @@
+"""Entry points of the CUDA runtime, each a function with CUDA's name (CUDA runtime API reference manual).
+
+Most do what an entry point of the driver does with the same arguments, and most error codes are equal. The functions
+with two underscores are those that nvcc's host code calls (`crt/host_runtime.h` of the CUDA toolkit).
+"""
+
+from __future__ import annotations
+
+from blackwell_matmul.emulator.cuda_runtime import driver
+from blackwell_matmul.emulator.cuda_runtime.host import Function, Host, LoadedModule, Refused, extents
+from blackwell_matmul.emulator.loading import MAX_BLOCK, MAX_GRID, MAX_SHARED_BYTES, MAX_THREADS, LaunchShape
+
+NOTHING = (
+    "cudaSetDevice", "cudaSetDeviceFlags", "cudaInitDevice", "cudaDeviceSynchronize", "cudaThreadSynchronize",
+    "cudaDeviceReset", "cudaDeviceSetLimit", "cudaDeviceSetCacheConfig", "cudaDeviceSetSharedMemConfig",
+    "cudaDeviceEnablePeerAccess", "cudaStreamDestroy", "cudaStreamSynchronize", "cudaStreamQuery",
+    "cudaStreamWaitEvent", "cudaStreamAttachMemAsync", "cudaEventDestroy", "cudaEventSynchronize", "cudaEventQuery",
+    "cudaFuncSetCacheConfig", "cudaFuncSetSharedMemConfig", "cudaMemAdvise", "cudaMemPrefetchAsync",
+    "cudaLibraryUnload", "cudaProfilerStart", "cudaProfilerStop", "cudaMemPoolSetAttribute", "cudaMemPoolTrimTo",
+    "cudaThreadExchangeStreamCaptureMode", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary",
+    "__cudaInitModule",
+)  # fmt: skip
+"""Entry points that do nothing and succeed."""
+
+HANDLES = ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreate",
+           "cudaEventCreateWithFlags", "cudaMemPoolCreate")  # fmt: skip
+"""Entry points that give a handle of a thing without a state."""
+
+SAME = {
+    "cudaDriverGetVersion": "cuDriverGetVersion", "cudaRuntimeGetVersion": "cuDriverGetVersion",
+    "cudaGetDeviceCount": "cuDeviceGetCount", "cudaGetDevice": "cuCtxGetDevice",
+    "cudaDeviceGetAttribute": "cuDeviceGetAttribute", "cudaMemGetInfo": "cuMemGetInfo",
+    "cudaDeviceGetStreamPriorityRange": "cuCtxGetStreamPriorityRange",
+    "cudaDeviceCanAccessPeer": "cuDeviceCanAccessPeer", "cudaDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool",
+    "cudaMallocPitch": "cuMemAllocPitch",
+    "cudaFree": "cuMemFree", "cudaFreeAsync": "cuMemFree", "cudaFreeHost": "cuMemFreeHost",
+    "cudaMallocHost": "cuMemHostAlloc", "cudaHostAlloc": "cuMemHostAlloc", "cudaMallocManaged": "cuMemHostAlloc",
+    "cudaHostRegister": "cuMemHostRegister", "cudaHostUnregister": "cuMemHostUnregister",
+    "cudaHostGetDevicePointer": "cuMemHostGetDevicePointer",
+    "cudaMemcpy": "cuMemcpy", "cudaMemcpyAsync": "cuMemcpy", "cudaMemset": "cuMemsetD8",
+    "cudaMemsetAsync": "cuMemsetD8", "cudaEventRecord": "cuEventRecord", "cudaEventRecordWithFlags": "cuEventRecord",
+    "cudaEventElapsedTime": "cuEventElapsedTime", "cudaStreamIsCapturing": "cuStreamIsCapturing",
+    "cudaStreamGetCaptureInfo": "cuStreamIsCapturing", "cudaStreamBeginCapture": "cuStreamBeginCapture",
+    "cudaStreamAddCallback": "cuStreamAddCallback", "cudaLaunchHostFunc": "cuLaunchHostFunc",
+    "cudaLibraryLoadData": "cuModuleLoadData", "cudaLibraryLoadFromFile": "cuModuleLoad",
+    "cudaLibraryGetKernel": "cuModuleGetFunction", "cudaLibraryGetGlobal": "cuModuleGetGlobal",
+    "cudaLibraryGetKernelCount": "cuLibraryGetKernelCount",
+    "cudaLibraryEnumerateKernels": "cuLibraryEnumerateKernels",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxPotentialClusterSize": "cuOccupancyMaxPotentialClusterSize",
+    "cudaOccupancyAvailableDynamicSMemPerBlock": "cuOccupancyAvailableDynamicSMemPerBlock",
+}  # fmt: skip
+"""Entry points of the runtime that do what one of the driver does."""
+
+# --- errors and the device
+
+
+def cudaGetLastError(host: Host) -> int:
+    code, host.last = host.last, 0
+    return code
+
+
+def cudaPeekAtLastError(host: Host) -> int:
+    return host.last
+
+
+def cudaGetErrorString(host: Host, error: int) -> int:
+    return host.text(driver.error_text(error & 0xFFFFFFFF))
+
+
+def cudaGetErrorName(host: Host, error: int) -> int:
+    name = driver.ERRORS.get(error & 0xFFFFFFFF, ("Unknown", ""))[0]
+    return host.text(f"cuda{'Error' * (error & 0xFFFFFFFF != 0)}{name.title().replace('_', '')}")
+
+
+def cudaGetDeviceProperties(host: Host, place: int) -> None:
+    _properties(host, place, {384: host.gpu.sms, 596: 50 << 20, 604: 2048, 624: MAX_SHARED_BYTES + 1024, 668: 1,
+                              672: MAX_SHARED_BYTES, 748: 1}, 1008)  # fmt: skip
+
+
+def cudaGetDeviceProperties_v2(host: Host, place: int) -> None:
+    """Write the structure of CUDA 12, in which some fields stand elsewhere."""
+    _properties(host, place, {348: 1_000_000, 388: host.gpu.sms}, 1032)
+
+
+def _properties(host: Host, place: int, more: dict[int, int], nbytes: int) -> None:
+    """Write a cudaDeviceProp: the fields by their offset; all others are zero."""
+    major, minor = divmod(host.gpu.architecture, 10)
+    words = {304: 65536, 308: 32, 320: MAX_THREADS, 360: major, 364: minor}
+    words |= {324 + 4 * axis: extent for axis, extent in enumerate((*MAX_BLOCK, *MAX_GRID))}
+    data = bytearray(nbytes)
+    data[: len(host.gpu.name)] = host.gpu.name.encode()
+    for offset, value in {288: host.gpu.memory_bytes, 296: 48 << 10, 352: 64 << 10}.items():
+        data[offset : offset + 8] = value.to_bytes(8, "little")
+    for offset, value in (words | more).items():
+        data[offset : offset + 4] = value.to_bytes(4, "little")
+    host.program.write(place, data)
+
+
+def cudaPointerGetAttributes(host: Host, place: int, address: int) -> None:
+    kind = 2 if host.memory.has(address) else 3 if address in host.memory.pinned else 0
+    host.program.put(place, "iiQQ", kind, 0, address, address)
+
+
+# --- memory
+
+
+def cudaMalloc(host: Host, place: int, nbytes: int) -> None:
+    """Allocate device memory; no bytes are a null pointer, which the driver refuses."""
+    host.program.put(place, "Q", host.allocate(nbytes) if nbytes else 0)
+
+
+cudaMallocAsync = cudaMalloc
+
+
+def cudaMemset2D(host: Host, place: int, pitch: int, value: int, width: int, height: int) -> None:
+    for row in range(height):
+        driver.cuMemsetD8(host, place + row * pitch, value, width)
+
+
+def cudaMemcpy2D(
+    host: Host, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
+) -> None:
+    for row in range(height):
+        driver.cuMemcpy(host, target + row * target_pitch, source + row * source_pitch, width)
+
+
+cudaMemcpy2DAsync = cudaMemcpy2D
+
+
+def _symbol(host: Host, symbol: int) -> int:
+    """Return the device address of a variable of the program."""
+    return host.variable(*_registered(host, symbol))[0]
+
+
+def cudaGetSymbolAddress(host: Host, place: int, symbol: int) -> None:
+    host.program.put(place, "Q", _symbol(host, symbol))
+
+
+def cudaGetSymbolSize(host: Host, place: int, symbol: int) -> None:
+    host.program.put(place, "Q", host.variable(*_registered(host, symbol))[1])
+
+
+def cudaMemcpyToSymbol(host: Host, symbol: int, source: int, nbytes: int, offset: int) -> None:
+    driver.cuMemcpy(host, _symbol(host, symbol) + offset, source, nbytes)
+
+
+def cudaMemcpyFromSymbol(host: Host, target: int, symbol: int, nbytes: int, offset: int) -> None:
+    driver.cuMemcpy(host, target, _symbol(host, symbol) + offset, nbytes)
+
+
+cudaMemcpyToSymbolAsync, cudaMemcpyFromSymbolAsync = cudaMemcpyToSymbol, cudaMemcpyFromSymbol
+
+# --- kernels and variables of the program
+
+
+def __cudaRegisterFatBinary(host: Host, wrapper: int) -> int:
+    """Return a handle; the image is read when the first of its kernels is needed."""
+    return host.handle(_FatBinary(wrapper))
+
+
+class _FatBinary:
+    """A fat binary of the program, and its module once it is loaded."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.module: LoadedModule | None = None
+
+    def load(self, host: Host) -> LoadedModule:
+        self.module = self.module or host.load(self.address)
+        return self.module
+
+
+def __cudaRegisterFunction(host: Host, binary: int, function: int, device_function: int, name: int) -> None:
+    host.registered[function] = binary, host.program.string(name)
+
+
+def __cudaRegisterVar(host: Host, binary: int, variable: int, address: int, name: int) -> None:
+    host.registered[variable] = binary, host.program.string(name)
+
+
+def __cudaRegisterManagedVar(
+    host: Host, binary: int, pointer: int, address: int, name: int, external: int, nbytes: int
+) -> None:
+    """Give a variable of `__managed__` memory of the program, with its first value."""
+    module, text = host.object(binary, _FatBinary).load(host), host.program.string(name)
+    first = next((each.initial for each in module.parsed.variables if each.name == text), b"")
+    module.kept[text] = host.pin(nbytes)
+    host.program.write(module.kept[text], first.ljust(nbytes, b"\0"))
+    host.program.put(pointer, "Q", module.kept[text])
+
+
+def _registered(host: Host, address: int) -> tuple[LoadedModule, str]:
+    if address not in host.registered:
+        raise Refused(13)  # cudaErrorInvalidSymbol
+    binary, name = host.registered[address]
+    return host.object(binary, _FatBinary).load(host), name
+
+
+def _kernel(host: Host, function: int) -> Function:
+    """Return a kernel by the address of its host function, or by its handle."""
+    if isinstance(host.objects.get(function), Function):
+        return host.object(function, Function)
+    if function not in host.registered:
+        raise Refused(98)  # cudaErrorInvalidDeviceFunction
+    module, name = _registered(host, function)
+    return module.kernel(name)
+
+
+def __cudaGetKernel(host: Host, place: int, function: int) -> None:
+    host.program.put(place, "Q", function)
+
+
+cudaGetKernel = cudaGetFuncBySymbol = __cudaGetKernel
+
+
+def cudaFuncGetAttributes(host: Host, place: int, function: int) -> None:
+    found = _kernel(host, function)
+    architecture = host.gpu.architecture
+    host.program.put(place, "3Q6i", found.shared_bytes, 0, 0, found.most_threads, 32, architecture, architecture, 0,
+                     found.most_dynamic_bytes)  # fmt: skip
+
+
+def cudaFuncSetAttribute(host: Host, function: int, attribute: int, value: int) -> None:
+    driver.cuFuncSetAttribute(host, host.handle(_kernel(host, function)), attribute, value)
+
+
+cudaKernelSetAttributeForDevice = cudaFuncSetAttribute
+
+
+def cudaOccupancyMaxActiveClusters(host: Host, count: int, function: int, config: int) -> None:
+    driver.cuOccupancyMaxActiveClusters(host, count, function, config)
+
+
+# --- launches
+
+
+def __cudaPushCallConfiguration(host: Host, xy: int, z: int, block_xy: int, block_z: int, shared: int) -> None:
+    host.configurations.append((xy, z, block_xy, block_z, shared))
+
+
+def __cudaPopCallConfiguration(host: Host, grid: int, block: int, shared: int, stream: int) -> None:
+    xy, z, block_xy, block_z, nbytes = host.configurations.pop()
+    host.program.put(grid, "QI", xy, z & 0xFFFFFFFF)
+    host.program.put(block, "QI", block_xy, block_z & 0xFFFFFFFF)
+    host.program.put(shared, "Q", nbytes)
+    host.program.put(stream, "Q", 0)
+
+
+def cudaLaunchKernel(
+    host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
+) -> None:
+    """Launch with two dim3, each of which is passed in two words."""
+    _launch(host, function, (xy, z, block_xy, block_z), parameters, shared, cooperative=False)
+
+
+def cudaLaunchCooperativeKernel(
+    host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
+) -> None:
+    _launch(host, function, (xy, z, block_xy, block_z), parameters, shared, cooperative=True)
+
+
+def _launch(
+    host: Host, function: int, sizes: tuple[int, int, int, int], parameters: int, shared: int, cooperative: bool
+) -> None:
+    xy, z, block_xy, block_z = sizes
+    grid, block = extents(xy, xy >> 32, z), extents(block_xy, block_xy >> 32, block_z)
+    kernel = _kernel(host, function)
+    host.launch(kernel, LaunchShape(grid, block, (1, 1, 1), shared, cooperative), host.values(kernel, parameters))
+
+
+__cudaLaunchKernel = cudaLaunchKernel
+
+
+def cudaLaunchKernelExC(host: Host, config: int, function: int, parameters: int) -> None:
+    kernel = _kernel(host, function)
+    host.launch(kernel, driver.configured(host, config), host.values(kernel, parameters))
+
+
+cudaLaunchKernelEx = cudaLaunchKernelExC  # the name that CuTe DSL calls, with an underscore in front

@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs tutorials clean
+.PHONY: demo test quick lint docs tutorials clean
 
 demo: $(VENV)/.installed
 	$(RUN) examples/matmul_v1.py
@@ -14,9 +14,12 @@ demo: $(VENV)/.installed
 # A worker for each core. Each begins with a stretch of the files, so that neighbours share what they compiled, and who
 # is done takes from the others' ends. A file alone is quicker without: pytest tests/cli/test_cli.py
 # Every process may keep what it compiled: those that the tests start would each compile the package again.
-test: export PYTHONDONTWRITEBYTECODE =
+test quick: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.installed-dev
 	$(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+quick: $(VENV)/.installed-dev  # no test that is slow, starts a process, compiles a kernel or needs a GPU
+	$(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal --quick
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff check .

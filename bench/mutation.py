@@ -1,7 +1,8 @@
 """The mutation study: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
 
-    python bench/mutation.py                        # all rungs, schedules and sizes; writes results/mutation.json
-    python bench/mutation.py --rungs v2 --show      # every mutant with what became of it
+    python bench/mutation.py                            # all kernels, parts and cases; writes results/mutation.json
+    python bench/mutation.py --rungs v2 --show          # every mutant with what became of it
+    python bench/mutation.py --rungs parts --each 1     # each part of each kernel, a mutant in one case
 
 `blackwell_matmul_studies.mutation` makes the mutants and judges them.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,39 +22,52 @@ from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.base.digests import digest, package_digest
-from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.jobs.running_trials import Job, died, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul_studies.mutation import (
     EXCEPTIONS,
-    KERNELS,
-    MUTATION_SIZES,
-    SCHEDULES,
-    Case,
     Mutant,
     Outcome,
     cases,
+    drawn,
     judge_all,
+    kernels,
     mutants,
 )
 
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
 
 
-def name(mutant: Mutant) -> dict[str, Any]:
-    return {"mutant": str(mutant), "source": digest(mutant.source.encode())[:16], "code": package_digest()}
+PARTS = "parts"
+"""As a name: each part of each kernel that uses it."""
+
+Trial = tuple[Mutant, int | None]
+"""A mutant, and the number of its cases that are run; None: all."""
 
 
-def measure(mutant: Mutant) -> dict[str, Any]:
+def name(trial: Trial) -> dict[str, Any]:
+    mutant, each = trial
+    return {
+        "mutant": str(mutant),
+        "source": digest(mutant.source.encode())[:16],
+        "each": each,
+        "code": package_digest(),
+    }
+
+
+def measure(trial: Trial) -> dict[str, Any]:
     start = time.perf_counter()
-    judged = [[outcome.verdict, *outcome.how] for outcome in judge_all(mutant)]
+    judged = [[outcome.verdict, *outcome.how] for outcome in judge_all(*trial)]
     return {"cases": judged, "seconds": round(time.perf_counter() - start, 2)}
 
 
-def outcomes_of(mutant: Mutant, row: dict[str, Any]) -> list[Outcome]:
+def outcomes_of(trial: Trial, row: dict[str, Any]) -> list[Outcome]:
     """As they were judged, in the order of the cases."""
-    every: list[Case] = cases(mutant.rung)
-    return [Outcome(mutant, case, verdict, tuple(how)) for case, (verdict, *how) in zip(every, row["cases"])]
+    mutant, each = trial
+    return [
+        Outcome(mutant, case, verdict, tuple(how)) for case, (verdict, *how) in zip(drawn(mutant, each), row["cases"])
+    ]
 
 
 def table(outcomes: list[Outcome]) -> Table:
@@ -74,28 +89,38 @@ def rate_of(outcomes: list[Outcome]) -> float:
 
 
 def main(
-    rungs: Annotated[list[str] | None, typer.Option(help="the rungs, or kernels for Hopper; all otherwise")] = None,
+    rungs: Annotated[list[str] | None, typer.Option(help='kernels, "ring of v4", or "parts"; all otherwise')] = None,
+    each: Annotated[int | None, typer.Option(help="cases of each mutant, drawn with a seed; all otherwise")] = None,
     executor: ExecutorOption = "processes:2",
     rows: RowsOption = "",
     show: Annotated[bool, typer.Option(help="print what became of every case")] = False,
     result: Annotated[Path, typer.Option(help="the file to write")] = RESULTS,
 ) -> None:
     """Run every mutant in every case; exit code 1 if one survives."""
-    names, console = rungs or list(KERNELS), Console(width=160)
-    every = [mutant for kernel in names for mutant in mutants(kernel)]
+    names, console = names_of(rungs), Console(width=160)
+    every = [(mutant, each) for kernel in names for mutant in mutants(kernel)]
     judged = run(Job("mutants", every, measure, name), rows_of(rows, "mutation"), executor)
     if lost := died(judged):
         raise UnsupportedError(f"{len(lost)} mutants end the process that runs them, the first is {lost[0]['mutant']}.")
-    outcomes = [outcome for mutant, row in zip(every, judged, strict=True) for outcome in outcomes_of(mutant, row)]
+    outcomes = [outcome for trial, row in zip(every, judged, strict=True) for outcome in outcomes_of(trial, row)]
     for outcome in outcomes:
         if show or outcome.verdict in ("survived", "exception"):
             console.print(str(outcome), markup=False, soft_wrap=True)
     console.print(table(outcomes))
     seconds = sum(row["seconds"] for row in judged)
     console.print(f"{len(EXCEPTIONS)} exceptions written by hand; {seconds:.0f} s of the workers (simulated)")
-    command = " ".join(["python bench/mutation.py", *(f"--rungs {each}" for each in rungs or ())])
+    options = [*(f"--rungs {shlex.quote(each)}" for each in rungs or ()), *([f"--each {each}"] if each else [])]
+    command = " ".join(["python bench/mutation.py", *options])
     save(result, outcomes, command, seconds)
     raise typer.Exit(int(any(outcome.verdict == "survived" for outcome in outcomes)))
+
+
+def names_of(given: list[str] | None) -> list[str]:
+    """Return the names of the kernels and parts that are meant."""
+    every = kernels()
+    if unknown := [each for each in given or () if each not in (*every, PARTS)]:
+        raise InputError(f"there is no kernel and no part of a kernel {unknown[0]!r}; there are {', '.join(every)}.")
+    return [name for name in every if not given or name in given or (PARTS in given and " of " in name)]
 
 
 def save(result: Path, outcomes: list[Outcome], command: str, seconds: float) -> None:
@@ -107,8 +132,7 @@ def save(result: Path, outcomes: list[Outcome], command: str, seconds: float) ->
         "command": command,
         "simulated": True,
         "seconds": round(seconds, 1),
-        "schedules": {name: list(SCHEDULES[name]) for name in dict.fromkeys(o.mutant.rung for o in outcomes)},
-        "sizes_m_n_k": [list(size) for size in MUTATION_SIZES],
+        "cases": {name: list(map(str, cases(name))) for name in dict.fromkeys(o.mutant.rung for o in outcomes)},
         "verdicts": dict(verdicts),
         "equivalent_by": dict(rules),
         "kill_rate": rate_of(outcomes),

@@ -33,7 +33,39 @@ through them. Freezing them costs more: each simulation asks how much is frozen,
 of it."""
 
 
+STARTS = frozenset({"os.fork", "os.posix_spawn", "subprocess.Popen"})
+"""Python's audit events of a process that starts."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    meaning = "leave out tests marked slow, process or gpu, and skip a test that compiles a kernel"
+    parser.addoption("--quick", action="store_true", help=meaning)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.quick and not config.option.markexpr:
+        config.option.markexpr = "not (slow or process or gpu)"
+
+
+def _stay_quick() -> None:
+    """From now on, fail each test that starts a process, and skip each that compiles a kernel."""
+    from blackwell_matmul.compiler import nvrtc
+    from blackwell_matmul.simulator import parallel
+
+    def starts(event: str, args: object) -> None:
+        assert event not in STARTS, "this test starts a process: mark it with pytest.mark.process"
+
+    def compiles(*args: object) -> None:
+        pytest.skip("it compiles a kernel, which is not quick")
+
+    parallel._can_fork = lambda: False  # a simulation that takes long would start processes
+    sys.addaudithook(starts)
+    nvrtc.compile_source = compiles
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.quick:
+        _stay_quick()
     if providers := sys.modules.get("hypothesis.internal.conjecture.providers"):
         # it draws constants of our modules that happen to be loaded; here always the same, whatever ran before
         vars(providers)["is_local_module_file"] = lambda path: False

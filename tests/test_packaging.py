@@ -56,11 +56,13 @@ def third_party_imports() -> dict[str, Path]:
     return found
 
 
+@pytest.mark.slow
 def test_every_import_is_declared() -> None:
     undeclared = {name: str(file) for name, file in third_party_imports().items() if name not in REQUIREMENTS}
     assert not undeclared
 
 
+@pytest.mark.slow
 def test_every_dependency_is_used() -> None:
     unused = set(REQUIREMENTS) - set(third_party_imports()) - NOT_IMPORTED_HERE
     assert not unused
@@ -167,6 +169,7 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_no_circle_of_files() -> None:
     graph = {module: {t for t in targets if not t.endswith("__init__")} for module, targets in arrows().items()}
     try:
@@ -179,11 +182,13 @@ EVERYTHING = {"__init__", "__main__"}
 """Modules that may import every room: the public names and the command."""
 
 
+@pytest.mark.slow
 def test_each_room_says_what_it_may_import() -> None:
     rooms = {room: found for room, found in found_rooms().items() if room not in EVERYTHING}
     assert {room: declared(room) for room in rooms} == rooms
 
 
+@pytest.mark.slow
 def test_rooms_import_downwards() -> None:
     """The simulator's own rooms count as one here: its engine, its order and its reports belong together."""
     whole = {room.partition(".")[0]: set[str]() for room in found_rooms()}
@@ -207,6 +212,7 @@ NEVER = [
 """Pairs of rooms: the first must not import the second, whatever the docstrings allow."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("above", "below"), NEVER)
 def test_two_witnesses_and_other_walls(above: str, below: str) -> None:
     wrong = {

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PAGE = (Path(__file__).parents[1] / "docs" / "process.md").read_text(encoding="utf-8")
 
 USES = """

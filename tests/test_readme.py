@@ -12,6 +12,8 @@ import pytest
 
 from blackwell_matmul import cli
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = ("README.md", "docs/command_line.md", "docs/checking.md")
 TEXTS = sorted(path.relative_to(ROOT).as_posix() for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))

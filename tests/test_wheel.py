@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("blackwell_matmul", "pyproject.toml", "README.md", "LICENSE")
 OFFLINE = ("--no-deps", "--no-index", "--disable-pip-version-check", "--quiet")

@@ -1,10 +1,11 @@
 """Mutants of kernels: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
 
-The kernels are the rungs, two products and, for Hopper, those of `wgmma_kernels`; `ring` is V4
-with the lines of `kernels/parts/ring.py` changed.
+The kernels are the rungs, the products, the grouped kernels and, for Hopper, those of `wgmma_kernels`. "ring of v4" is
+V4 with the lines of `kernels/parts/ring.py` changed, and so on for each part of each kernel that uses it.
 
 Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
-neighbour; each count of bytes and of arrivals, each phase, stage, scope, rank, group number and barrier changed. A case
+neighbour; each count of bytes and of arrivals, each phase, stage, scope, rank, group number and barrier changed, and
+each number that a part's method keeps. A case
 is a mutant with a schedule and a size, simulated with the checks on, in the default order. It is killed by a finding,
 by wrong values or because it does not compile.
 
@@ -22,6 +23,8 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import random
+import re
 import sys
 import tempfile
 import time
@@ -34,12 +37,11 @@ from typing import Any
 import torch
 
 from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
-from blackwell_matmul.kernels.parts.overlapping_sums import OverlappingSums
-from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels import KERNELS, PRODUCTS, RUNGS, rung
+from blackwell_matmul.problem.form import Epilogue
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.description import Access
@@ -56,19 +58,22 @@ HOPPER = {
     "wgmma_specialised": ("wgmma_specialised", "WgmmaSpecialised"),
 }
 """File and class of those in `wgmma_kernels`."""
-WGMMA_KERNELS = "blackwell_matmul_studies.wgmma_kernels"
-PARTS: Mapping[str, tuple[type, str]] = {
-    "ring": (Ring, "v4"),
-    "scales": (ScaleAtoms, "s1"),
-    "sums": (OverlappingSums, "s2"),
+WGMMA_KERNELS, EXPERTS = "blackwell_matmul_studies.wgmma_kernels", "blackwell_matmul.kernels.experts"
+GROUPED = {
+    "grouped_blackwell": ("blackwell", "BlackwellGroupedMatmul"),
+    "gradient_blackwell": ("blackwell_gradient", "BlackwellGroupedGradient"),
+    "grouped_hopper": ("hopper", "HopperGroupedMatmul"),
+    "gradient_hopper": ("hopper_gradient", "HopperGroupedGradient"),
 }
-"""Classes whose lines are changed where a rung uses them, and that rung."""
-KERNELS = (*RUNGS, "blackwell", "hopper", *PARTS, *HOPPER)
+"""File and class of the grouped kernels, which are in `kernels/experts`."""
+OWN = (*RUNGS, *PRODUCTS, *GROUPED, *HOPPER)
+"""Kernels whose own lines are changed."""
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
 SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
 """A cluster for each number of parts, and no other."""
 ABOVE = {cluster_m: {"cluster_m": cluster_m, "sm_count": cluster_m} for cluster_m in (1, 2)}
+WHOLE_K = {"cluster_n": 1, "split_k": 1}
 RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "sm_count": 4}
 ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
 """Three strips in two buffers: the last one of a tile and the first one of the next share one."""
@@ -119,9 +124,39 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 256, "block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 2, "group_m": 4},
         {"block_m": 256, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 3, "group_m": 1},
     ),
-    "scales": ({"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 3, "group_m": 1},),
-    "sums": ({"block_m": 256, "block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 2, "group_m": 4},),
-    "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
+    "scale_atoms of s1": ({"block_m": 128, "block_n": 96, "block_k": 64, "e_block_n": 32, "stages": 3, "group_m": 1},),
+    "overlapping_sums of s2": (
+        {"block_m": 256, "block_n": 256, "block_k": 256, "e_block_n": 32, "stages": 2, "group_m": 4},
+    ),
+    "few": (
+        {"block_m": 128, "block_n": 16, "block_k": 64, "stages": 2, "split_k": 2},
+        {"block_m": 128, "block_n": 32, "block_k": 64, "stages": 3, "split_k": 1},
+    ),
+    **{
+        name: ({"block_m": block_m, "block_n": 64, "block_k": 64, "e_block_n": e_block_n, "stages": 2, "sm_count": 3},)
+        for name, block_m, e_block_n in (
+            ("grouped_blackwell", 128, 32),
+            ("gradient_blackwell", 128, 32),
+            ("grouped_hopper", 64, 64),
+            ("gradient_hopper", 64, 32),
+        )
+    },
+    **{f"{part} of hopper": ({**ONE_GROUP, **RECTANGLE, "split_k": 1},) for part in ("multicast", "operand")},
+    "epilogue of hopper": (
+        {
+            **TWO_GROUPS,
+            "block_n": 128,
+            "block_k": 32,
+            "e_block_n": 32,
+            "stages": 2,
+            "group_m": 4,
+            **ABOVE[1],
+            **WHOLE_K,
+        },
+    ),
+    "zero_padding of hopper": (
+        {**ONE_GROUP, "block_m": 16, "block_k": 64, "e_block_n": 16, "stages": 3, **SPLIT[2], "cluster_n": 1},
+    ),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
         {"block_m": 128, "block_n": 128, "block_k": 16},
@@ -174,24 +209,45 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_n": 32, "block_k": 16, "stages": 2, "num_ctas": 1},
     ),
 }
-"""Every knob is given, so that no rule has a part in what is run; `sm_count` leaves a CTA several tiles."""
+"""Every knob is given, so that no rule has a part in what is run; `sm_count` leaves a CTA several tiles. A part without
+schedules of its own has the kernel's."""
 
 MUTATION_SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
 """For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
-
 SIZES_OF_SCALED = ((200, 232, 352), (128, 64, 96), (100, 40, 32))
 """For rungs with block scales: K by 32, and tiles of B that begin within an atom of scales."""
 
 SIZES_OF_SCALED_CLC = ((256, 776, 800), (128, 64, 96))
 """For such rungs that go through several tiles: four of a pair, the last one narrow; a single tile."""
 
+BIASED = ("epilogue", "column_vector")
+"""Parts that act only for a call with a bias."""
+SIZES_OF = {
+    "few": ((20, 136, 264), (16, 128, 128)),
+    **dict.fromkeys(GROUPED, ((200, 72, 136), (96, 64, 64))),
+    "zero_padding of hopper": ((24, 88, 200), (16, 64, 128)),
+    **dict.fromkeys(("raster of blackwell", "raster of hopper"), ((600, 136, 40),)),
+}
+"""Sizes of a kernel, or of a part of a kernel, that is not run with those above."""
+
 RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     ("ring", "first value", "self.stage: int32 = 0"): "One k-tile: everybody takes the same other stage for it.",
-    ("sums", "first value", "self.turn: int32 = 0"): "Everybody begins with the other accumulator.",
+    ("overlapping_sums", "first value", "self.turn: int32 = 0"): "Everybody begins with the other accumulator.",
     ("ring", "next stage", "return self.full_barriers[self.stage]"): RENAMED,
+    ("ring", "next stage", "return self.empty_barriers[stage]"): RENAMED,
+    (
+        "ring",
+        "never changed",
+        "self.stage = 0 if self.stage == self.stages - 1 else self.stage + 1",
+    ): "Everybody stays at the first stage, whose phase then changes each time: a ring of one stage.",
+    (
+        "grouped_raster",
+        "one more",
+        "self.tiles_m = cdiv(self.end - self.begin, self.block_m)",
+    ): "A tile more of each group: its rows are beyond the group's end, and are computed and not stored.",
     (
         "v3",
         "next stage",
@@ -209,7 +265,8 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
         for name in ("h7",)
     },
 }
-"""(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
+"""(kernel or part, operator, line) of mutants that are equivalent though no rule shows it, with the reason. Those of a
+part hold in each kernel that uses it."""
 
 
 # mutants
@@ -252,8 +309,13 @@ OTHER = {"wait_full": "wait_empty", "wait_empty": "wait_full", "full": "empty", 
 """Methods of `Ring`, and which one is taken for which."""
 
 
+def kernels() -> list[str]:
+    """Return the names of all kernels, and of each part of each kernel that uses it: "ring of v4"."""
+    return [*OWN, *(f"{part} of {name}" for name in OWN for part in parts(kernel_source(name)))]
+
+
 def mutants(name: str) -> list[Mutant]:
-    """Every mutant of a kernel, in the order of its lines."""
+    """Every mutant of a kernel, or of a part of a kernel, in the order of its lines."""
     source, made = source_of(name), []
     lines = source.splitlines()
     for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
@@ -264,20 +326,50 @@ def mutants(name: str) -> list[Mutant]:
 
 
 def source_of(name: str) -> str:
-    """The text whose lines are changed."""
-    return Path(inspect.getfile(PARTS[name][0] if name in PARTS else kernel(name))).read_text()
+    """Return the text whose lines are changed."""
+    part, of, owner = name.rpartition(" of ")
+    return parts(kernel_source(owner))[part] if of else kernel_source(owner)
+
+
+def kernel_source(name: str) -> str:
+    return Path(inspect.getfile(kernel(name))).read_text()
 
 
 def whole(name: str, changed: str) -> str:
-    """The file of the kernel that a text belongs to: a part stands where it is imported."""
-    if name not in PARTS:
-        return changed
-    part, rung_of = PARTS[name]
-    return source_of(rung_of).replace(f"from {part.__module__} import {part.__name__}", changed)
+    """Return the file of the kernel that a text belongs to."""
+    part, of, owner = name.rpartition(" of ")
+    return with_part(kernel_source(owner), part, changed) if of else changed
+
+
+SHARED = re.compile(r"^from (blackwell_matmul\.kernels\.(?:parts|experts)\.(\w+)) import .*$", re.M)
+"""An import of device code that kernels share."""
+
+
+def parts(text: str) -> dict[str, str]:
+    """Return the texts of the parts that a kernel or a part imports, and of those that they import, by name."""
+    found: dict[str, str] = {}
+    for module, part in SHARED.findall(text):
+        own = inspect.getsource(importlib.import_module(module))
+        found |= {part: own, **parts(own)}
+    return found
+
+
+def with_part(text: str, part: str, changed: str) -> str:
+    """Return the text of a kernel with a changed part where it, or a part that uses it, is imported."""
+
+    def imported(line: re.Match[str]) -> str:
+        if line[2] == part:
+            return changed
+        own = inspect.getsource(importlib.import_module(line[1]))
+        return with_part(own, part, changed) if part in parts(own) else line[0]
+
+    return SHARED.sub(imported, text)
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
     barriers = _barrier_names(tree)
+    for node in _kept_numbers(tree):
+        yield Edit("one more", node.value, f"({ast.unparse(node.value)}) + 1")
     for node in ast.walk(tree):
         if _orders(node):
             yield Edit("drop", node, "pass")
@@ -329,6 +421,17 @@ def _variable(node: Any) -> Iterator[Edit]:
         yield Edit("never changed", node, "pass")
     if isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.Constant):
         yield Edit("changed each time", node.value, "1")
+
+
+def _kept_numbers(tree: ast.Module) -> Iterator[Any]:
+    """What methods of a part assign to its numbers, other than stages and phases."""
+    for part in tree.body:
+        if isinstance(part, ast.ClassDef) and [ast.unparse(base) for base in part.bases] == ["tilus.Class"]:
+            methods = [each for each in part.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
+            for node in itertools.chain.from_iterable(map(ast.walk, methods)):
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                    if not list(_variable(node)) and not node.targets[0].attr.startswith("r_"):
+                        yield node
 
 
 def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
@@ -470,11 +573,12 @@ def load(source: str, class_name: str, folder: Path) -> type:
 
 @functools.cache
 def kernel(name: str) -> type:
-    """The class that is mutated."""
-    if name not in HOPPER:
-        return rung(PARTS[name][1] if name in PARTS else name)
-    file, class_name = HOPPER[name]
-    found: type = getattr(importlib.import_module(f"{WGMMA_KERNELS}.{file}"), class_name)
+    """Return the class that is mutated, or whose part is."""
+    name = name.rpartition(" of ")[2]
+    if name in KERNELS:
+        return rung(name)
+    room, (file, class_name) = (EXPERTS, GROUPED[name]) if name in GROUPED else (WGMMA_KERNELS, HOPPER[name])
+    found: type = getattr(importlib.import_module(f"{room}.{file}"), class_name)
     return found
 
 
@@ -490,37 +594,112 @@ def loaded(path: Path, class_name: str) -> type:
 
 @dataclass(frozen=True)
 class Case:
-    """What a mutant is run with."""
+    """What a mutant is run with. call: a name of `CALLS`."""
 
     target: str
     schedule: tuple[tuple[str, int], ...]
     size: tuple[int, int, int]
+    call: str = "product"
 
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.size))} {','.join(f'{name}={value}' for name, value in self.schedule)}"
 
 
 def cases(name: str) -> list[Case]:
+    """Return every case of a kernel, or of a part of a kernel."""
     cls: Any = kernel(name)
-    target = "sm_90a" if name in HOPPER else cls.target
-    features = () if name in HOPPER else cls.features
+    part, _, owner = name.rpartition(" of ")
+    target = "sm_90a" if owner in HOPPER else cls.target
+    features = () if owner in HOPPER else getattr(cls, "features", ())
+    scaled = "scaled" in features
     of_kind = (MUTATION_SIZES, SIZES_OF_CLC), (SIZES_OF_SCALED, SIZES_OF_SCALED_CLC)
-    sizes = of_kind["scaled" in features]["clc" in features]
-    return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
+    usual = of_kind[scaled]["clc" in features]
+    sizes = SIZES_OF.get(name, SIZES_OF.get(owner, usual))
+    kind = "scaled" if scaled else "bias" if part in BIASED else "product"
+    call = owner.partition("_")[0] if owner in GROUPED else kind
+    schedules = SCHEDULES.get(name, SCHEDULES[owner])
+    return [Case(target, tuple(schedule.items()), size, call) for schedule in schedules for size in sizes]
+
+
+def drawn(mutant: Mutant, each: int | None) -> list[Case]:
+    """Return so many cases of a mutant, always the same ones; None: every case."""
+    every = cases(mutant.rung)
+    return every if each is None else random.Random(str(mutant)).sample(every, min(each, len(every)))
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call, and whether C is right after the call."""
+
+    args: tuple[Any, ...]
+    right: Callable[[], bool]
+    epilogue: Epilogue | None = None
+
+
+def _whole_numbers(*shape: int) -> torch.Tensor:
+    """Small ones, whose sums are exact in every order."""
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(shape[0])).half()
+
+
+def _product(m: int, n: int, k: int) -> Call:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    return Call((m, n, k, a, b, c), lambda: check_matmul(a, b, c).ok)
+
+
+def _biased(m: int, n: int, k: int) -> Call:
+    a, b, bias = _whole_numbers(m, k), _whole_numbers(n, k), _whole_numbers(n)
+    c = torch.full((m, n), float("nan")).half()
+    exact = a.double() @ b.double().T + bias.double()
+    return Call((m, n, k, a, b, c, bias), lambda: torch.equal(c.double(), exact), Epilogue(bias=True))
+
+
+def _grouped(m: int, n: int, k: int) -> Call:
+    """Of three groups the second is empty; rows follow the last one."""
+    ends = (m // 3, m // 3, 2 * m // 3)
+    x, w, exact = _whole_numbers(m, k), _whole_numbers(3, k, n), torch.zeros(m, n, dtype=torch.float64)
+    for group, (begin, end) in enumerate(itertools.pairwise((0, *ends))):
+        exact[begin:end] = x[begin:end].double() @ w[group].double()
+    c = torch.full((m, n), float("nan")).half()
+    offs = torch.tensor(ends, dtype=torch.int32)
+    return Call((m, n, k, 3, x, w, offs, c), lambda: torch.equal(c.double(), exact))
+
+
+def _gradient(m: int, n: int, k: int) -> Call:
+    """Of the same groups."""
+    ends = (m // 3, m // 3, 2 * m // 3)
+    x, y = _whole_numbers(m, k), _whole_numbers(m, n)
+    x[ends[-1] :], y[ends[-1] :] = torch.nan, torch.nan  # must not be read
+    groups = itertools.pairwise((0, *ends))
+    exact = torch.stack([x[begin:end].double().T @ y[begin:end].double() for begin, end in groups])
+    c = torch.full((3, k, n), float("nan")).half()
+    offs = torch.tensor(ends, dtype=torch.int32)
+    return Call((m, n, k, 3, x, y, offs, c), lambda: torch.equal(c.double(), exact))
+
+
+def _scaled(m: int, n: int, k: int) -> Call:
+    problem = Problem(m, n, k, "nvfp4")
+    arguments = arguments_of(problem, 0)
+    return Call(arguments, lambda: check_product(problem, arguments[3:]).ok)
+
+
+CALLS: Mapping[str, Callable[..., Call]] = {
+    "product": _product, "scaled": _scaled, "bias": _biased, "grouped": _grouped, "gradient": _gradient,
+}  # fmt: skip
 
 
 def execute(cls: Any, case: Case, order: Callable[[ProgramLines], HappensBefore] | None = None) -> tuple[Run, bool]:
-    """The run, and whether C is right."""
-    scaled = "scaled" in getattr(cls, "features", ())
-    problem = Problem(*case.size, "nvfp4" if scaled else "fp16")
-    arguments = arguments_of(problem, 0)
-    bound, lowered = prepare(cls, arguments, dict(case.schedule), case.target)
+    """Return the run, and whether C is right."""
+    call = CALLS[case.call](*case.size)
+    script = cls if call.epilogue is None else cls(form=call.epilogue)
+    bound, lowered = prepare(script, call.args, dict(case.schedule), case.target)
     simulation = new_simulation(bound, lowered, "adversarial", 0)
     if order is not None:
         lines = ProgramLines(lowered.program)
         simulation.checks = lambda: (order(lines),)
     run = run_simulation(bound, simulation, 1, None, time.perf_counter())
-    return run, check_product(problem, arguments[3:]).ok
+    return run, call.right()
 
 
 # the rules for equivalence
@@ -782,12 +961,12 @@ def _judge(mutant: Mutant, case: Case, folder: Path) -> tuple[str, tuple[str, ..
     for rule, holds in RULES.items():
         if holds(whole, mine):
             return "equivalent", (rule,)
-    reason = EXCEPTIONS.get((mutant.rung, mutant.operator, mutant.code))
+    reason = EXCEPTIONS.get((mutant.rung.partition(" of ")[0], mutant.operator, mutant.code))
     return ("exception", (reason,)) if reason else ("survived", ())
 
 
-def judge_all(mutant: Mutant) -> list[Outcome]:
-    """One mutant in all of its cases, in a process that does nothing else meanwhile."""
+def judge_all(mutant: Mutant, each: int | None = None) -> list[Outcome]:
+    """Judge one mutant in all of its cases, or in so many, in a process that does nothing else meanwhile."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        return [judge(mutant, case, Path(folder)) for case in cases(mutant.rung)]
+        return [judge(mutant, case, Path(folder)) for case in drawn(mutant, each)]

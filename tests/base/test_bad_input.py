@@ -171,6 +171,7 @@ def test_a_target_that_cannot_run_it_gets_one_sentence(target):
     one_sentence(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kernels.KERNELS)
 def test_a_target_is_answered_with_those_there_are_or_with_those_that_the_rung_runs_on(name, capsys):
     rung = kernels.rung(name)

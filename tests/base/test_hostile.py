@@ -411,6 +411,7 @@ def attack(call: Target, wrong: Mapping[str, Any]) -> None:
     assert shared_state() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_every_odd_value_in_every_place_gets_an_answer_or_a_sentence(name):
     call = CALLS[name]
@@ -422,6 +423,7 @@ def test_every_odd_value_in_every_place_gets_an_answer_or_a_sentence(name):
                 raise AssertionError(f"{name}({argument}={Garbage(value)})") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_several_odd_values_at_once_get_an_answer_or_a_sentence(name):
     call = CALLS[name]
@@ -464,6 +466,7 @@ def command_lines(draw: Callable[..., Any]) -> list[str]:
     return line
 
 
+@pytest.mark.slow
 def test_a_command_line_of_garbage_ends_in_one_sentence_and_exit_code_2(capsys, monkeypatch):
     monkeypatch.setenv("HOSTILE", "1")
 
@@ -500,6 +503,7 @@ def measuring_lines(draw: Callable[..., Any]) -> list[str]:
     return line
 
 
+@pytest.mark.slow
 def test_measuring_without_a_gpu_or_with_garbage_is_one_sentence_and_leaves_nothing(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(detect, "detect", tuple)  # other tests may have loaded a driver that only records

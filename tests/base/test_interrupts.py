@@ -105,6 +105,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
             each.process.communicate()
 
 
+@pytest.mark.process
 def test_compiling_ahead_keeps_what_is_compiled(start, tmp_path: Path) -> None:
     index = tmp_path / "o" / "bundles" / "index.json"
     argv = ("--target", "H200", "--rungs", "h0,h1,h2", "--dtype", "fp16,bf16", "--size", "512", "512", "512")
@@ -121,6 +122,7 @@ def test_compiling_ahead_keeps_what_is_compiled(start, tmp_path: Path) -> None:
         assert Bundle.load(place).key == place.name
 
 
+@pytest.mark.process
 def test_a_simulation_in_several_processes_ends(start) -> None:
     command = start("-m", "blackwell_matmul", "run", "h0", "--size", "4096", "4096", "512", "--workers", "2", "--json")
     command.until(lambda: command.name in map(name_of, command.descendants()))
@@ -142,6 +144,7 @@ runpy.run_module("blackwell_matmul", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "out"),
     [(["--help"], ""), (["run", "v1", "--json"], '{"error": "interrupted."}\n')],
@@ -165,6 +168,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.process
 def test_a_pool_ends_with_its_jobs(start) -> None:
     command = start("-c", POOL)
     assert command.process.stdout.readline() == "one\n"
@@ -172,6 +176,7 @@ def test_a_pool_ends_with_its_jobs(start) -> None:
     assert command.interrupt() == ("", "")
 
 
+@pytest.mark.process
 def test_a_pool_ends_when_its_parent_is_killed(start) -> None:
     command = start("-c", POOL)
     assert command.process.stdout.readline() == "one\n"
@@ -197,6 +202,7 @@ LONG_CALL = "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
 SWALLOWED = "time.sleep(600)"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("work", [LONG_CALL, SWALLOWED], ids=["a long call", "a swallowed exception"])
 def test_what_hears_nothing_is_ended(start, work: str) -> None:
     command = start("-c", KEEPING.format(work=work))

@@ -43,6 +43,7 @@ def test_other_names_are_left_alone(name: str) -> None:
     assert moved_to(name) is None
 
 
+@pytest.mark.process
 def test_a_moved_folder_is_not_loaded_twice() -> None:
     code = (
         "from blackwell_matmul.trials.row_file import RowFile as old; "

@@ -82,6 +82,7 @@ def inside() -> int:
         return VALUE[0]
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_is_rid_of_what_another_thread_has_changed() -> None:
     end = threading.Event()
@@ -126,6 +127,7 @@ def test_seeds_of_threads_do_not_mix_and_go_on() -> None:
     assert (float(torch.rand(())), float(np.random.rand())) == after
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_can_set_seeds_that_another_thread_has_set() -> None:
     there, end = threading.Event(), threading.Event()

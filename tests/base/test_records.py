@@ -74,6 +74,7 @@ def test_the_depth_has_a_bound() -> None:
                 parsed(text)
 
 
+@pytest.mark.process
 def test_a_thread_has_room_whatever_the_recursion_limit() -> None:
     code = (
         "import sys, threading; sys.setrecursionlimit(100_000)\n"

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "gpu"))
 import block
 import torch
 
+pytestmark = pytest.mark.slow
+
 STEPS = 2
 
 

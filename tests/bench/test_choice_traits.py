@@ -38,6 +38,7 @@ def test_factors_are_found_whatever_a_problem_takes_besides() -> None:
     assert choice_traits.lost(one, {"split 2": math.log(0.5)}) == 0
 
 
+@pytest.mark.slow
 def test_the_closed_form_has_what_the_measured_times_give() -> None:
     problems = [*choice_traits.timed()]
     factors = choice_traits.fitted(problems)

@@ -52,6 +52,7 @@ def test_a_key_is_a_word_for_a_shell() -> None:
     assert all(set(key) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") for key in known())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beginning", SAMPLE)
 def test_a_case_simulates_and_compiles(beginning: str) -> None:
     row = comparing.compare(lambda step: None, sampled(beginning), gpu=False)
@@ -233,6 +234,7 @@ def test_a_record_holds_the_simulator(monkeypatch: pytest.MonkeyPatch, tmp_path:
 # --- the run
 
 
+@pytest.mark.process
 def test_a_process_that_dies_or_hangs_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     run = differential.Run(tmp_path / "rows.jsonl", False, 1, time.monotonic() + 500, limit_s=2.0)

@@ -25,6 +25,7 @@ def judged(number: int) -> Any:
     return drawn.judge(lambda what: None, number, "cpu")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", NUMBERS)
 def test_what_is_drawn_is_right(number: int) -> None:
     assert judged(number)["outcome"] == "right"

@@ -19,6 +19,7 @@ def explained(monkeypatch):
     return explained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["narrow tiles", "h1 to h2", "a needless fence"])
 def test_what_is_promised_is_what_the_result_says(explained, name):
     case = next(each for each in explained.CASES if each.name == name)

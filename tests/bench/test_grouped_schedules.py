@@ -15,6 +15,7 @@ import torch
 from grouped_schedules import Groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["calls", "calls_of_sums"])
 def test_every_schedule_computes_the_same(kind):
     case = Groups("small", (40, 0, 150, 10), 64, 64)

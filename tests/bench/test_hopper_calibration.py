@@ -33,6 +33,7 @@ def table(path):
         return head, {(row["what"], row["parameters"]): float(row["value"]) for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_the_whole_way_on_a_cpu(calibration, tmp_path, capsys):
     out = tmp_path / "micro.csv"
     assert calibration.main([str(out), "--emulate", "--only", "barriers,plain_loads,tma_stores"]) == 0
@@ -44,6 +45,7 @@ def test_the_whole_way_on_a_cpu(calibration, tmp_path, capsys):
     assert "barriers: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_measurement_that_fails_leaves_the_others(calibration, monkeypatch, tmp_path, capsys):
     def broken(bench):
         yield calibration.measure("one", "", [1, 2, 3], "cycles")

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "gpu"))
 import product_cases
 import products
 
+pytestmark = pytest.mark.slow
+
 CASES = {case.name: case for case in product_cases.cases(64, "cpu")}
 OF_MODELS = [
     case for case in product_cases.llm("cpu", small=32) if case.name.startswith(("128x128x128", "4 of", "2 of"))

@@ -28,6 +28,7 @@ def test_every_problem_is_named_once_and_in_fp16():
     assert plain_product.problems(8) == found[::8]
 
 
+@pytest.mark.slow
 def test_each_contender_has_a_schedule_that_runs():
     for problem in plain_product.problems(40):
         found = plain_product.contenders(problem, H200)

@@ -22,6 +22,7 @@ def timeline_bench(monkeypatch):
     return timeline
 
 
+@pytest.mark.slow
 def test_the_whole_way_on_a_cpu(timeline_bench, tmp_path, capsys):
     assert timeline_bench.main([str(tmp_path / "out"), "--emulate", "--rungs", "h7"]) == 0
     (row,) = json.loads((tmp_path / "out" / "summary.json").read_text())

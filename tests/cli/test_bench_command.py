@@ -16,6 +16,8 @@ from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
 from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 WGMMA = f"{ROOT}/bench/blackwell_matmul_studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
 Command = Callable[..., tuple[int, str, str]]

@@ -257,6 +257,7 @@ def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
 COMMAND = (sys.executable, "-m", "blackwell_matmul")
 
 
+@pytest.mark.process
 def test_a_reader_who_left_is_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
@@ -285,6 +286,7 @@ def test_a_full_disk_is_one_sentence_and_no_verdict(argv, simulator, monkeypatch
     assert "No space left on device" in err and err.startswith("error: ") and err.count("\n") == 1
 
 
+@pytest.mark.process
 @WITHOUT_FULL
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(more):
@@ -294,6 +296,7 @@ def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(more):
         assert done.returncode == 2
 
 
+@pytest.mark.process
 def test_a_closed_stdout_is_refused_before_anything_runs():
     closed = partial(os.close, 1)
     done = subprocess.run([*COMMAND, "run", "v1", "--json"], stderr=subprocess.PIPE, text=True, preexec_fn=closed)
@@ -361,6 +364,7 @@ bench --compile-only --target x
 """
 
 
+@pytest.mark.process
 def test_what_can_be_refused_is_without_torch_and_tilus():
     code = (
         "import sys; from blackwell_matmul.cli import main\n"
@@ -372,6 +376,7 @@ def test_what_can_be_refused_is_without_torch_and_tilus():
     assert done.stderr.count("error: ") == len(REFUSED.split("\n")) - 2
 
 
+@pytest.mark.process
 def test_help_loads_no_slow_module():
     """Of all commands, one after the other in a fresh process."""
     lines = [["--version"], ["--help"], *([each.callback.__name__, "--help"] for each in cli.app.registered_commands)]
@@ -382,6 +387,7 @@ def test_help_loads_no_slow_module():
     assert not {*SLOW_MODULES, "numpy", "cuda", "matplotlib"} & set(modules[0].split())
 
 
+@pytest.mark.process
 def test_importing_the_package_loads_no_slow_module_and_knows_its_names():
     code = "import sys, blackwell_matmul as b; print(*sys.modules); b.Problem, b.Schedule, b.InputError, b.__version__"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -402,6 +408,7 @@ WORDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORDS, max_size=7), runs=st.booleans())
 def test_no_line_of_arguments_ends_in_a_traceback(command, words, runs):
@@ -472,6 +479,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "check", "schedules", "compile"])
 def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, command):
     file = tmp_path / "my_kernel.py"
@@ -482,6 +490,7 @@ def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, comma
         assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
 
 
+@pytest.mark.slow
 def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
     words = ["--layout", "nt", "--epilogue", "bias,gelu", "--batch", "2"]
     assert cli.main(["run", "blackwell", *SMALL, *words, "--json"]) == 0
@@ -527,6 +536,7 @@ def test_words_that_are_no_form_are_one_sentence(capsys, words, sentence):
 WIDEST = ["h7", "--size", "16384", "16384", "16384"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", [["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"], WIDEST])
 def test_no_line_of_schedules_is_wider_than_a_terminal(monkeypatch, listed, argv):
     monkeypatch.setenv("FORCE_COLOR", "1")

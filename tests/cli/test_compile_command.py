@@ -33,6 +33,7 @@ def example_args(m=4, n=5, k=6):
 """
 
 
+@pytest.mark.slow
 def test_a_form_serves_sizes_and_not_pointers(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compile", "blackwell", "--size", "256", "256", "256", "--epilogue", "gelu"]) == 0
     assert "any m, n, k and batches with n a multiple of 8." in capsys.readouterr().out
@@ -108,6 +109,7 @@ def test_what_nothing_says_the_result_of_is_not_checked(capsys: pytest.CaptureFi
     assert "give its file a reference(...)" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_sass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         sass._nvdisasm()

@@ -671,17 +671,20 @@ def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 ONE = "print('noise'); step(json.dumps({'what': 'copy', 'where': 'here', 'status': 'correct'}));"
 
 
+@pytest.mark.process
 def test_a_layer_that_crashes_keeps_what_it_had_done(layer: Any) -> None:
     first, second = layer(f"{ONE} os.kill(os.getpid(), signal.SIGSEGV)")
     assert (first.what, first.status) == ("copy", "correct")
     assert (second.status, second.detail) == ("failed", "its process was ended by signal 11 (SIGSEGV)")
 
 
+@pytest.mark.process
 def test_a_layer_that_raises_says_what(layer: Any) -> None:
     (found,) = layer("pass", before="raise ImportError('libtriton.so is broken')")
     assert (found.status, found.detail) == ("failed", "ImportError: libtriton.so is broken")
 
 
+@pytest.mark.process
 def test_a_layer_that_hangs_ends_with_its_children(layer: Any, tmp_path: Path) -> None:
     grandchild = "made = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
     written = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(made.pid));"
@@ -719,6 +722,7 @@ def test_triton_that_is_not_installed_is_not_run(monkeypatch: pytest.MonkeyPatch
     assert (found["status"], found["detail"]) == ("not run", "Triton is not installed")
 
 
+@pytest.mark.slow
 def test_the_simulator_layer_for_real(told: list[dict[str, Any]]) -> None:
     """In this process, which has torch and tilus."""
     checks.simulator()
@@ -781,6 +785,7 @@ def mended(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {each["name"]: each["fix"] for each in json.loads(done.stdout)["lines"] if each["fix"]}
 
 
+@pytest.mark.process
 def test_without_torch_what_needs_none_works_and_the_rest_says_who_mends_it(tmp_path: Path) -> None:
     module(tmp_path, "torch", "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     fixes = mended(shadowed(tmp_path, "doctor", "--json"))
@@ -800,6 +805,7 @@ def test_without_torch_what_needs_none_works_and_the_rest_says_who_mends_it(tmp_
     )
 
 
+@pytest.mark.process
 def test_a_broken_triton_a_wrong_tilus_and_a_cache_that_is_a_file(tmp_path: Path) -> None:
     module(tmp_path, "triton", "raise ImportError('libtriton.so: undefined symbol')")
     older = tmp_path / "tilus-0.1.1.dist-info"
@@ -812,6 +818,7 @@ def test_a_broken_triton_a_wrong_tilus_and_a_cache_that_is_a_file(tmp_path: Path
     assert fixes["cache"].startswith("export BLACKWELL_MATMUL_CACHE=")
 
 
+@pytest.mark.process
 def test_what_pip_left_of_torch_and_tilus_does_not_count(tmp_path: Path) -> None:
     module(tmp_path, "torch", "")
     module(tmp_path, "tilus", "")

@@ -44,6 +44,7 @@ def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "code"), [("check", 1), ("run", 1), ("predict", 0), ("compile", 0)])
 def test_results_are_shown(kernel: Path, command: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, f"{kernel}:Racy"]) == code

@@ -7,6 +7,7 @@ import pytest
 from blackwell_matmul import cli
 
 
+@pytest.mark.slow
 def test_a_row_for_each_kernel_and_what_holds_it(capsys):
     assert cli.main(["predict", "v0", "v3", "--size", "1024", "1024", "2048"]) == 0
     shown = capsys.readouterr().out

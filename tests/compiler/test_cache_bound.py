@@ -53,6 +53,7 @@ def test_what_comes_later_is_counted(root: Path) -> None:
     assert {place.name for place in root.glob("*/*")} == {"08entry", "09entry", "0aentry", "0bentry"}
 
 
+@pytest.mark.process
 def test_what_is_read_or_written_elsewhere_stays(root: Path) -> None:
     entries = [entry(root, f"{i:02x}entry", i) for i in range(6)]
     reader = subprocess.Popen([sys.executable, "-c", HOLDS, entries[0]], stdin=-1, stdout=-1)

@@ -36,6 +36,7 @@ def copy(**options: Any) -> Bundle:
 # --- targets and types
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", TARGETS)
 def test_targets(architecture: str) -> None:
     made = script_bundle("TmaCopy", 100, 128, "array", "array", target=architecture)
@@ -166,6 +167,7 @@ def test_resources_are_those_of_the_cubin(name: str) -> None:
     assert made.resources.dynamic_shared_bytes == made.plan.dynamic_shared_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_RUNG)
 def test_no_rung_keeps_registers_in_memory(name: str) -> None:
     """As happens when the index of a register is left to run time, for want of a simplification."""
@@ -223,6 +225,7 @@ def test_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 CANNOT_BE = {"nan": "NaN", "deep": "[" * 99_000 + "]" * 99_000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "foreign", "file", "folder", "fifo", "nan", "deep"])
 def test_a_damaged_entry_is_made_again(own_cache: Path, damage: str) -> None:
     first = copy()
@@ -392,6 +395,7 @@ def _compile_there(place: str, start: Any, sender: Any) -> None:
     sender.send([(each.key, each.cubin) for each in made])
 
 
+@pytest.mark.process
 def test_two_processes_on_one_cache(own_cache: Path) -> None:
     context = multiprocessing.get_context("fork")
     start, pipes, children = context.Barrier(2), [], []
@@ -415,6 +419,7 @@ def test_two_processes_on_one_cache(own_cache: Path) -> None:
 # --- many schedules
 
 
+@pytest.mark.process
 def test_compile_many() -> None:
     told: list[tuple[int, int]] = []
     schedules = [{"block": 32}, {"block": 64}, {"block": 3}]

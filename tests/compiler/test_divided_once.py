@@ -19,6 +19,7 @@ def loads(name: str) -> list[str]:
     return LOADS.findall(device_source(lower(program), program).text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h5", "h6", "h7"])
 def test_the_place_of_a_tile_is_found_once(name: str) -> None:
     found = loads(name)

@@ -24,6 +24,7 @@ def body(bundle: Bundle) -> list[str]:
     return [line for line in lines[1:] if not line.lstrip().startswith("//")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EARLY)
 def test_a_kernel_waits_once_before_it_touches_memory(name: str) -> None:
     lines = body(rung_bundle(name))

@@ -138,11 +138,13 @@ def compare_calls(plan: LaunchPlan, call: Callable[..., list[str]], sizes: Seque
         assert bool(attributes) == (launch.dynamic_shared_bytes > 48 * 1024)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", EVERY_RUNG)
 def test_rungs(name: str, tmp_path: Path) -> None:
     compare_calls(rung_bundle(name).plan, built(rung_program(name), tmp_path, tilus_host_source))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNGS)
 def test_host_code_is_the_same_around_an_empty_kernel(name: str) -> None:
     """A division that tilus makes fast adds arguments (see below), which no rung's plan has."""
@@ -150,10 +152,12 @@ def test_host_code_is_the_same_around_an_empty_kernel(name: str) -> None:
     assert host_code(tilus_host_source(program)) == host_code(tilus_source(program))
 
 
+@pytest.mark.process
 def test_workspaces(tmp_path: Path) -> None:
     compare(script_program("Scratch", 100, "array", "array"), tmp_path, sizes=[1, 64, 1000, 65536])
 
 
+@pytest.mark.process
 def test_a_size_that_overflows_in_tilus_is_exact_here(tmp_path: Path) -> None:
     """The bits of a workspace are counted in int32: from 2 GiB bits on, tilus asks for another amount."""
     program = script_program("Scratch", 100, "array", "array")
@@ -163,18 +167,22 @@ def test_a_size_that_overflows_in_tilus_is_exact_here(tmp_path: Path) -> None:
     assert ordered(theirs) != ordered(expected_calls(launch))
 
 
+@pytest.mark.process
 def test_maps_of_other_targets(tmp_path: Path) -> None:
     compare(script_program("TmaCopy", 100, 128, "array", "array"), tmp_path)
 
 
+@pytest.mark.process
 def test_clusters(tmp_path: Path) -> None:
     compare(script_program("Clusters", 128, "array"), tmp_path)
 
 
+@pytest.mark.process
 def test_strides_from_arguments(tmp_path: Path) -> None:
     compare(script_program("RowStride", 100, 64, "array"), tmp_path, k=72)
 
 
+@pytest.mark.process
 def test_fast_division_differs_where_tilus_is_wrong(tmp_path: Path) -> None:
     program = script_program("Grouped", 1792, 8, "array")
     plan, call = plan_of(program), built(program, tmp_path)
@@ -189,6 +197,7 @@ def test_fast_division_differs_where_tilus_is_wrong(tmp_path: Path) -> None:
     assert not {1, 2, 4, 8, 16, 32} & set(differ)
 
 
+@pytest.mark.process
 def test_a_wrong_plan_is_noticed(tmp_path: Path) -> None:
     """The comparison can fail: a plan of another schedule."""
     program = rung_program("v1")
@@ -198,6 +207,7 @@ def test_a_wrong_plan_is_noticed(tmp_path: Path) -> None:
     assert ordered(theirs) != ordered(expected_calls(launch))
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, to compare with")
 @pytest.mark.parametrize("name", EVERY_RUNG)
 def test_the_code_is_that_of_nvcc(name: str, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from compiler_samples import rung_bundle
 
 from blackwell_matmul.compiler import lone_cta
 
+pytestmark = pytest.mark.slow
+
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
 

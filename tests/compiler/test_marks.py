@@ -71,12 +71,14 @@ def by_warp(timeline: Timeline, barriers: set[str]) -> dict[str, list[tuple[str,
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_product_is_the_same_bit_for_bit(name: str) -> None:
     _, c, with_marks, _ = emulated(name)
     assert not c.isnan().any() and torch.equal(c, with_marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_warp_executes_one_instruction_after_the_other(name: str) -> None:
     bundle, *_, buffer = emulated(name)
@@ -89,6 +91,7 @@ def test_a_warp_executes_one_instruction_after_the_other(name: str) -> None:
     assert until and set(until) <= set(found.tracks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_a_warp_does_lies_within_its_cta(name: str) -> None:
     bundle, *_, buffer = emulated(name)
@@ -100,6 +103,7 @@ def test_what_a_warp_does_lies_within_its_cta(name: str) -> None:
         assert within.start_cycles <= each.start_cycles < each.end_cycles <= within.end_cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_each_warp_executes_what_the_prediction_says_in_its_order(name: str) -> None:
     bundle, *_, buffer = emulated(name)
@@ -111,6 +115,7 @@ def test_each_warp_executes_what_the_prediction_says_in_its_order(name: str) -> 
     assert executed and executed == by_warp(predicted, barriers)
 
 
+@pytest.mark.slow
 def test_an_order_by_chance_has_the_same_instructions() -> None:
     bundle, _, c, buffer = emulated("h7")
     other, _, same, shuffled = emulated("h7", "random")
@@ -156,6 +161,7 @@ def test_code_without_marks_has_nothing_of_them() -> None:
     assert bundle.marks is None and not any("timeline" in text for text in (bundle.source, bundle.ptx))
 
 
+@pytest.mark.slow
 def test_code_without_marks_is_the_same_after_code_with_them() -> None:
     args = operands(64, 64, 64)
     first = compile("h1", 64, 64, 64, *args, cache=False)
@@ -201,6 +207,7 @@ def test_a_parameter_of_that_name() -> None:
         marks.marked(taken, 64, MARKS)
 
 
+@pytest.mark.slow
 def test_rows_that_are_too_short_say_how_long_they_must_be() -> None:
     m, n, k = 64, 64, 256
     a, b, c = operands(m, n, k)

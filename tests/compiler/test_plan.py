@@ -253,6 +253,7 @@ def test_evaluation_is_of_the_ten_microsecond_class() -> None:
     assert best < 50e-6  # 4 us on the machine that this was written on
 
 
+@pytest.mark.process
 def test_plain_data_imports_neither_tilus_nor_cuda() -> None:
     code = (
         "import sys, blackwell_matmul.compiler.plan, blackwell_matmul.compiler.bundle\n"

@@ -25,6 +25,8 @@ from blackwell_matmul.frontend import bind, build
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.blackwell import v1
 
+pytestmark = pytest.mark.slow
+
 
 def plain(text: str) -> list[str]:
     """The lines of a kernel without comments, fences and the qualifiers that are corrected."""

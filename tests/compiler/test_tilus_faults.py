@@ -150,6 +150,7 @@ def test_what_touches_memory(template: str, expected: bool) -> None:
 # --- tcgen05.fence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNGS)
 def test_tilus_has_no_tcgen05_fence(name: str) -> None:
     assert "tcgen05.fence" not in tilus_source(rung_program(name))
@@ -250,6 +251,7 @@ def test_isolated_waits_keep_groups_in_flight(tmp_path: Path, monkeypatch: pytes
     assert "DEPBAR.LE gsb0, 0x1" not in serial
 
 
+@pytest.mark.slow
 def test_waits_for_everything_are_left_alone() -> None:
     assert "activemask" not in script_bundle("Wgmma", *WGMMA, in_flight=0).source
     assert "activemask" in script_bundle("Wgmma", *WGMMA, in_flight=1).source

@@ -34,6 +34,7 @@ def test_pieces_are_the_examples_own_and_cover_it() -> None:
     assert [line for i, line in enumerate(lines, 1) if i > 2 and line.strip() and i not in shown] == []
 
 
+@pytest.mark.slow
 def test_snippets_print_what_the_page_shows() -> None:
     for snippet, text in zip(refresh.snippets(PAGE), refresh.run(PAGE, "first_kernel"), strict=True):
         assert snippet.says_the_same(text), f"under:\n{snippet.text}"

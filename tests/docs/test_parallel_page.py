@@ -17,6 +17,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "parallel.md").read_text(
 CONTEXT = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 def test_the_page_runs(tmp_path: Path) -> None:
     """In a process of its own, which may start gloo, and has imported what this one has."""

@@ -11,6 +11,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "products.md").read_text(
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(BLOCKS)))
 def test_the_page_runs(
     place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -20,6 +20,8 @@ import torch
 from blackwell_matmul import compile, emulate, simulate
 from blackwell_matmul.base.errors import CompileError
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
 HELPERS, METHODS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 METHODS = textwrap.indent(METHODS, " " * 4)

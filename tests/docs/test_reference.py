@@ -20,6 +20,7 @@ def test_every_public_name_is_there_once() -> None:
     assert sorted([*NAMES, *reference.UNWRITTEN]) == sorted(blackwell_matmul.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "GPUS"])
 def test_its_docstring_is_its_own(name: str) -> None:
     text = getattr(blackwell_matmul, name).__doc__

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 
 import statement_table  # noqa: E402
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     new = statement_table.page()
     assert statement_table.PAGE.read_text(encoding="utf-8") == new, "run python docs/statement_table.py"
 
 
+@pytest.mark.slow
 def test_every_statement_has_an_example_or_a_reason() -> None:
     every = {
         f"{group}.{name}"

@@ -24,6 +24,8 @@ from blackwell_matmul.problem.form import Epilogue
 from blackwell_matmul.problem.problem import Schedule
 from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
+pytestmark = pytest.mark.slow
+
 M, N, K = 137, 72, 136
 
 

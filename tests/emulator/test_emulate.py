@@ -198,6 +198,7 @@ def test_a_tensor_map_for_another_parameter() -> None:
     refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v0", "v1"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_tensor_of_another_type_than_a_rung_was_compiled_for_is_refused(name: str, place: int) -> None:

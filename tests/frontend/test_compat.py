@@ -67,16 +67,19 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
+@pytest.mark.process
 def test_builds_without_git_and_writes_no_file(tmp_path: Path) -> None:
     assert python(BUILD, tmp_path).strip() == "Inlined"
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_builds_without_cuda_bindings_and_leaves_no_stand_in(tmp_path: Path) -> None:
     check = "\nprint([name for name in sys.modules if name.split('.')[0] == 'cuda'])"
     assert python(NO_BINDINGS + BUILD + check, tmp_path).split("\n")[:2] == ["Inlined", "[]"]
 
 
+@pytest.mark.process
 def test_importing_the_frontend_imports_no_tilus(tmp_path: Path) -> None:
     code = "import sys, blackwell_matmul.frontend; print('tilus' in sys.modules, 'torch' in sys.modules)"
     assert python(code, tmp_path).strip() == "False False"
@@ -291,6 +294,7 @@ def test_an_unknown_target_is_refused_with_those_that_work() -> None:
         pass
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="has no fork")
 def test_a_child_forked_while_a_thread_builds_can_build() -> None:
     begun, goes_on = threading.Event(), threading.Event()

@@ -213,6 +213,7 @@ def test_every_rung_has_a_name(name: str) -> None:
         assert meaning(kernels.rung(name), methods).name is not None
 
 
+@pytest.mark.process
 def test_two_processes_give_one_name() -> None:
     code = (
         "from blackwell_matmul import kernels; from blackwell_matmul.frontend.fingerprint import *;"

@@ -37,6 +37,7 @@ def kinds(function: Any) -> list[type]:
     return [type(inst) for inst in instructions(function)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_both_views_wait_in_one_place(name: str) -> None:
     found = program(name)

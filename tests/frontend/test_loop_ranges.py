@@ -46,6 +46,7 @@ def folded(numbers: range) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", [*RANGES, 'self.range(1, 4, unroll="all")', "self.range(4, 0, -1, unroll=2)"])
 def test_a_loop_runs_as_in_python(loop: str, tmp_path: Path) -> None:
     plain = loop.replace("self.", "").replace(', unroll="all"', "").replace(", unroll=2", "")

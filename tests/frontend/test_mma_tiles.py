@@ -118,6 +118,7 @@ def test_an_accumulator_that_the_instruction_does_not_write_is_refused_by_all(ti
     assert why in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tile",
     [
@@ -152,6 +153,7 @@ def test_the_layout_that_tilus_gives_is_what_wgmma_writes(mma_n: int, columns: i
         assert place == mma_tiles._fragment(thread, register, columns // mma_n, mma_n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tile, wrong",
     [

@@ -29,6 +29,7 @@ def error_over_torchs(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> floa
     return float((c.double() - exact).abs().max() / ((a @ b.T).double() - exact).abs().max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "a_k", "b_k"),
     [("sm_90a", True, False), ("sm_90a", False, False), ("sm_100a", False, True), ("sm_100a", False, False)],

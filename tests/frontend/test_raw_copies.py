@@ -46,6 +46,7 @@ def torch_type(kind: Any) -> torch.dtype:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize(("a", "b"), [(float32, float16), (float16, float32), (int8, int32), (int32, float32)])
 def test_types_that_differ_are_refused(how: str, a: Any, b: Any) -> None:
@@ -57,6 +58,7 @@ def test_types_that_differ_are_refused(how: str, a: Any, b: Any) -> None:
     assert how in VERIFIED or f"{how} from" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [way for way in WAYS if way not in VERIFIED and not way.startswith("tma")])
 @pytest.mark.parametrize(("a", "b"), [(int32, uint32), (float32, float32)])
 def test_the_same_bytes_are_copied(how: str, a: Any, b: Any) -> None:

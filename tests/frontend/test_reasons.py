@@ -415,6 +415,7 @@ def written(folder: Path, text: str) -> Any:
 TARGETED = [("sm_100a", *case) for case in CASES] + [("sm_90a", *case) for case in HOPPER_CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "body", "words"), TARGETED, ids=[words[:40] for *_, words in TARGETED])
 def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, target: str, body: str, words: str) -> None:
     text = SCRIPT + textwrap.indent(body, " " * 8) + "\n"

@@ -35,6 +35,7 @@ class AddOne(Script):
         self.store_global(y, self.load_global(x, offsets=[0, 0], shape=[8, 8]) + 1.0, offsets=[0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("given", ["numbers", "tuple", "problem", "tensors"])
 def test_one_shape_of_call(function, given):
@@ -89,6 +90,7 @@ def test_a_kernel_with_three_parameters_is_called_with_them():
     assert b.check(AddOne, 8, x, y).ok and (y == 1).all()
 
 
+@pytest.mark.slow
 def test_a_form_is_given_in_a_problem_by_keyword_or_by_the_kernel():
     turned = Problem(*SIZE, form=Form(a_major="m", epilogue=Epilogue(bias=True, activation="gelu")))
     assert (
@@ -146,6 +148,7 @@ def test_of_batches_the_wrong_one_is_named():
     assert verdict.batch == 1 and "1 of 8192 elements of batch 1" in verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [Form(a_stride=72, b_major="n", b_stride=96), Form(c_stride=72, a_batch_stride=9000)])
 def test_made_up_inputs_lie_as_the_form_says(form):
     problem = Problem(*SIZE, form=form, batches=2)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import tilus
 from tilus import bfloat16, float32, int32, void_p
 from tilus.utils import cdiv
@@ -24,6 +25,7 @@ def test_knobs_are_doubled_and_halved_and_a_ring_stays_as_long():
     assert knobs_beside({}) == []
 
 
+@pytest.mark.slow
 def test_what_is_told_of_another_value_is_what_it_takes():
     before = serial(block_n=128, block_k=256, stages=1)
     (told,) = (each for each in before.explanation if each.startswith("with block_k=128 and stages=2"))

@@ -70,6 +70,7 @@ def test_the_command_line_prints_one_json_object(capsys):
     assert err == "" and record["ok"] and record["schedule"]["stages"] >= 2 and record["target"] == "sm_100a"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("matmul_v*.py")), ids=lambda path: path.stem)
 def test_the_examples_print_one_line_with_a_right_result(example, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -79,6 +80,7 @@ def test_the_examples_print_one_line_with_a_right_result(example, capsys):
     assert err == "" and out.count("\n") == 1 and "correct" in out and "simulated in" in out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [1, 2])
 def test_progress_counts_ctas_up_to_all_of_them(workers):
     told = []

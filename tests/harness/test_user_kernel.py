@@ -447,6 +447,7 @@ def test_a_file_may_have_any_name_and_imports_its_neighbours(named, command, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", *NAMES])
 
 
+@pytest.mark.process
 def test_a_file_hides_no_module_that_is_yet_to_be_imported(named, tmp_path):
     """A fresh process has imported none of those that the files are named like."""
     argv = [sys.executable, "-m", "blackwell_matmul", "run", f"{named['torch.py']}:Double"]

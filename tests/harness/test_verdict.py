@@ -37,6 +37,7 @@ def test_right_products_pass(m, n, k, dtype):
     assert check_matmul(a, b, exact_product(a, b).to(dtype)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [8, 16, 64])
 def test_any_order_of_accumulation_passes(dtype, step):

@@ -53,6 +53,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.process
 def test_a_cluster_that_is_started_here_takes_nobody_without_its_key() -> None:
     pytest.importorskip("cryptography")
     with open_executor("dask") as found:

@@ -18,6 +18,8 @@ from cheap_trials import job, runs
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.jobs.running_trials import DIED, Job, died, run
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 SQUARES = [{"number": number, "square": number**2} for number in range(40)]
 
@@ -166,6 +168,7 @@ def interrupted(folder: Path, executor: str, seen: Callable[[], bool], file: str
     return told
 
 
+@pytest.mark.slow
 def test_a_trial_whose_row_json_does_not_have_is_named_and_the_others_are_kept(folder: Path, file: Path) -> None:
     squares = job(folder, 3)
     odd = Job("odd", squares.trials, lambda trial: {"square": float("nan") if trial[0] == 1 else 0}, squares.name)

@@ -21,6 +21,8 @@ from blackwell_matmul.jobs.row_file import DIED
 from blackwell_matmul.jobs.worker import TaskOutcome, Worker, WorkerEnded, WorkerPool
 from blackwell_matmul.problem.problem import Problem
 
+pytestmark = pytest.mark.process
+
 FAKES = Path(__file__).parents[1] / "harness" / "bench" / "fake_contenders.py"
 
 

@@ -25,6 +25,7 @@ def operands(m: int, n: int, k: int, dtype: torch.dtype = torch.float16) -> tupl
     return a, b, torch.full((m, n), float("nan"), dtype=torch.bfloat16 if dtype.itemsize == 1 else dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "n", "k", "split_k"), SHAPES)
 @pytest.mark.parametrize("columns", [16, 32])
 def test_it_is_exact_simulated_and_compiled(m: int, n: int, k: int, split_k: int, columns: int) -> None:

@@ -15,6 +15,8 @@ from blackwell_matmul.kernels.experts.hopper import HopperGroupedMatmul
 from blackwell_matmul.kernels.experts.hopper_gradient import HopperGroupedGradient
 from blackwell_matmul_studies import mutation
 
+pytestmark = pytest.mark.slow
+
 PRODUCTS = [HopperGroupedMatmul, BlackwellGroupedMatmul]
 SUMS = [HopperGroupedGradient, BlackwellGroupedGradient]
 ENDS = {

@@ -78,6 +78,7 @@ class Case:
         assert error <= 2 * (self.expected(torch.float32).to(self.c.dtype).double() - exact).abs().max() + 1e-30
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", CASES)
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)
 def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, number: int) -> None:
@@ -97,6 +98,7 @@ def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, 
         case.assert_right()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("b_rows_first", [False, True])
 @pytest.mark.parametrize("a_rows_first", [False, True])
 def test_clusters_that_share_a_load_all_of_it_however_operands_lie(a_rows_first: bool, b_rows_first: bool) -> None:
@@ -132,6 +134,7 @@ TORCHS: dict[str, Any] = {  # as torch has it on a GPU, in the type of z; and wh
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", TORCHS)
 @pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32])
 def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, activation: str) -> None:
@@ -157,6 +160,7 @@ def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, a
             assert (found.double() - exact).abs()[part].max() <= 2 * allowed[part].max(), (low, high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)
 def test_nan_is_kept_and_what_beta_leaves_out_is_not_read(rung: Any, gpu: Any) -> None:
     """For one row of A, which has a scale for itself and one for each column."""
@@ -177,6 +181,7 @@ def test_nan_is_kept_and_what_beta_leaves_out_is_not_read(rung: Any, gpu: Any) -
     torch.testing.assert_close(c, expected, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)
 def test_a_form_has_no_findings_in_any_order(rung: Any, gpu: Any) -> None:
     a, b, c = torch.randn(2, 136, 200).half().mT, torch.randn(72, 96).half().T, torch.empty(2, 200, 48).half()
@@ -207,6 +212,7 @@ def _wait_nothing(self):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meets", [True, False])
 def test_what_is_kept_of_each_column_is_read_once_all_have_stored_it(meets: bool) -> None:
     """Where a CTA has several tiles, too: those of the one before have been read by then."""

@@ -18,6 +18,8 @@ from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
+pytestmark = pytest.mark.slow
+
 SIZES = (1, 8, 17, 40, 127, 129, 136, 200, 264)
 ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
 

@@ -28,6 +28,7 @@ def operands(m: int, n: int, k: int, batches: int = 1) -> tuple[torch.Tensor, to
     return a, b, torch.full((batches, m, n), float("nan")).bfloat16()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["adversarial", "eager", "random"])
 @pytest.mark.parametrize(("m", "schedule"), [(1, SCHEDULE), (63, SCHEDULE), (121, SCHEDULE), (137, TALL), (300, TALL)])
 def test_any_number_of_rows_is_right(m: int, schedule: dict[str, int], policy: str) -> None:
@@ -36,6 +37,7 @@ def test_any_number_of_rows_is_right(m: int, schedule: dict[str, int], policy: s
     assert not run.findings and check_matmul(a, b, c).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [SCHEDULE, TALL])
 def test_the_compiled_kernel_turns_strips_by_stmatrix(schedule: dict[str, int]) -> None:
     m, n, k = 145, 136, 72
@@ -47,6 +49,7 @@ def test_the_compiled_kernel_turns_strips_by_stmatrix(schedule: dict[str, int]) 
     assert check_matmul(a, b, c).ok
 
 
+@pytest.mark.process
 def test_batches_and_an_epilogue_that_asks_for_no_place() -> None:
     m, n, k, batches = 129, 136, 72, 3
     a, b, c = operands(m, n, k, batches)

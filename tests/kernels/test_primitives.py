@@ -43,6 +43,7 @@ def clean(kernel: Any, *args: Any, target: str = "sm_100a", policy: str = "adver
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_copy_of_one_to_five_dimensions(shape: tuple[int, ...], target: str) -> None:
@@ -87,6 +88,7 @@ def test_without_tma_16_bytes_are_moved_at_a_time() -> None:
     assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx and "cp.async.bulk" not in ptx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 8), (100, 72, 40), (65, 136, 104), (64, 64, 32)])
 def test_gemm_tile(m: int, n: int, k: int, target: str) -> None:
@@ -111,6 +113,7 @@ def test_a_call_runs_where_the_tensors_live() -> None:
     assert torch.equal(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [*TARGETS, "sm_120a"])
 def test_the_compiler_takes_them_for_every_gpu_with_tma(target: str) -> None:
     x, v = torch.zeros(2, 3, 5, 3, 8), torch.zeros(100)

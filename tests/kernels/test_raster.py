@@ -42,6 +42,7 @@ def places_of(groups: list[int], tiles_n: int) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group_m", "tiles_m", "groups"), GROUPS)
 def test_the_order_of_the_tiles(group_m: int, tiles_m: int, groups: list[int]) -> None:
     places = torch.zeros(tiles_m * 3, 2, dtype=torch.int32)

@@ -91,6 +91,7 @@ def test_an_old_name_is_that_of_the_product() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.process
 def test_the_registry_imports_nothing_heavy() -> None:
     code = "import sys, blackwell_matmul.scheduling.space; assert not {'torch', 'tilus'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

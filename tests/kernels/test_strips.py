@@ -10,6 +10,7 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.scheduling.wgmma_fragments import buffer_layout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_n", [48, 80, 112, 144, 176])
 def test_a_tile_can_leave_in_one_strip(block_n: int) -> None:
     schedule = {"block_m": 64, "block_n": block_n, "block_k": 64, "e_block_n": block_n, "consumers": 1}

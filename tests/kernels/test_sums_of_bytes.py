@@ -45,6 +45,7 @@ def error(form: Form, **knobs: int) -> float:
     return float((c.double() - exact).abs().max() / (exact.bfloat16().double() - exact).abs().max())
 
 
+@pytest.mark.slow
 def test_the_error_does_not_grow_with_k_whatever_wgmma_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wgmma, "multiply_add", keeps_13_bits)
     one_sum, several = (error(Form(out="fp32", fast_accum=fast), block_k=128) for fast in (True, False))
@@ -52,6 +53,7 @@ def test_the_error_does_not_grow_with_k_whatever_wgmma_keeps(monkeypatch: pytest
     assert error(Form(), block_k=64, split_k=2) < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_each_form_is_right(form: Form) -> None:
     assert error(form, stages=3) <= 1

@@ -25,6 +25,7 @@ def operands(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return a, b, torch.full((m, N), torch.nan, dtype=torch.bfloat16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "block_m", "block_n", "split_k"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 COMPARE = """
 import sys
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
@@ -37,6 +39,7 @@ print(len(before), "parts of tilus unchanged")
 """
 
 
+@pytest.mark.process
 def test_nothing_of_tilus_is_replaced() -> None:
     result = subprocess.run([sys.executable, "-c", COMPARE], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]

@@ -16,6 +16,8 @@ from blackwell_matmul import compile, predict, simulate
 from blackwell_matmul.emulator import ORDERS
 from blackwell_matmul.kernels.blackwell.s0 import BlackwellMatmulS0
 
+pytestmark = pytest.mark.slow
+
 BLOCK_K = {"mxfp8": 128, "mxfp4": 256, "nvfp4": 256}
 POLICIES = ("adversarial", "eager", "random")
 

@@ -13,6 +13,7 @@ from blackwell_matmul.simulator.findings import Severity
 BLOCK_K = {"mxfp8": 128, "mxfp4": 256, "nvfp4": 256}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", [False, True])
 @pytest.mark.parametrize("name", BLOCK_K)
 def test_each_cta_has_the_scales_of_its_rows_and_of_all_columns(name: str, one: bool) -> None:

@@ -38,6 +38,7 @@ def assert_as_good(ours, torchs, exact):
     assert error <= 2 * allowed, (error, allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", OURS)
 def test_types_and_values_are_torchs(name, dtype):
@@ -78,6 +79,7 @@ class Layer(nn.Module):
         return self.multiply(x, self.w, self.bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_have_the_types_of_the_parameters(compiled):
     mine = Layer(lambda x, w, bias: linear(x, w, bias, "silu", simulate=True))

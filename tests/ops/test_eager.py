@@ -33,6 +33,7 @@ def torchs(x, w, bias, kept):
     return functional.linear(x, w, bias) + 0.5 * kept
 
 
+@pytest.mark.slow
 def test_gradients_of_gradients_are_torchs():
     def second(multiply, dtype):
         given = leaves(dtype)

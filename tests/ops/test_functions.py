@@ -34,6 +34,7 @@ def unaligned(x):
     return room.copy_(x.flatten()).view(x.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     "a_layout, b_layout",
@@ -61,6 +62,7 @@ def test_what_the_epilogue_reads_may_begin_anywhere(monkeypatch):
     assert torch.equal(extras[0], bias) and torch.equal(extras[1], residual)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (3, 5, 7), (130, 65, 33), (16, 8, 130)])
 def test_every_shape_gives_the_product(m, n, k):
     a, b = matrix(m, k), matrix(k, n, seed=1)
@@ -73,6 +75,7 @@ def test_empty_matrices_give_zeros(m, n, k):
     assert c.shape == (m, n) and not c.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 64), (64, 1), (1, 1)])
 def test_one_line_for_all_is_copied(shape):
     """As the gradient of a sum over rows is, where nothing else lies behind it."""
@@ -190,6 +193,7 @@ def tangent(multiply, a):
         return torch.autograd.forward_ad.unpack_dual(multiply(torch.autograd.forward_ad.make_dual(a, a))).tangent
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
@@ -217,6 +221,7 @@ def test_they_are_refused_in_what_is_compiled(derive, whole):
             compiled(a)
 
 
+@pytest.mark.slow
 def test_the_way_back_of_a_function_is_compiled_whole():
     class Product(torch.autograd.Function):
         @staticmethod
@@ -261,6 +266,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     assert a.grad is None and b.grad is not None and len(kernels) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "forms"), [(64, False), (65, True), (68, True), (72, False)])
 def test_rows_of_c_that_tma_does_not_write_are_copied_out_of_longer_ones(monkeypatch, unplanned, n, forms):
     """Kernels without TMA need no copy, and take up to three times as long on an H200."""
@@ -274,6 +280,7 @@ def test_rows_of_c_that_tma_does_not_write_are_copied_out_of_longer_ones(monkeyp
     torch.testing.assert_close(made, a @ b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [False, True])
 def test_opcheck_passes(gradient):
     a, b = matrix(16, 16).requires_grad_(gradient), matrix(16, 8, seed=1).requires_grad_(gradient)

@@ -8,6 +8,8 @@ from torch.nn import functional
 from blackwell_matmul import InputError, fused_linear
 from blackwell_matmul.ops import fusing
 
+pytestmark = pytest.mark.slow
+
 
 class Block(nn.Module):
     def __init__(self, activate):

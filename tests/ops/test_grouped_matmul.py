@@ -72,6 +72,7 @@ def test_torchs_own_gives_the_same():
     assert_as_good(ours, theirs, by_group(x.T.double(), y.double(), OFFS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, n, k", [(33, 21, 37), (5, 1, 1), (70, 136, 8)])
 def test_every_shape(m, n, k):
     offs = ends(2, m, m)
@@ -109,6 +110,7 @@ def test_copies_are_told():
         copies(x, w.mT, OFFS[:3])
 
 
+@pytest.mark.slow
 def test_slices_and_columns():
     """What TMA reads where it is, and what it does not."""
     x, w = randn(60, 80), randn(4, 40, 48, seed=1)
@@ -202,6 +204,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
     assert x.grad is None and w.grad is not None and kernels == ["GroupedGradient"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("shapes", [((20, 16), (4, 16, 8)), ((16, 20), (20, 8))])
 def test_opcheck_passes(shapes, gradient):
@@ -210,6 +213,7 @@ def test_opcheck_passes(shapes, gradient):
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_torch_compile_takes_it_whole(dynamic):
     def experts(x, w, v, offs):

@@ -40,6 +40,7 @@ def assert_as_good(ours, torchs, exact):
     assert max(error, default=0) <= 2 * max(allowed, default=0) + 1e-30
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "name, dtype, taken",
     [
@@ -62,6 +63,7 @@ def test_torchs_samples(infos, name, dtype, taken):
             assert_as_good(*each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_torchs_samples_with_scales(infos, dtype):
     for (a, b, *scales), _ in samples(infos["torch._scaled_mm"], dtype):

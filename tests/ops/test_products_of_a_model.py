@@ -32,6 +32,7 @@ def assert_as_good(ours, torchs, exact):
     assert error <= 2 * allowed + 1e-30, (error, allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "dtype"), IN_TURN)
 def test_linear_is_torchs(activation, dtype):
     x, w, bias = randn(40, 72, dtype=dtype), randn(48, 72, dtype=dtype, seed=1), randn(48, dtype=dtype, seed=2)
@@ -40,6 +41,7 @@ def test_linear_is_torchs(activation, dtype):
     assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "dtype"), IN_TURN)
 def test_activations_of_what_is_no_number_or_very_large(activation, dtype):
     """As torch has them on a GPU. On a CPU its gelu of infinity is NaN."""
@@ -59,6 +61,7 @@ def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
     assert_as_good(linear(x[0, 0, 0], w, simulate=True), x[0, 0, 0] @ w.T, x[0, 0, 0].double() @ w.double().T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1,), (1, 24), (), (40, 24), (40, 1)])
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 def test_a_bias_is_broadcast_as_torchs_is(shape, activation):
@@ -72,6 +75,7 @@ def test_a_bias_is_broadcast_as_torchs_is(shape, activation):
     torch.testing.assert_close(ours[2].grad, torchs[2].grad, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_names_are_torchs():
     x, w, bias, batch = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(1, 32, 16)
     kept = randn(16, seed=3)
@@ -110,6 +114,7 @@ def test_swiglu_of_an_odd_number_of_columns():
     assert_as_good(ours, swiglu(x @ w.T), swiglu(x.double() @ w.double().T))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a_rows, b_rows", [(False, False), (False, True), (True, False), (True, True)])
 def test_bmm_reads_every_layout(a_rows, b_rows):
     a, b = randn(3, 40, 24), randn(3, 24, 16, seed=1)
@@ -125,6 +130,7 @@ def test_batches_broadcast_as_torchs_do():
         assert_as_good(matmul(left, right, simulate=True), left @ right, exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both", [False, True])
 def test_what_is_expanded_over_batches_is_read_once(both):
     a, b = randn(1, 24, 16).expand(3, 24, 16), randn(1 if both else 3, 16, 8, seed=1).expand(3, 16, 8)
@@ -136,6 +142,7 @@ def test_what_is_expanded_over_batches_is_read_once(both):
     assert_as_good(bmm(a, b, simulate=True), torch.bmm(a, b), a.double() @ b.double())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "a, b",
     [
@@ -166,6 +173,7 @@ def test_baddbmm_broadcasts_what_it_adds():
     assert_as_good(ours, torch.baddbmm(kept, a, b, beta=0.5, alpha=2), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "rowwise"), [(torch.float8_e4m3fn, True), (torch.float8_e5m2, False)])
 def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     a, w, bias = randn(40, 64).to(dtype), randn(48, 64, seed=1).to(dtype), randn(48, dtype=torch.bfloat16, seed=2)
@@ -219,6 +227,7 @@ def test_what_beta_leaves_out_may_be_anything():
         assert_as_good(ours, torch.baddbmm(kept, left, right, beta=0, alpha=2), 2 * (left.double() @ right.double()))
 
 
+@pytest.mark.slow
 def test_nan_stays_nan():
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 2.0]).half()[:, None]
     for activation in ("none", "relu", "silu", "gelu_tanh"):
@@ -226,6 +235,7 @@ def test_nan_stays_nan():
         torch.testing.assert_close(ours[:, :1], ACTIVATED[activation](x), equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, n", [(1, 48), (40, 1), (1, 1)])
 def test_a_scale_for_each_column_of_one_row(m, n):
     """One scale alone does not say that there is one for the whole tensor."""
@@ -235,6 +245,7 @@ def test_a_scale_for_each_column_of_one_row(m, n):
     assert_as_good(scaled_mm(a, w.T, scale_a, scale_b, simulate=True), exact.to(torch.bfloat16), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATED)
 def test_gradients_of_linear_are_torchs(activation):
     x, w, bias, kept = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(24, 16, seed=3)
@@ -250,6 +261,7 @@ def test_gradients_of_linear_are_torchs(activation):
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
 def test_the_operation_alone_has_the_same_gradients(activation):
     """Where the activation was applied in the kernel, what it was applied to is computed once more."""
@@ -264,6 +276,7 @@ def test_the_operation_alone_has_the_same_gradients(activation):
     torch.testing.assert_close(w.grad, v.grad, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_gradients_of_batches():
     shapes = [((2, 24, 32), (2, 32, 16)), ((24, 32), (2, 32, 16)), ((2, 24, 32), (32, 16))]
     for a_shape, b_shape in shapes:
@@ -297,6 +310,7 @@ def test_a_linear_layer_copies_nothing_either_way(monkeypatch):
     assert x.grad is not None and w.grad is not None
 
 
+@pytest.mark.slow
 def test_torch_compile_takes_a_block_whole():
     def block(x, up, down, bias):
         return linear(linear(x, up, bias, "gelu", simulate=True), down, residual=x, simulate=True)
@@ -309,6 +323,7 @@ def test_torch_compile_takes_a_block_whole():
     assert all(t.grad is not None and t.grad.isfinite().all() for t in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [
@@ -391,6 +406,7 @@ def test_what_is_no_product_gets_one_sentence(call, reason):
     assert str(caught.value).count(". ") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [None, torch.tensor(0.5, dtype=torch.float16)])
 @pytest.mark.parametrize("shape", [(8,), (4, 8), (2, 3, 8)])
 def test_a_weight_without_columns_is_torchs(shape, bias):

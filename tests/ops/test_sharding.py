@@ -31,6 +31,7 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 @pytest.mark.parametrize(
     ("world", "names"),

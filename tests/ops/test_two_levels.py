@@ -22,6 +22,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("trained", [False, True])
 def test_a_graph_has_the_operation_below_autograd_alone(name, trained):

@@ -6,6 +6,8 @@ from torch.export import Dim, export
 
 from blackwell_matmul import baddbmm, bmm, grouped_matmul, linear, matmul, scaled_mm
 
+pytestmark = pytest.mark.slow
+
 
 def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).half()

@@ -32,6 +32,7 @@ def test_the_copy_copies(kernel):
     assert torch.equal(x, y)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("m", [129, 896])
 def test_the_product_is_exact_for_small_integers_in_every_tile(kernel, m):
     a, b = (torch.randint(-3, 4, (rows, 64)).half() for rows in (m, 512))
@@ -53,6 +54,7 @@ def test_wgmma_compiles(monkeypatch):
     assert "wgmma.mma_async" in bundle.ptx and bundle.resources.spill_bytes == 0
 
 
+@pytest.mark.process
 def test_a_check_runs_dry(fake_library, tmp_path):
     command = [sys.executable, str(BENCH / "check_runtime.py"), "--dry-run", "--only", "copies_compiled_here"]
     file = tmp_path / "result.json"

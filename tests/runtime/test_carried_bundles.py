@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from blackwell_matmul.hardware.gpus import GPUS
@@ -16,6 +17,7 @@ WGMMA = contenders.kernel(
 )
 
 
+@pytest.mark.process
 def test_a_carried_bundle_is_called_without_compiling(gpu, on_gpu, tmp_path, monkeypatch):
     problem, index = Problem(129, 512, 128), Index(tmp_path, "sm_90a")
     index.add(WGMMA, problem, bundles.compile_into(tmp_path, WGMMA, problem, GPUS["H200"]))

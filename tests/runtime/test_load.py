@@ -18,6 +18,8 @@ from blackwell_matmul.runtime import load, maps, torch_cuda
 from blackwell_matmul.runtime.recent import Recent
 from tests.sentences import one_sentence
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def source(on_gpu):

@@ -21,6 +21,7 @@ def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.ones(M, K).half(), torch.ones(N, K).half(), torch.zeros(M, N).half()
 
 
+@pytest.mark.process
 def test_the_buffer_is_the_last_argument_of_the_launch(gpu, on_gpu, marked):
     a, b, c = (on_gpu(each) for each in operands())
     buffer = on_gpu(torch.zeros(64, dtype=torch.int64))
@@ -32,6 +33,7 @@ def test_the_buffer_is_the_last_argument_of_the_launch(gpu, on_gpu, marked):
     assert [each.name for each in marked.plan.parameters] == ["m", "a_ptr", "b_ptr", "c_ptr", "timeline"]
 
 
+@pytest.mark.process
 def test_a_launch_without_it_or_with_another_type_is_refused(gpu, on_gpu, marked):
     a, b, c = (on_gpu(each) for each in operands())
     with pytest.raises(InputError, match=r"takes 5 arguments \(m, a_ptr, b_ptr, c_ptr, timeline\) but got 4"):

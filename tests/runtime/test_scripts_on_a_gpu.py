@@ -24,6 +24,8 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import script_calls
 from blackwell_matmul.scheduling import space
 
+pytestmark = pytest.mark.process
+
 MADE = {}
 """The code of all tests, by key: what is compiled again in another one is not of interest here."""
 
@@ -128,6 +130,7 @@ def test_the_schedule_is_the_one_of_the_cpu(b200, compiled, operands):
     assert {name: value for name, value in schedule.items() if name != "dtype"} == expected.as_dict()
 
 
+@pytest.mark.slow
 def test_one_compilation_serves_every_m_and_every_kernel_object(b200, compiled, operands):
     kernel = BlackwellMatmulV2()
     for m in (1000, 1001, 1792, 1000):
@@ -175,6 +178,7 @@ def pinned(rung):
     return rung(**space.choose(rung, Problem(512, 512, 512), gpus.gpu_for_target(rung.target)).as_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", [BlackwellMatmul, HopperMatmul])
 def test_another_n_and_k_need_no_build_where_the_schedule_is_known(gpu, compiled, operands, forget, builds, rung):
     if rung.target == "sm_100a":
@@ -200,6 +204,7 @@ def test_a_kernel_that_is_lost_is_built_again(b200, compiled, operands, forget, 
     assert len(builds) == 3
 
 
+@pytest.mark.slow
 def test_an_n_that_is_a_multiple_of_less_has_code_of_its_own(b200, compiled, on_gpu, builds):
     """What an epilogue reads begins at other addresses."""
     kernel, k = pinned(BlackwellMatmul), 64
@@ -209,6 +214,7 @@ def test_an_n_that_is_a_multiple_of_less_has_code_of_its_own(b200, compiled, on_
     assert len(builds) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -383,6 +389,7 @@ def test_a_tensor_without_memory_gets_one_sentence(b200, compiled, operands):
         BlackwellMatmulV2()(64, 64, 64, *arguments)
 
 
+@pytest.mark.slow
 def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     """The kernels' side of the op; torch would not dispatch a tensor that only claims to be on a GPU."""
     from blackwell_matmul.ops.finished import NO_TENSORS
@@ -396,6 +403,7 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     assert {a.data_ptr(), w.data_ptr()} < addresses
 
 
+@pytest.mark.slow
 def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_gpu):
     """Tensors of one kind are checked once. And the kernel has null in the places of what the call is without."""
     from blackwell_matmul.ops.finished import EpilogueTensors
@@ -428,6 +436,7 @@ def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_g
         assert stream == 0x51
 
 
+@pytest.mark.slow
 def test_grouped_products_reach_the_gpu(b200, compiled, on_gpu):
     from blackwell_matmul.ops.grouped import _product, _sums
 
@@ -441,6 +450,7 @@ def test_grouped_products_reach_the_gpu(b200, compiled, on_gpu):
     assert {x.data_ptr(), w.data_ptr()} <= addresses
 
 
+@pytest.mark.slow
 def test_a_product_of_any_form_reaches_the_gpu(b200, compiled, on_gpu):
     """A slice and a row-major b, where they are; null pointers for what the epilogue does not read."""
     from blackwell_matmul.ops.finished import NO_TENSORS

@@ -61,6 +61,7 @@ def serving(layer: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
             each.communicate()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 def test_an_answer_and_a_killed_peer(layer: list[str]) -> None:
     with serving(layer) as ranks:

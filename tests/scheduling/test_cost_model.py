@@ -23,6 +23,8 @@ from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 CHOSEN, RECTANGLES, CLUSTERS, CUT_ROWS = (
     RESULTS / name for name in ("h200_chosen.json", "h100_rectangles.json", "h200_clusters.json", "h200_cut_rows.json")

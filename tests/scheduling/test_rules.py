@@ -24,6 +24,8 @@ from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, why_not
 from blackwell_matmul.scheduling.space import projection
 
+pytestmark = pytest.mark.slow
+
 B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 4
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""

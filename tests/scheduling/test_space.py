@@ -94,6 +94,7 @@ def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
     assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v1", "blackwell", "h2", "h4", "g0"])
 def test_a_projection_is_all_combinations_that_the_rules_leave_in_the_order_of_the_knobs(name: str) -> None:
     cls = rung(name)
@@ -154,6 +155,7 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sizes", "expected"), CHOSEN)
 def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
     chosen = choose(rung(name), Problem(*sizes), GPU_OF[name])

@@ -32,6 +32,7 @@ v_div = integers("Div", nobody)
 A, B = Var("a", type=int32), Var("b", type=int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", [99, 101, 250])
 def test_a_long_chain_is_more_parentheses_than_python_takes(terms: int) -> None:
     total, quotient = A, A

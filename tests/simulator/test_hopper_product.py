@@ -58,6 +58,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     return run, check_matmul(a, b, c).ok, c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster_m", "split_k"), CLUSTERS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cluster_m: int, split_k: int) -> None:
@@ -70,6 +71,7 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
     assert all(torch.equal(c, results[0]) for c in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -103,6 +105,7 @@ def test_other_schedules(knobs: dict[str, int]) -> None:
     assert not run.findings and good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sm_count", "clusters"), [(4, 1), (11, 2), (12, 3), (132, 3)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
     run, good, _ = execute(built(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
@@ -175,6 +178,7 @@ MUTATED = (136, 72, 136)
 """What mutants multiply: two rows of two CTAs that share K, with two tiles for each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
     code, says, edits = MUTANTS[name]
@@ -249,6 +253,7 @@ def test_an_arrival_before_the_sync_is_exposed(tmp_path: Path) -> None:
 WRONG = ["no wait", "the place of the next tile", "an arrival less", "told to itself", "from another row"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_what_comes_too_early_gives_wrong_numbers(name: str) -> None:
     mutant = built(*MUTANTS[name][2])
@@ -263,6 +268,7 @@ def test_with_one_row_what_is_given_keeps_the_ctas_together() -> None:
         assert not run.findings and good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [2, 3])
 def test_each_box_of_a_k_tile_is_announced(stages: int) -> None:
     mutant = built(("self.block_n) * self.block_k", "self.block_n) * self.box_k", 0))

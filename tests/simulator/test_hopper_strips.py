@@ -42,6 +42,7 @@ def without_the_wait(name: str, folder: Path) -> Any:
     return mutation.load(source.replace(WAIT, "pass  #"), rung(name).__name__, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["adversarial", "eager", "random"])
 @pytest.mark.parametrize("strips", ODD, ids=str)
 @pytest.mark.parametrize("name", PERSISTENT)
@@ -51,6 +52,7 @@ def test_an_odd_number_of_strips_is_right(name: str, strips: dict[str, int], pol
     assert good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strips", ODD, ids=str)
 @pytest.mark.parametrize("name", PERSISTENT)
 def test_with_an_odd_number_a_tile_starts_in_the_buffer_of_the_last_strip(

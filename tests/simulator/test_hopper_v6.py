@@ -48,6 +48,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     return run, check_matmul(a, b, c).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster_m", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int) -> None:
@@ -57,6 +58,7 @@ def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int)
         assert good, policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -70,6 +72,7 @@ def test_other_schedules(knobs: dict[str, int]) -> None:
     assert not run.findings and good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sm_count", "clusters"), [(2, 1), (4, 2), (6, 2), (7, 2), (8, 4), (132, 4)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
     run, good = execute(built(), 512, 256, 128, sm_count=sm_count)  # four tiles of two CTAs
@@ -110,6 +113,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed_in_every_order(name: str) -> None:
     code, says, edits = MUTANTS[name]
@@ -145,6 +149,7 @@ def test_the_rules_accept_the_kernel_itself() -> None:
     assert all(rule(steps, dict(steps)) for rule in mutation.RULES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "nth"), ORDERS_LESS)
 def test_the_rules_tell_it_from_one_that_orders_less(tmp_path: Path, line: str, nth: int) -> None:
     case = mutation.cases("h6")[0]

@@ -52,6 +52,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     return run, check_matmul(a, b, c).ok, c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cluster_m", "split_k"), CLUSTERS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cluster_m: int, split_k: int) -> None:
@@ -64,6 +65,7 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
     assert all(torch.equal(c, results[0]) for c in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -79,6 +81,7 @@ def test_other_schedules(knobs: dict[str, int]) -> None:
     assert not run.findings and good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sm_count", "clusters"), [(4, 1), (11, 2), (12, 3), (132, 3)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
     run, good, _ = execute(built(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
@@ -146,6 +149,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
     """Two rows of two CTAs that share K; several tiles for each."""
@@ -172,6 +176,7 @@ def test_an_arrival_before_the_sync_is_exposed(tmp_path: Path) -> None:
 WRONG = ["no wait", "the place of the next tile", "an arrival less", "told to itself", "from another row"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_what_comes_too_early_gives_wrong_numbers(name: str) -> None:
     mutant = built(*MUTANTS[name][2])

@@ -55,6 +55,7 @@ def test_it_is_right_as_it_stands() -> None:
     assert good and not run.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
     says, edit = MUTANTS[name]

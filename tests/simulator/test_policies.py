@@ -10,6 +10,7 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v0", "v1", "v2"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_rung_gives_the_same_bits_in_every_order(name: str, dtype: torch.dtype) -> None:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_record() -> None:
     """The same bits, or within the bound that the case names, or neither runs it; nothing worse than was recorded."""
     sys.path.append(str(ROOT / "bench" / "gpu"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import random
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from kernel_edits import DROP, edited
 
+from blackwell_matmul import kernels
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
@@ -24,6 +26,8 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul_studies import mutation
+
+pytestmark = pytest.mark.slow
 
 SCHEDULES = {
     "v0": {"block_n": 64, "block_k": 32},
@@ -293,9 +297,9 @@ def test_every_statement_that_orders_something_is_mutated(name: str) -> None:
 def test_what_rungs_share_is_mutated_in_one_of_them(tmp_path: Path) -> None:
     """The waits of `Ring`, in V4."""
     wait = "self.mbarrier.wait(self.full(), phase=self.phase"
-    made = {mutant.operator: mutant for mutant in mutation.mutants("ring") if mutant.code.startswith(wait)}
+    made = {mutant.operator: mutant for mutant in mutation.mutants("ring of v4") if mutant.code.startswith(wait)}
     assert set(made) >= {"drop", "other parity", "relaxed"}
-    outcome = mutation.judge(made["other parity"], mutation.cases("ring")[0], tmp_path)
+    outcome = mutation.judge(made["other parity"], mutation.cases("ring of v4")[0], tmp_path)
     assert outcome.verdict == "killed" and PHASE in outcome.how
 
 
@@ -309,7 +313,44 @@ def test_the_rules_tell_a_kernel_from_one_that_orders_less(tmp_path: Path) -> No
         assert not any(holds(kernel, mutation.steps(cls, case)) for holds in mutation.RULES.values()), line
 
 
+PARTS = Path(inspect.getfile(kernels)).parent / "parts"
+
+
+@pytest.mark.parametrize("part", sorted(file.stem for file in PARTS.glob("[a-z]*.py")))
+def test_each_part_is_mutated_in_each_kernel_that_uses_it(part: str) -> None:
+    named = {
+        owner for name in mutation.kernels() for kind, of, owner in [name.partition(" of ")] if of and kind == part
+    }
+    uses = {name for name in mutation.OWN if f"parts.{part} import" in mutation.kernel_source(name)}
+    assert named and uses <= named
+    for name in sorted(named):
+        assert mutation.mutants(f"{part} of {name}") and mutation.cases(f"{part} of {name}")
+
+
+def test_the_result_has_every_part_and_nothing_survives() -> None:
+    result = json.loads((Path(__file__).parents[2] / "bench" / "results" / "mutation_parts.json").read_text())
+    names = {each["mutant"].rsplit(":", 2)[0] for each in result["mutants"]}
+    assert names == {*kernels.PRODUCTS, *mutation.GROUPED, *(each for each in mutation.kernels() if " of " in each)}
+    assert set(result["verdicts"]) <= {"killed", "equivalent", "exception"}
+
+
+@pytest.mark.parametrize("name, operator, code", [
+    ("multicast of hopper", "drop", "self.mbarrier.arrive_and_expect_tx_remote(empty"),
+    ("zero_padding of hopper", "drop", "self.fence.proxy_async("),
+    ("grouped_raster of grouped_hopper", "one more", "self.begin = self.end"),
+])  # fmt: skip
+def test_a_part_is_changed_where_a_kernel_has_it(tmp_path: Path, name: str, operator: str, code: str) -> None:
+    """Unchanged in its place it is right, and with one line changed it is not."""
+    cls = mutation.load(mutation.whole(name, mutation.source_of(name)), mutation.kernel(name).__name__, tmp_path)
+    case = mutation.cases(name)[0]
+    run, right = mutation.execute(cls, case)
+    assert right and not run.findings
+    made = [each for each in mutation.mutants(name) if each.operator == operator and each.code.startswith(code)]
+    assert made and all(mutation.judge(each, case, tmp_path).verdict == "killed" for each in made)
+
+
 @pytest.mark.parametrize("exception", mutation.EXCEPTIONS, ids=" ".join)
 def test_each_exception_is_of_a_mutant_that_there_is(exception: tuple[str, str, str]):
     name, operator, code = exception
-    assert any((each.operator, each.code) == (operator, code) for each in mutation.mutants(name))
+    names = [each for each in mutation.kernels() if each.partition(" of ")[0] == name]
+    assert any((each.operator, each.code) == (operator, code) for name in names for each in mutation.mutants(name))

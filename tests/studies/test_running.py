@@ -28,6 +28,7 @@ def results(tmp_path, monkeypatch) -> StudyResults:
     return StudyResults(tmp_path, "a-study", HERE)
 
 
+@pytest.mark.process
 def test_each_trial_has_its_environment_and_each_end_is_a_row(results):
     trials = [trial("tells a", {"A_SWITCH": "1"}, word="a"), trial("tells b", word="b"), trial("leaves")]
     told: list[str] = []
@@ -40,6 +41,7 @@ def test_each_trial_has_its_environment_and_each_end_is_a_row(results):
     assert told[:2] == ["1 of 4: tells a", "1 of 4: tells a, reading"]
 
 
+@pytest.mark.process
 def test_one_that_hangs_costs_its_time_limit(results, monkeypatch):
     monkeypatch.setattr("blackwell_matmul.jobs.worker.START_LIMIT_S", 60.0)
     run([trial("hangs")], results, limit_s=1)
@@ -67,6 +69,7 @@ class Nobody:
     end = prepare
 
 
+@pytest.mark.process
 def test_a_second_run_goes_on(results, tmp_path):
     run([trial("tells a", word="a")], results, limit_s=60)
     again = StudyResults(tmp_path, "a-study", HERE)
@@ -76,6 +79,7 @@ def test_a_second_run_goes_on(results, tmp_path):
     assert [row.trial for row in StudyResults(tmp_path, "a-study", HERE)] == ["tells a", "tells b"]
 
 
+@pytest.mark.process
 def test_the_figures_of_two_gpus_are_kept_apart(results, tmp_path):
     run([trial("tells a", word="a")], results, limit_s=60)
     with pytest.raises(InputError, match=r"has figures of none .* and this is other .*; choose another folder"):

@@ -10,6 +10,7 @@ from blackwell_matmul_studies import STUDIES, trials_of
 from blackwell_matmul_studies.views import studies_view
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_has_trials_and_a_screen(study):
     few, all_of_them = (trials_of(study)(quick) for quick in (True, False))

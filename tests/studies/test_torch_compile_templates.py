@@ -85,6 +85,7 @@ def test_symbols_for_sizes_are_found(code, dynamic):
     assert is_dynamic(code) is dynamic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_installed_inductor_names_sizes_like_that(dynamic):
     from torch._inductor.utils import fresh_cache, run_and_get_code

@@ -67,6 +67,7 @@ def test_the_variables_that_the_snippets_name_are_read_by_this_torch():
     assert "TRITON_ENABLE_TMA" in found["unread"] and found["unknown"] == {}
 
 
+@pytest.mark.process
 def test_the_search_runs_as_a_trial(tmp_path):
     results = StudyResults(tmp_path, "torch-compile", Machine("none", "sm_90a", 1, None))
     (first, *_) = trials_of("torch-compile")(True)

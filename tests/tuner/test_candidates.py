@@ -42,6 +42,7 @@ def test_a_script_that_is_no_matmul_is_refused_before_anything_is_built(tmp_path
         candidates(find(str(file)), LARGE, B200)
 
 
+@pytest.mark.slow
 def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     kernel = find("h6")
     features = kernel.script_cls.features

@@ -279,6 +279,7 @@ for line in sys.stdin:
 """A child that loads nothing. Its checks end when so many children have begun one."""
 
 
+@pytest.mark.process
 def test_each_gpu_has_its_processes_once_and_they_check_at_the_same_time(tmp_path, monkeypatch, many_cores):
     code = LIGHT.format(folder=str(tmp_path), at_once=8, checked=CHECKED, timed=timed("a", 1.0))
     monkeypatch.setattr(fork_server, "FORKS", False)
@@ -295,6 +296,7 @@ def pids(folder, pattern) -> list[str]:
     return [path.name.split()[2] for path in folder.glob(pattern)]
 
 
+@pytest.mark.process
 def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp_path):
     """PYTHONHOME stands in for what lets no process start."""
     told = tmp_path / "told.py"
@@ -354,6 +356,7 @@ def all_gone(pids, until_s):
     return True
 
 
+@pytest.mark.process
 def test_ctrl_c_ends_the_children_of_all_gpus(tmp_path):
     code = INTERRUPTED.format(here=str(Path(__file__).parent), folder=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -34,6 +34,8 @@ from blackwell_matmul.tuner.candidates import spelled
 from blackwell_matmul.tuner.predictions import PredictionTrial
 from blackwell_matmul.tuner.tuned import winners
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
 FAKES = ROOT / "tests" / "harness" / "bench" / "fake_contenders.py"

@@ -23,6 +23,7 @@ TEXT = (refresh.HERE / LESSON).read_text(encoding="utf-8")
 WAYS = (CopyByLoads, CopyByCpAsync, CopyByTma)
 
 
+@pytest.mark.slow
 def test_it_runs_from_top_to_bottom_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for snippet, text in zip(refresh.snippets(TEXT), refresh.run(TEXT, "00-tma"), strict=True):
@@ -90,6 +91,7 @@ def test_each_way_copies(way: type, shape: tuple[int, int]) -> None:
     assert simulate(way, *shape, x, y).findings == () and torch.equal(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("tile", "target"),
@@ -99,7 +101,7 @@ def test_each_way_copies(way: type, shape: tuple[int, int]) -> None:
 def test_what_is_measured_compiles(way: type, tile: tuple[int, int], target: str) -> None:
     x = torch.empty(tile[0], measured.COLUMNS, dtype=torch.float16)
     schedule = {"rows": tile[0], "columns": tile[1]}
-    bundle = compile(way, *x.shape, x, x.clone(), schedule=schedule, target=target, cache=False)
+    bundle = compile(way, *x.shape, x, x.clone(), schedule=schedule, target=target)
     assert bundle.resources.spill_bytes == 0
     assert ("cp.async.bulk.tensor" in bundle.ptx) == (way is CopyByTma)
 

@@ -32,6 +32,7 @@ def test_every_rung_has_a_section_with_its_difference(rung: str) -> None:
     assert rung == "h0" or f"<summary>H{int(rung[1]) - 1} to {rung.upper()}: " in section
 
 
+@pytest.mark.slow
 def test_snippets_print_what_the_page_shows() -> None:
     for snippet, text in zip(refresh.snippets(PAGE), refresh.run(PAGE, "hopper"), strict=True):
         assert snippet.says_the_same(text)

@@ -12,6 +12,8 @@ import hopper
 import pytest
 import refresh
 
+pytestmark = pytest.mark.slow
+
 TUTORIALS = refresh.HERE
 KERNELS = "blackwell_matmul/kernels/blackwell"
 TEXTS = {

@@ -18,6 +18,7 @@ def version(svg: str) -> str:
     return re.findall(r"Matplotlib v([\w.]+)", svg)[0]
 
 
+@pytest.mark.slow
 def test_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
     """Of the rungs' timelines, which are drawn alike, two."""
     pytest.importorskip("matplotlib")
@@ -104,6 +105,7 @@ def test_one_cta_at_a_time_takes_longer_by_tma() -> None:
     assert 1.02 < took["v1"] / took["v0"] < 1.15
 
 
+@pytest.mark.process
 def test_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")

@@ -12,10 +12,10 @@ from tilus import DataType, bfloat16, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
-from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
 from blackwell_matmul.kernels.parts.overlapping_sums import OverlappingSums
 from blackwell_matmul.kernels.parts.raster import GroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
 from blackwell_matmul.kernels.parts.tile_scheduler import ClcTileScheduler
 from blackwell_matmul.lang import FORMATS
 

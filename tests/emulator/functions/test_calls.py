@@ -53,6 +53,7 @@ def test_recursion_of_another_depth_in_each_lane() -> None:
     assert found.tolist() == [int(np.prod(np.arange(1, lane % 12 + 1), dtype=np.int64)) for lane in range(32)]
 
 
+@pytest.mark.slow
 def test_recursion_without_an_end_is_told() -> None:
     endless = FACTORIAL.replace("@%p bra END;", "")
     with pytest.raises(EmulationError, match=r"^PTX line \d+: call.*calls need more than the 524,288 bytes of local"):

@@ -253,6 +253,7 @@ def test_a_product_of_a_pair(how: dict[str, Any]) -> None:
 LONG: dict[str, Any] = {"k": 96, "group": 2, "m": 256, "target": "sm_103a"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 48, 96, 112])
 @pytest.mark.parametrize(
     "how",

@@ -51,6 +51,7 @@ def check(code: str, oracle: Callable[[int, int, int], int]) -> None:
         assert word == wanted, (code, hex(a), hex(b), hex(c), hex(word), hex(wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.u32"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_two_parts(name: str, types: str) -> None:
@@ -123,6 +124,7 @@ def average(a: int, b: int) -> int:
     return (a + b + (a + b >= 0)) >> 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "first", "other"), [(2, "h03", "h21"), (4, "b7160", "b0444")])
 @pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32"])
 @pytest.mark.parametrize("name", [*OPERATIONS, "avrg"])

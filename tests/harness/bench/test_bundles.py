@@ -31,6 +31,7 @@ def carried(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_m_shares_a_bundle_and_n_does_not(carried):
     index = Index(carried, "sm_90a")
     found = [index.find(WGMMA, Problem(m, n, 128)) for m, n in ((1792, 512), (129, 512), (129, 256))]
@@ -68,6 +69,7 @@ def test_what_was_not_compiled_says_so():
         make_call(WGMMA, Problem(1, 2, 3), None)
 
 
+@pytest.mark.process
 def test_a_rung_is_compiled_with_the_schedule_for_this_gpu_and_what_is_refused_says_why(tmp_path):
     cases = (BenchCase(Problem(256, 256, 64)), BenchCase(Problem(256, 256, 63)))
     plan = session.Plan((contenders.kernel("v1"),), cases)

@@ -15,6 +15,7 @@ from blackwell_matmul.harness.bench.results import SuiteResults, saved_results
 from blackwell_matmul.problem.problem import Problem
 
 
+@pytest.mark.slow
 def test_a_ladder_is_drawn_the_same_each_time(tmp_path):
     book = made_up.ladder(tmp_path)
     svg, png = chart.draw(book, tmp_path)

@@ -35,12 +35,14 @@ def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
+@pytest.mark.process
 def test_ncu_counts_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, NCU)
     values = {name: 1000 * number for number, name in enumerate(counters.METRICS, 1)}
     assert counters.counted("h5", PROBLEM) == {"kernel": "a_kernel", **values}
 
 
+@pytest.mark.process
 def test_an_ncu_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, "#!{python}\nraise SystemExit('ERR_NVGPUCTRPERM')\n")
     with pytest.raises(UnsupportedError, match="ncu failed for h5: ERR_NVGPUCTRPERM"):

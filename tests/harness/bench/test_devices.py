@@ -193,6 +193,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.process
 def test_telemetry_is_before_during_and_after(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text(SMI.format(python=sys.executable))
@@ -209,6 +210,7 @@ def test_telemetry_is_before_during_and_after(tmp_path, monkeypatch):
     assert telemetry.stop()["sm_clock_mhz"] == {"before": 1980, "during": 1710, "after": 1710}
 
 
+@pytest.mark.process
 def test_without_nvidia_smi_all_is_unknown(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert set(Telemetry("GPU-abc").stop().values()) == {"unknown"}

@@ -70,6 +70,7 @@ def test_torchs_own_of_8_bits_has_scales_of_one() -> None:
     torch.testing.assert_close(made, (a.float() @ b.float().mT).bfloat16())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "gpu", "form"),
     [("blackwell", "B200", Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))), ("hopper", "H200", PLAIN)],

@@ -17,6 +17,7 @@ OTHER = Problem(16, 24, 8)
 SIZES = ((33, 40, 24), (16, 24, 8))
 
 
+@pytest.mark.process
 def test_what_hangs_crashes_or_is_wrong_costs_a_row_and_never_the_run(trial_in_children):
     """In real children: the one test that pays for them."""
     names = ("right", "dies", "hangs", "hangs_later")

@@ -96,6 +96,7 @@ def expected(look: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return total + seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [3 * M, 3 * M - 8])
 @pytest.mark.parametrize("look", LOOKS)
 def test_values_whoever_looks(look: str, m: int, monkeypatch: pytest.MonkeyPatch) -> None:

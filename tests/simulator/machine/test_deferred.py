@@ -30,6 +30,7 @@ def numbers(rows: int, columns: int, seed: int) -> torch.Tensor:
 WHOLE, ODD = (256, 256, 192), (129, 136, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "m", "n", "k"),
     [
@@ -49,6 +50,7 @@ def test_a_rung_computes_the_same(name: str, m: int, n: int, k: int, monkeypatch
             assert not run.findings and torch.equal(c, want), (pays, order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v0", "v1", "v2", "blackwell", "g0"])
 def test_each_order_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_memory, "IMAGE_PAYS_ELEMENTS", ALWAYS)
@@ -68,6 +70,7 @@ MUTANTS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", MUTANTS, ids=str)
 def test_faults_and_their_wrong_numbers_are_the_same(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = numbers(128, 96, 2).numpy(), numbers(16, 96, 3).numpy()

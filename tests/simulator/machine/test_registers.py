@@ -58,6 +58,7 @@ def numbered(layout) -> np.ndarray:
     return np.arange(int(np.prod(layout.shape)), dtype=np.int64).reshape(tuple(layout.shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "warp"), WARPS)
 def test_load_takes_what_each_register_holds(name: str, warp: int) -> None:
     layout = LAYOUTS[name]
@@ -69,6 +70,7 @@ def test_load_takes_what_each_register_holds(name: str, warp: int) -> None:
         assert registers[lane].tolist() == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "warp"), WARPS)
 def test_store_is_the_inverse(name: str, warp: int) -> None:
     layout = LAYOUTS[name]

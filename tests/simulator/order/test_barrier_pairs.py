@@ -116,6 +116,7 @@ def test_a_relaxed_wait_orders_tensor_memory() -> None:
     Pair(TwoSteps, "", "", flags={"relaxed": True}).keeps(product)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_one_edge_is_missing(pair: Pair) -> None:
     pair.breaks(INPUTS[pair.script])

@@ -109,6 +109,7 @@ PLANTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=str)
 def test_the_first_finding_names_the_line_of_the_fault(planted: Planted) -> None:
     first, *others = planted.findings()

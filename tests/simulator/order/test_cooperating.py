@@ -69,6 +69,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", INPUTS, ids=lambda script: script.__name__)
 @pytest.mark.parametrize("policy", ["adversarial", "eager", "random"])
 @pytest.mark.parametrize("seed", range(3))
@@ -80,6 +81,7 @@ def test_the_rule_kept_is_silent(script: Any, policy: str, seed: int) -> None:
         np.testing.assert_array_equal(output, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_rule_broken_is_found(pair: Pair) -> None:
     pair.breaks(INPUTS[pair.script])

@@ -110,6 +110,7 @@ def test_the_corrected_script_is_silent(script: Any) -> None:
     Pair(script, "", "").keeps(INPUTS[script])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_bug_is_found(pair: Pair) -> None:
     pair.breaks(INPUTS[pair.script])

@@ -113,6 +113,7 @@ def test_the_rule_kept_is_silent(script: Any) -> None:
     Pair(script, "", "").keeps(INPUTS[script])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_rule_broken_is_found(pair: Pair) -> None:
     pair.breaks(INPUTS[pair.script])

@@ -220,6 +220,7 @@ def test_the_kernel_is_silent_and_right(script: Any) -> None:
         np.testing.assert_array_equal(args[-1], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", CHANGED, ids=str)
 def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
     for order in ORDERS:
@@ -227,6 +228,7 @@ def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
         assert changed.sentence() in message, (order, changed.sentence())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", CHANGED, ids=str)
 def test_all_others_follow_from_that(changed: Changed) -> None:
     first, *others = findings(changed, ORDERS[0])

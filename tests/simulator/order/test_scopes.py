@@ -41,6 +41,7 @@ def run_v6(old: str, new: str, order: Any = ORDERS[0]) -> Run:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "edge", "says"),
     [
@@ -60,6 +61,7 @@ def test_the_pairs_of_v6_say_which_scope_they_rely_on(old: str, new: str, edge: 
         assert says in found.message and "has scope cta" in found.message and "PTX ISA" in found.message
 
 
+@pytest.mark.slow
 def test_v6_keeps_the_rule_and_tensor_memory_may_be_told_by_a_relaxed_arrival() -> None:
     assert not run_v6("", "").findings
     old = ACCUMULATOR + CLUSTER

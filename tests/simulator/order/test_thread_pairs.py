@@ -165,6 +165,7 @@ def test_a_fence_on_the_side_of_the_reader() -> None:
     Pair(WriteThenTma, "", "", flags={"side": "reader"}).keeps(INPUTS[WriteThenTma])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_one_edge_is_missing(pair: Pair) -> None:
     kind = pair.flags.get("kind")

@@ -86,6 +86,7 @@ def test_the_rule_is_kept(script: Any) -> None:
     Pair(script, "", "", **HOPPER).keeps(INPUTS[script])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_one_edge_is_missing(pair: Pair) -> None:
     pair.breaks(INPUTS[pair.script])

@@ -69,6 +69,7 @@ CHANGED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", CHANGED, ids=str)
 def test_a_line_of_a_rung(changed: Changed) -> None:
     found = first(*changed.edits)

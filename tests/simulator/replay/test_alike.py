@@ -142,6 +142,7 @@ def operands(m: int, n: int, k: int) -> tuple[Any, ...]:
 # --- the same, but cheaper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, seed", ORDERS[:4])
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_matmul_is_the_same_bit_for_bit(rung: Any, policy: str, seed: int) -> None:
@@ -151,6 +152,7 @@ def test_a_matmul_is_the_same_bit_for_bit(rung: Any, policy: str, seed: int) -> 
     assert seen.repeated == 20 - 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(256, 128, 64), (130, 66, 34), (384, 64, 8), (128, 300, 1000)])
 @pytest.mark.parametrize("rung", RUNGS)
 def test_shapes_with_and_without_edges(rung: Any, shape: tuple[int, int, int]) -> None:
@@ -168,6 +170,7 @@ def test_a_large_operand_is_converted_once_and_copies_are_put_off() -> None:
     assert seen.repeated == 7
 
 
+@pytest.mark.process
 def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each finds its own first of a kind, on the memory that all share."""
     monkeypatch.setattr(parallel, "FORK_PAYS_SECONDS", 0)
@@ -187,6 +190,7 @@ def rows_of(script: Any, rows: int) -> tuple[Any, ...]:
     return script, rows, numbers(rows, 64, torch.int32), torch.zeros(rows, 64, dtype=torch.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("script", [Doubles(stages=3), DoublesInPairs(), TakesOne(), Doubles("no fence")])
 def test_ctas_that_take_over_the_work_of_others(script: Any, seed: int) -> None:
@@ -247,6 +251,7 @@ def of_rung(name: str, shape: tuple[int, int, int], sm_count: int = 0, policy: A
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize(("name", "consumers", "policy"), [(*each, policy) for each, policy in in_turn(SINGLE)])
 def test_a_rung_with_tails(name: str, consumers: int, policy: tuple[str, int]) -> None:
@@ -256,11 +261,13 @@ def test_a_rung_with_tails(name: str, consumers: int, policy: tuple[str, int]) -
     assert seen.repeated == x * y - 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "consumers"), SINGLE)
 def test_a_rung_whose_products_are_not_put_off(name: str, consumers: int) -> None:
     assert of_rung(name, (264, 136, 104), consumers=consumers).repeated
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize(
     ("name", "consumers", "group_m", "policy"), [(*each, policy) for each, policy in in_turn(PERSISTENT)]
@@ -271,6 +278,7 @@ def test_several_tiles_for_each_cta(name: str, consumers: int, group_m: int, pol
     assert seen.run.grid == (8, 1, 1) and seen.repeated == (3 if name == "hopper" else 7)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize(("name", "consumers", "group_m"), PERSISTENT)
 def test_several_tiles_with_tails(name: str, consumers: int, group_m: int) -> None:
@@ -278,6 +286,7 @@ def test_several_tiles_with_tails(name: str, consumers: int, group_m: int) -> No
     assert of_rung(name, (1032, 264, 104), 48, consumers=consumers, group_m=group_m).repeated
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize(("name", "consumers"), [("h6", 1), ("h7", 2), ("hopper", 2)])
@@ -287,6 +296,7 @@ def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
     assert seen.run.grid == (8, 1, 1) and seen.repeated == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("name", ["h6", "h7", "hopper"])
 def test_clusters_with_tails(name: str) -> None:
@@ -303,6 +313,7 @@ def test_cta_pairs(policy: tuple[str, int]) -> None:
     assert seen.repeated == 25 - 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("name", ["h7", "hopper"])
 def test_ctas_that_give_each_other_parts_run_together(name: str) -> None:
@@ -364,6 +375,7 @@ def test_sums_in_registers_of_other_types(dtype: Any, acc_dtype: Any, given: Any
 # --- a fault of every CTA
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_what_nothing_guarantees_is_counted_in_each_cta(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,6 +526,7 @@ def machines() -> set[int]:
     return {id(thing) for thing in gc.get_objects() if issubclass(type(thing), (Cta, Storage))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_launch_leaves_nothing_behind(rung: Any) -> None:
     """Also when the garbage collector does not run. What other tests left is frozen, and so not listed."""
@@ -528,6 +541,7 @@ def test_a_launch_leaves_nothing_behind(rung: Any) -> None:
         gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_the_heap_is_as_it_was() -> None:
     for _ in range(2):  # what the first leaves is kept until the second
         simulate(Relay, 2, numbers(2 * ROWS), nothing(2 * ROWS), workers=1)

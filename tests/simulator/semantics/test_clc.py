@@ -37,6 +37,7 @@ def test_clusters_take_clusters(rows: int, stages: int) -> None:
     silent(script, args, args[-1], 2 * args[1])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_seed_and_any_processes(seed: int, workers: int) -> None:

@@ -204,6 +204,7 @@ def cast(source, target, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [float32, float16, bfloat16, int32, int16, int8, uint8])
 @pytest.mark.parametrize("source", [float32, float16, bfloat16, int32, int16, int8, uint8])
 def test_cast(source, target) -> None:

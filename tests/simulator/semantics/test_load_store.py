@@ -68,6 +68,7 @@ def test_other_ranks(rank: int, shape: tuple[int, ...]) -> None:
     assert torch.equal(x, y)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [1, 2])
 def test_processes_do_not_change_the_result(workers: int) -> None:
     x = numbers("float16", 300, 200)

@@ -24,6 +24,7 @@ def operands(m: int, n: int, k: int, dtype: Any = np.float16) -> tuple[np.ndarra
     return a.astype(dtype), b.astype(dtype), (a @ b.T).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, numpy_type", [("float16", np.float16), ("float8_e4m3", ml_dtypes.float8_e4m3fn)])
 @pytest.mark.parametrize("shape", [(256, 32, 64), (130, 8, 48), (513, 72, 32)])
 def test_a_product_by_pairs(name: str, numpy_type: Any, shape: tuple[int, int, int]) -> None:

@@ -145,6 +145,7 @@ def operands(m: int, n: int, k: int) -> tuple[Any, ...]:
     return m, n, k, a, b, torch.full((m, n), float("nan")).half()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, schedule", CASES, ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_kernel_is_right_and_clean(name: str, schedule: dict[str, int], size: tuple[int, int, int]) -> None:
@@ -164,6 +165,7 @@ def test_every_order_gives_the_same_bits(name: str) -> None:
     assert all(torch.equal(results[0], other) for other in results[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_kernel_compiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", "off")
@@ -241,6 +243,7 @@ def ran(name: str, *edit: Any) -> Run:
         return mutation.execute(mutated(Path(folder), name, *edit), mutation.cases(name)[0])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, old, new, nth, code", DROPPED)
 def test_a_mutant_is_exposed(name: str, old: str, new: str, nth: int, code: str) -> None:
     run = ran(name, old, new, nth)
@@ -270,11 +273,13 @@ def sample() -> Iterator[tuple[mutation.Mutant, mutation.Case]]:
             yield mutant, draw.choice(mutation.cases(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant, case", list(sample()), ids=str)
 def test_a_generated_mutant_does_not_survive(tmp_path: Path, mutant: mutation.Mutant, case: mutation.Case) -> None:
     assert mutation.judge(mutant, case, tmp_path).verdict in ("killed", "equivalent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_rules_tell_a_kernel_from_one_that_orders_less(tmp_path: Path, name: str) -> None:
     case = mutation.cases(name)[0]

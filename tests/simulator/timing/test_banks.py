@@ -65,6 +65,7 @@ def test_an_instruction_moves_what_lies_side_by_side_up_to_16_bytes_where_it_may
     assert (width(offsets, 16), width(offsets + 4, 16), width(offsets * 2, 16)) == (8, 2, 1)
 
 
+@pytest.mark.slow
 def test_a_column_read_from_shared_memory_takes_32_turns_and_padding_is_what_helps():
     """On an H100 it takes 280 us without (h100_moving.json), of which 134 MB to and fro are 98."""
     x, y = torch.randn(128, 128).half(), torch.empty(128, 128).half()

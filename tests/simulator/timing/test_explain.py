@@ -92,6 +92,7 @@ CASES |= {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_promised_is_saved_by_the_change(case):
     name, size, bad, good, pattern, apart = CASES[case]
@@ -119,6 +120,7 @@ def test_a_stage_that_is_given_back_late_is_told_apart_from_too_few():
     assert not any("given back late" in each for each in in_time.explanation)
 
 
+@pytest.mark.slow
 def test_an_epilogue_that_nothing_hides_is_worth_what_hiding_it_saves():
     size = (8192, 8192, 1024)
     sentence, promised = told(predicted("Blackwell", size), "^tcgen05.ld")
@@ -127,6 +129,7 @@ def test_an_epilogue_that_nothing_hides_is_worth_what_hiding_it_saves():
     assert saved(predicted("Blackwell", size), hidden) == pytest.approx(promised, abs=0.08)
 
 
+@pytest.mark.slow
 def test_a_last_turn_with_little_to_do_is_told():
     one_more, even = (predicted("Blackwell", (128 * ctas, 256, 2048)) for ctas in (149, 148))
     sentence, promised = told(one_more, "turns of 148")
@@ -168,6 +171,7 @@ def unexplained(name, size, pins):
     return rung(name, size, pins, explained=False)
 
 
+@pytest.mark.slow
 def test_the_number_of_stages_that_is_told_saves_what_is_promised():
     size = (2368, 2048, 8192)
     before, after = rung("v3", size, V3.format(3)), unexplained("v3", size, V3.format(4))
@@ -175,6 +179,7 @@ def test_the_number_of_stages_that_is_told_saves_what_is_promised():
     assert saved(before, after) == pytest.approx(promised, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_stage_that_costs_a_cta_is_not_advised_and_what_the_cta_costs_is_told():
     size = (4736, 4096, 4096)
     two, three = rung("v2", size, V3.format(2)), unexplained("v2", size, V3.format(3))
@@ -186,6 +191,7 @@ def test_a_stage_that_costs_a_cta_is_not_advised_and_what_the_cta_costs_is_told(
     assert three.cycles / two.cycles - 1 == pytest.approx(int(costs[1]) / 100, abs=0.02)
 
 
+@pytest.mark.slow
 def test_of_loads_that_queue_the_rate_is_told_and_no_number_of_stages():
     size = (2048, 4096, 1024)
     four, six = rung("h3", size, H3.format(4)), unexplained("h3", size, H3.format(6))
@@ -196,6 +202,7 @@ def test_of_loads_that_queue_the_rate_is_told_and_no_number_of_stages():
     assert not any("stages" in each for each in four.explanation)
 
 
+@pytest.mark.slow
 def test_what_a_cta_loads_first_is_not_for_stages_to_hide():
     size = (4096, 4096, 256)
     few, more = predicted("Together", size, stages=3, ahead=2), predicted("Together", size)
@@ -213,6 +220,7 @@ def test_a_product_that_its_ring_alone_waits_for_is_not_called_waited_for(name, 
     assert not any("the end of each product" in each for each in explanation)
 
 
+@pytest.mark.slow
 def test_what_other_warps_do_already_is_to_be_done_in_larger_pieces():
     size = (4096, 4096, 512)
     narrow, wide = predicted("Stays", size), predicted("Stays", size, columns=64)
@@ -230,6 +238,7 @@ def test_a_fence_after_what_threads_have_written_is_not_called_needless():
     )
 
 
+@pytest.mark.slow
 def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advised(no_other_schedules):
     size = (1024, 2048, 4096)
     whole, halves = (predict("hopper", *size, gpu="H100", schedule=H7.format(split_k)) for split_k in (1, 2))
@@ -239,6 +248,7 @@ def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advise
     told(halves, f"at the rate of the L2, which is busy for {share:.0%} of the time")
 
 
+@pytest.mark.slow
 def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
     narrow = H7.replace("block_n=128", "block_n=80").replace("e_block_n=64", "e_block_n=16")
     size, pins = (1024, 1024, 1024), narrow.format(1)
@@ -272,6 +282,7 @@ def parsed(pins):
     return dict(each.split("=") for each in pins.split(","))
 
 
+@pytest.mark.slow
 def test_several_tiles_for_each_of_few_ctas_are_told():
     """144 tiles of 128x128 are two for 72 SMs of 132; 96 of 128x192 one for each, as 128 of 192x96 are."""
     sentence, changes = held(
@@ -285,6 +296,7 @@ H4 = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages={},consumers=2,grou
 ONE = "block_m=64,block_n=256,block_k=64,e_block_n=64,stages=4,consumers=1"
 
 
+@pytest.mark.slow
 def test_one_warpgroup_where_two_take_less_is_told():
     _, changes = held("h3", (2048, 2048, 1024), ONE, "^with .*consumers=2")
     assert changes == {"block_m": "128", "consumers": "2"}
@@ -293,11 +305,13 @@ def test_one_warpgroup_where_two_take_less_is_told():
 PARTS = H7.format(4).replace("block_n=128", "block_n=256")
 
 
+@pytest.mark.slow
 def test_a_k_in_too_many_parts_is_told():
     sentence, changes = held("hopper", (1024, 1024, 1024), PARTS, r"^with split_k=\d, ")
     assert changes == {"split_k": "2"} and "what is done besides loads and products (hopper.py:" in sentence
 
 
+@pytest.mark.slow
 def test_of_few_ctas_it_is_told_which_tile_uses_more():
     few = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages=4,group_m=8"
     sentence, changes = held("v5", (1024, 2048, 1024), few, "^64 CTAs run where 148 could: with")
@@ -313,12 +327,14 @@ def test_where_no_schedule_uses_idle_sms_nothing_is_promised():
     assert not any("tiles that come out even" in each for each in explanation)
 
 
+@pytest.mark.slow
 def test_an_epilogue_that_a_second_cta_hides_is_told_with_the_stages_that_leave_room_for_it():
     pins = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages=4,group_m=8"
     _, changes = held("v4", (2048, 4096, 512), pins, "^an SM holds 1 CTA at once, by its shared memory: with stages=2,")
     assert changes == {"stages": "2"}
 
 
+@pytest.mark.slow
 def test_what_registers_have_no_room_for_is_not_promised_of_shared_memory():
     """With two stages there is room in shared memory for a second CTA, and a warpgroup's sums take the registers."""
     size = (2048, 4096, 512)
@@ -333,6 +349,7 @@ def careless(size, **schedule):
     return predict(CARELESS, *size, gpu="H100", schedule=schedule or None)
 
 
+@pytest.mark.slow
 def test_what_a_stage_gets_twice_is_told_and_no_number_of_stages():
     """Both halves of A come by one instruction, and with more stages neither is there for nothing."""
     size = (3072, 1408, 4096)
@@ -345,6 +362,7 @@ def test_what_a_stage_gets_twice_is_told_and_no_number_of_stages():
     assert not any("second time" in each for each in once.explanation)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_waited_for_to_its_end_is_told():
     size = (4096, 4096, 512)
     whole, read = careless(size, whole=True), careless(size)

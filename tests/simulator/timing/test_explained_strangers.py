@@ -72,6 +72,7 @@ def test_what_threads_load_is_promised_no_more_than_memory_leaves():
     )
 
 
+@pytest.mark.slow
 def test_of_what_no_change_can_save_nothing_is_promised():
     assert sums(9472, 256).bound == "loads and stores"
     held, *others = sums(9472, 256).explanation
@@ -98,12 +99,14 @@ def test_ctas_that_run_at_once_are_not_said_to_take_turns():
     assert not any("run at once" in each for each in even.explanation)
 
 
+@pytest.mark.slow
 def test_one_cta_more_that_costs_nothing_is_not_told():
     """Each waits for its own loads most of the time."""
     uneven, even = sums(16 * 512, 64), sums(16 * 444, 64, explained=False)
     assert saved(uneven, even) < 0.05 and not any("run at once" in each for each in uneven.explanation)
 
 
+@pytest.mark.slow
 def test_where_each_byte_comes_once_nothing_is_advised_that_asks_memory_for_less():
     """A row of A by a B that the L2 has no room for; the tiles of B of each CTA are its own."""
 
@@ -124,6 +127,7 @@ def loader(**schedule):
     return predict(f"{BUSY_LOADER}:BusyLoader", 4096, 4736, 1024, gpu="B200", schedule=schedule)
 
 
+@pytest.mark.slow
 def test_a_warp_that_loads_and_stores_is_told_what_another_warp_for_either_saves():
     """Of one place for sums only both changes together are worth something."""
     both, own = loader(sums=2), loader(own=True, sums=2)
@@ -134,6 +138,7 @@ def test_a_warp_that_loads_and_stores_is_told_what_another_warp_for_either_saves
     assert not any("the warp that loads" in each for each in own.explanation)
 
 
+@pytest.mark.slow
 def test_where_that_warp_stores_from_the_one_place_for_sums_both_are_told():
     one = loader(sums=1)
     _, promised = told(one, "in another warp, and with a second place beside sums.empty_barriers:")
@@ -146,6 +151,7 @@ def careless(k=2048, **schedule):
     return predict(f"{CARELESS}:Careless", 2816, 3072, k, gpu="H200", schedule={"block_n": 256, **schedule})
 
 
+@pytest.mark.slow
 def test_a_copy_of_what_a_stage_has_is_told_with_the_stages_that_have_room_without_it():
     """Two stages of 80 KiB are three of 48, and loads do not queue."""
     twice, once = careless(stages=2, copies=2, apart=True), careless(stages=3)
@@ -158,12 +164,14 @@ def test_a_copy_of_what_a_stage_has_is_told_with_the_stages_that_have_room_witho
     assert not any("no room for another" in each for each in twice.explanation)
 
 
+@pytest.mark.slow
 def test_a_copy_in_the_same_place_takes_no_room():
     twice, once = careless(stages=2, copies=2), careless(stages=3)
     sentence, promised = told(twice, "second time.*: without that, and with 3 stages, ")
     assert "find room" not in sentence and saved(twice, once) == pytest.approx(promised, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_second_cta_is_not_promised_whose_accumulators_have_no_room():
     """Two of 128 x 256 in two warpgroups take all registers; of 128 x 128 they take half."""
     wide, narrow = careless(k=512, stages=3), careless(k=512, stages=6, block_n=128)

@@ -42,6 +42,7 @@ def rows(tiles, reduces):
     return predict(Rows, m, x, y, schedule={"reduces": reduces}, target="B200")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduces", [False, True])
 def test_a_last_round_of_one_tile_is_seen_with_a_reduction_as_without(reduces):
     uneven, even = rows(149, reduces), rows(148, reduces)

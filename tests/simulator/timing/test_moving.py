@@ -31,6 +31,7 @@ def test_a_copy_copies_and_rows_are_summed():
     assert torch.allclose(sums, x.sum(1, keepdim=True), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["B200", "H200", "H100", "RTX 5090"])
 def test_what_is_stored_goes_to_memory_too_which_holds_a_copy(gpu):
     found = predict(Copies, SIDE, SIDE, halves(), halves(), gpu=gpu, explained=False)
@@ -65,6 +66,7 @@ def test_what_threads_load_themselves_comes_from_memory():
     assert found.bound == "memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [64, 128])
 def test_the_loads_of_a_few_turns_of_a_loop_are_issued_together(columns):
     """On an H100 pieces of 64 columns take as long as pieces of 512, 49 us (h100_moving.json)."""

@@ -7,6 +7,8 @@ from blackwell_matmul.simulator.timing.explain.what_if import LOADS, MULTIPLY, P
 from blackwell_matmul.simulator.timing.model.path import LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.predict import _launch, settled
 
+pytestmark = pytest.mark.slow
+
 
 def took(kernel, gpu, size=(2048, 2048, 1024), schedule=None):
     call = resolve(kernel, size, None, schedule)

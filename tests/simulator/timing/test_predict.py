@@ -17,12 +17,14 @@ HOPPER = {"h0": 0.3796, "h1": 0.36, "h2": 0.279, "h3": 0.2827, "h5": 0.2699, "h7
 """On an H200 at 4096x4096x4096, at the schedules that they choose."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", HOPPER)
 def test_predictions_of_hopper_rungs_are_those_of_today(rung):
     found = predict(rung, 4096, 4096, 4096, gpu="H200", explained=False)
     assert found.cycles / 1e6 == pytest.approx(HOPPER[rung], rel=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "held"),
     [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) signals.")],
@@ -54,6 +56,7 @@ def test_mma_sync_on_an_h200_is_predicted_as_promised():
     assert len(several) == 18 and sum(several) / 18 <= 0.12 and max(several) <= 0.39
 
 
+@pytest.mark.slow
 def test_on_an_rtx_5090_the_tensor_cores_hold_the_rung_and_what_is_assumed_is_said():
     found, larger = (predict("g0", size, size, size, gpu="RTX 5090", explained=False) for size in (2048, 4096))
     assert larger.bound == "tensor core" and found.tensor_utilisation > 0.75
@@ -96,6 +99,7 @@ def test_a_third_published_ladder_is_predicted_as_docs_say():
 LADDER = "block_n=128,block_k=64,stages=2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "schedule", "dtype"),
     [
@@ -148,6 +152,7 @@ def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
     assert fast.cycles > slow.cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ["v0", "v3"])
 def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
     call = {"m": 8192, "n": 8192, "k": 256, "schedule": "block_m=128,block_n=128", "explained": False}
@@ -181,6 +186,7 @@ def test_what_cannot_be_predicted_is_refused_in_a_sentence(arguments, why):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_holds_a_launch_is_what_its_what_ifs_would_save():
     """TMA and the tensor core are busy for 93 and 89 % of the time, and a faster one of them saves nothing: a ring of 9
     stages is too short for the latency of its loads. Larger tiles would have no more SMs."""

@@ -11,6 +11,8 @@ from blackwell_matmul import predict, simulate
 from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout
 from blackwell_matmul.simulator.timing.model.sectors import sectors
 
+pytestmark = pytest.mark.slow
+
 WARP = ThreadGroup(0, 32)
 
 

@@ -26,6 +26,7 @@ def predicted(script: Any, *tile: int) -> tuple[float, list[str]]:
     return told.time_us, [line for line in told.explanation if "register" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script, tile, sums, have",
     [

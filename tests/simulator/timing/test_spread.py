@@ -57,6 +57,7 @@ def test_a_round_that_few_have_is_told_with_what_it_costs():
     assert promised == pytest.approx(1 - cycles[128] / cycles[129], abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [128, 256, 255])
 def test_rounds_that_come_out_nearly_even_are_not_told(tiles):
     assert told(128, tiles * 128) == ""

@@ -21,6 +21,7 @@ def tracks(timeline):
     return {track: [each for each in timeline.events if each.track == track] for track in timeline.tracks}
 
 
+@pytest.mark.slow
 def test_it_is_the_run_that_was_predicted(timed):
     timeline, prediction = timed
     assert timeline.end_cycles == prediction.cycles
@@ -28,6 +29,7 @@ def test_it_is_the_run_that_was_predicted(timed):
     assert timeline.busy_cycles("TMA loads") == pytest.approx(prediction.by_resource["TMA loads"])
 
 
+@pytest.mark.slow
 def test_events_are_within_the_run_and_on_known_tracks(timed):
     timeline, _ = timed
     assert {each.track for each in timeline.events} == set(timeline.tracks)

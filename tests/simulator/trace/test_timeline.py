@@ -98,6 +98,7 @@ def test_each_event_has_a_colour():
     assert all(kind_of(each) in BAR_STYLES for each in EVENTS)
 
 
+@pytest.mark.process
 def test_the_picture_of_pixels_shows_each_kind_in_its_colour():
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(as_png(TIMELINE))).convert("RGB")

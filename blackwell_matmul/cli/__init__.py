@@ -38,7 +38,7 @@ from blackwell_matmul.cli import (
     verify_command,
 )
 from blackwell_matmul.cli.output import READER_LEFT_EXIT_CODE, as_text, complain, emit, stdout_is_there
-from blackwell_matmul.cli.plain_help import Command, Group
+from blackwell_matmul.cli.views.plain_help import Command, Group
 from blackwell_matmul.cli.views import terminal
 
 PROGRAM_NAME = "blackwell-matmul"
@@ -174,4 +174,5 @@ for _command in (
     tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
     verify_command.verify, first_light_command.first_light, emulate_command.emulate,
 ):  # fmt: skip
-    app.command(cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)
+    _name = _command.__name__.replace("_", "-")
+    app.command(_name, cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

@@ -48,7 +48,7 @@ def padded(rows: slice, blocks: slice) -> tuple[object, torch.Tensor]:
     by_row = atoms.reshape(256, 8)
     by_row[rows, blocks] = 0xFF
     atoms.copy_(by_row.view(2, 4, 32, 2, 4))
-    script = BlackwellMatmulS0("mxfp8", block_m=128, block_n=64, block_k=128, e_block_n=32)
+    script = BlackwellMatmulS0(dtype="mxfp8", block_m=128, block_n=64, block_k=128, e_block_n=32)
     out = c.bfloat16()
     run = simulate(script, *arguments(m, n, k, a, b, out))
     return run, out

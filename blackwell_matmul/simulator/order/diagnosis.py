@@ -461,6 +461,21 @@ def ran_ahead(c: Conflict) -> Missing | None:
     return None
 
 
+def written_again(c: Conflict) -> Missing | None:
+    """Find a read behind its wait, of memory that the next operation writes already: the issuer did not wait for the
+    reader. The wait stands between the issue and the read in the text."""
+    op, told = c.operation, c.telling
+    if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta:
+        return None
+    wait = c.order.of(told.barrier).waits.get(c.warp.index)
+    if wait is None or None in (c.other_location, wait.location, c.instruction.location) or wait.turn >= op.turn:
+        return None
+    if not (_before(c.other_location, wait.location) and _before(wait.location, c.instruction.location)):
+        return None
+    where = f"between {c.here} and {c.other_location} of the next round"
+    return Missing("sync", f"{c.culprit} has written again before that: {_meeting(c, c.culprit, where)}")
+
+
 def _without_readers(c: Conflict, told: Mbarrier) -> Missing | None:
     ahead, roles = c.culprit.warp, c.lines.roles
     back = roles.told_by_readers(told, ahead)
@@ -726,7 +741,7 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     hardware_alone, copied_after,
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
-    one_lane_arrived, ran_ahead, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
+    one_lane_arrived, ran_ahead, written_again, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
     another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
 )  # fmt: skip
 

@@ -65,3 +65,37 @@ class PartsInTurn(tilus.Script):
             self.store_global(g_y, r, offsets=[0])
             self.sync()
             self.release_semaphore(semaphore, value=0)
+
+
+class NextAnswer(tilus.Script):
+    """Each CTA asks for more until it is refused. in_step: the warps sync before the answer's place is used again."""
+
+    def __init__(self, in_step: bool = True):
+        super().__init__()
+        self.in_step = in_step
+
+    def __call__(self, y_ptr: ~int32):
+        self.attrs.blocks = 6
+        self.attrs.warps = 4
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[6])
+        answer = self.shared_tensor(dtype=int32, shape=[4])
+        told = self.mbarrier.alloc(counts=1)
+        self.sync()
+        tile: int32 = self.blockIdx.x
+        phase: int32 = 0
+        more: int32 = 1
+        while more > 0:
+            with self.single_warp(0):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(told, transaction_bytes=16)
+                self.clc.try_cancel(answer, mbarrier=told, multicast=False)
+                self.store_global(g_y, self.register_tensor(dtype=int32, shape=[1], init=1), offsets=[tile])
+            self.mbarrier.wait(told, phase=phase)
+            valid, block = self.clc.query_response(answer)
+            self.fence.proxy_async(space="shared")
+            if self.in_step:
+                self.sync()
+            tile = block.x
+            phase ^= 1
+            if not valid:
+                more = 0

@@ -14,7 +14,7 @@ import role_scripts
 import torch
 from kernel_edits import DROP, Edit, edited
 from orders import ORDERS, run_in
-from role_scripts import InTurn, PartsInTurn
+from role_scripts import InTurn, NextAnswer, PartsInTurn
 
 from blackwell_matmul.simulator import Finding
 from blackwell_matmul.simulator.check import check
@@ -126,3 +126,14 @@ def test_the_release_of_the_writer_is_named(fault: str, says: str) -> None:
     release = first + next(i for i, text in enumerate(source) if "self.release_semaphore" in text)
     assert found.code == "data-race" and says in found.message, str(found)
     assert f"release_semaphore at {role_scripts.__file__}:{release} by" in found.message, str(found)
+
+
+def test_a_read_behind_its_wait_lacks_a_sync_and_no_wait() -> None:
+    """One warp asks again before another one has read the answer, which it has waited for."""
+    written = torch.zeros(6, dtype=torch.int32)
+    assert not check(NextAnswer, written, target="sm_100a", orders=4, workers=1).findings
+    report = check(NextAnswer, written, target="sm_100a", schedule={"in_step": False}, orders=4, workers=1)
+    assert report.findings
+    for found in report.findings:
+        assert "missing wait" not in found.message, str(found)
+    assert "self.sync() between" in report.findings[0].message, str(report.findings[0])

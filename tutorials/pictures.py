@@ -17,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import block_scaling
 import cycles
 import torch
 from canvas import (
@@ -563,6 +564,9 @@ _DRAWN: tuple[Callable[[], Canvas], ...] = (
     v6_pair,
     v6_time,
     cycles.v1_beside_v0,
+    block_scaling.scale_atom,
+    block_scaling.scale_columns,
+    block_scaling.scale_error,
 )
 PICTURES = {each.__name__: each for each in _DRAWN}
 PICTURES |= {f"{name}_cycles": partial(cycles.of_rung, name) for name in cycles.RUNGS}

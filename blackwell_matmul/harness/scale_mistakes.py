@@ -109,10 +109,8 @@ def candidates(a: Scaled, b: Scaled, packed: bool) -> Iterator[tuple[str, Scaled
     yield "A and B have each other's scales", *borrowed
     yield "the scales are read row by row, not in atoms of 128 rows and 4 blocks", of_a[0][1], of_b[0][1]
     other = 48 - a.block
-    yield (
-        f"scales of blocks of {a.block} are read as of blocks of {other}",
-        *(replace(each, block=other) for each in (a, b)),
-    )
+    sizes = f"scales of blocks of {a.block} are read as of blocks of {other}"
+    yield sizes, replace(a, block=other), replace(b, block=other)
 
 
 def likely_mistake(

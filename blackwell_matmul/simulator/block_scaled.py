@@ -208,4 +208,5 @@ _BEYOND = (
 
 def _blocks_of_zeros(values: np.ndarray, block: int) -> np.ndarray:
     """Return for each block along K whether no row has a number other than zero there."""
-    return ~values.any(axis=0).reshape(-1, block).any(axis=1)
+    found: np.ndarray = values.any(axis=0).reshape(-1, block).any(axis=1)
+    return ~found

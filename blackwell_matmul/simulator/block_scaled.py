@@ -208,5 +208,4 @@ _BEYOND = (
 
 def _blocks_of_zeros(values: np.ndarray, block: int) -> np.ndarray:
     """Return for each block along K whether no row has a number other than zero there."""
-    found: np.ndarray = values.any(axis=0).reshape(-1, block).any(axis=1)
-    return ~found
+    return np.logical_not(values.any(axis=0).reshape(-1, block).any(axis=1))

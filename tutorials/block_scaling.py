@@ -33,7 +33,7 @@ FORMATS: dict[str, tuple[type, float, int, Callable[[np.ndarray, float], np.ndar
     "mxfp4": (FP4, 6, 32, power_of_two),
     "fp4, one scale for all": (FP4, 6, 32, one_scale),
 }
-"""Of each format: the type of an element, its largest number, the block along k, and how scales are chosen."""
+"""Formats: the type of an element, its largest number, the block along k, and how scales are chosen."""
 
 
 def quantised(x: np.ndarray, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a wrong block-scaled product looks like: the mistake with scales or nibbles that gives the same numbers.
+"""Likely mistakes with scales and nibbles: which one gives the numbers of a wrong block-scaled product.
 
 Each candidate reads the operands as a faulty kernel would. A sample of the wrong elements of C is compared with the
 float64 product of what it read.

@@ -1,4 +1,4 @@
-"""What `explain` says of copies of scales: what they keep the tensor core from, if that is worth a sentence."""
+"""Sentences of `explain` about copies of scales: what they keep the tensor core from, if that is worth one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in block-scaled kernels: each planted fault is found, and its first sentence says what to mend."""
+"""Planted faults of block-scaled kernels: each is found, and its first sentence says what to mend."""
 
 from __future__ import annotations
 

@@ -319,13 +319,13 @@ class TensorProduct:
             return [matrix(cta.shared, descriptor(self.a, True), shape.rows, shape.k, shape.a, shape.a_k_major)]
         return [_tensor_operand(cta, self.a, shape, shape.rows * part) for part in range(shape.stacked)]
 
-    def _write(self, cta: CtaState, of_old: Callable[[Array], Array]) -> None:
-        """Write D. of_old: returns it, of what it is added to."""
+    def _write(self, cta: CtaState, of_old: Callable[[Array | None], Array]) -> None:
+        """Write D. of_old: returns it, of what it is added to, None for nothing."""
         type, (lane, column) = self.shape.d, layout(self.shape)
         lane, column = lane + (self.target >> 16), column + (self.target & 0xFFFF)
         first, last = int(column.min()), int(column.max())
         cta.tensor.check(first, last - first + 1, "a product writes", int(lane.max()))
-        old = _from_words(np.zeros(lane.shape, np.uint32), type)
+        old = None
         if self.keeps:
             old = _from_words(cta.tensor.read(lane, column, "a product adds to"), type)
             old = old * old.dtype.type(2.0**-self.down) if self.down else old
@@ -336,7 +336,9 @@ class TensorProduct:
         cta.tensor.write(lane, column, raw)
 
 
-def _added(result: Array, saturates: bool, old: Array) -> Array:
+def _added(result: Array, saturates: bool, old: Array | None) -> Array:
+    if old is None:
+        return result
     return saturated(result, old) if saturates else result + old
 
 

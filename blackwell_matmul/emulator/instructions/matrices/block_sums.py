@@ -75,9 +75,10 @@ class ScaledOperand:
         return self.values * np.repeat(self.factors, self.values.shape[1] // self.factors.shape[1], axis=1)
 
 
-def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array) -> Array:
-    """Return `block_sum` of parts of A, each with its part of B's columns."""
+def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array | None) -> Array:
+    """Return `block_sum` of parts of A, each with its part of B's columns; d: None for nothing."""
     count = len(parts_of_a)
+    d = np.zeros((len(parts_of_a[0].values), len(b.values)), np.float32) if d is None else d
     rights = zip(np.split(b.values, count), np.split(b.factors, count), np.split(d, count, axis=1))
     found = [
         block_sum(left, ScaledOperand(values, factors, b.type, b.scale), part)

@@ -14,7 +14,7 @@ import torch
 SAMPLE = 64
 """Rows and columns of C, at most, that are compared."""
 
-SHARE = 0.9
+EXPLAINED = 0.9
 """Share of the wrong elements that a mistake has to explain, of those that it determines."""
 
 ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
@@ -139,7 +139,7 @@ def likely_mistake(
     bad = _wrong(c, left, right)
     for what, read_a, read_b in candidates(left, right, packed):
         known = bad & read_a.known[:, None] & read_b.known
-        if 2 * known.sum() >= bad.sum() > 0 and (known & ~_wrong(c, read_a, read_b)).sum() >= SHARE * known.sum():
+        if 2 * known.sum() >= bad.sum() > 0 and (known & ~_wrong(c, read_a, read_b)).sum() >= EXPLAINED * known.sum():
             return what
     return ""
 

@@ -17,7 +17,7 @@ from blackwell_matmul.simulator.findings import Code
 ATOM_ROWS, ATOM_COLUMNS, COLUMN_ROWS = 128, 4, 32
 """Rows of an atom, its columns of tensor memory, and the rows with scales in one of them."""
 
-QUARTERS = 4
+LANE_QUARTERS = 4
 """Quarters of the 128 lanes, each with all scales."""
 
 FP4_PAIRS = "float4_e2m1x2"
@@ -39,7 +39,7 @@ class Scales:
 
     def raw(self, rows: int, blocks: int, quarter: int = 0) -> np.ndarray:
         """Return the bytes of rows x blocks of K as a quarter of the lanes has them."""
-        lanes = self.cells.view(np.uint8).reshape(QUARTERS, COLUMN_ROWS, -1, self.tiles, 4, 4)[quarter]
+        lanes = self.cells.view(np.uint8).reshape(LANE_QUARTERS, COLUMN_ROWS, -1, self.tiles, 4, 4)[quarter]
         by_row = lanes.transpose(2, 3, 0, 1, 4).reshape(self.tiles * ATOM_ROWS, -1)
         return np.ascontiguousarray(by_row[self.first : self.first + rows, :blocks])
 
@@ -55,7 +55,7 @@ class Scales:
 
     def unlike(self, rows: int, blocks: int) -> str:
         """Say where a quarter of the lanes differs from the first one; "" where all are alike."""
-        first, *others = (self.raw(rows, blocks, quarter) for quarter in range(QUARTERS))
+        first, *others = (self.raw(rows, blocks, quarter) for quarter in range(LANE_QUARTERS))
         for number, quarter in enumerate(others, 1):
             if (apart := first != quarter).any():
                 row, block = (int(each[0]) for each in apart.nonzero())
@@ -69,11 +69,11 @@ def in_tensor_memory(atoms: np.ndarray) -> np.ndarray:
     """Return the bytes of 128 lanes, of atoms in shared memory: [along rows][along K][2][256] of a type of a byte."""
     tiles, along_k = atoms.shape[:2]
     rows = atoms.reshape(tiles, along_k, COLUMN_ROWS, 16).transpose(2, 1, 0, 3).reshape(COLUMN_ROWS, -1)
-    return np.tile(rows, (QUARTERS, 1))
+    return np.tile(rows, (LANE_QUARTERS, 1))
 
 
 @dataclass(frozen=True)
-class Operand:
+class ScaledRows:
     """Rows of A or of B, rows x K in float64, and their scales. normal: the exponent of the least normal element."""
 
     values: np.ndarray
@@ -81,12 +81,12 @@ class Operand:
     normal: int
 
     @classmethod
-    def of(cls, values: np.ndarray, name: str, scales: Scales) -> Operand:
+    def of(cls, values: np.ndarray, name: str, scales: Scales) -> ScaledRows:
         """Return the operand with elements of the type of that name."""
         wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
-        return cls(wide.astype(np.float64), scales, NORMAL[name])
+        return cls(wide.astype(np.float64), scales, LEAST_NORMAL[name])
 
-    def part(self, start: int, size: int, block: int) -> tuple[np.ndarray, np.ndarray, Operand]:
+    def part(self, start: int, size: int, block: int) -> tuple[np.ndarray, np.ndarray, ScaledRows]:
         """Return elements and scales of `size` elements of K, and the operand."""
         blocks = slice(start // block, (start + size) // block)
         return self.values[:, start : start + size], self.factors(block)[:, blocks], self
@@ -97,7 +97,7 @@ class Operand:
         return self.scales.of(rows, k // block)
 
 
-NORMAL = {FP4_PAIRS: 0, "float8_e4m3": -6, "float8_e5m2": -14}
+LEAST_NORMAL = {FP4_PAIRS: 0, "float8_e4m3": -6, "float8_e5m2": -14}
 """Exponent of the least normal number of a type (OCP Microscaling Formats)."""
 
 
@@ -114,7 +114,7 @@ Terms = list[tuple[np.ndarray, np.ndarray]]
 """Numbers, M x N, and their exponents."""
 
 
-def multiply_add(d: np.ndarray, a: Operand, b: Operand, block: int, step: int) -> np.ndarray:
+def multiply_add(d: np.ndarray, a: ScaledRows, b: ScaledRows, block: int, step: int) -> np.ndarray:
     """Return D + (A scales) @ (B scales).T in float32.
 
     block: elements of K with one scale. step: elements of K of an instruction. Each one takes its groups of products
@@ -128,7 +128,7 @@ def multiply_add(d: np.ndarray, a: Operand, b: Operand, block: int, step: int) -
     return d
 
 
-Part = tuple[np.ndarray, np.ndarray, Operand]
+Part = tuple[np.ndarray, np.ndarray, ScaledRows]
 """Elements and scales of the K of an instruction, and the operand that they are of."""
 
 
@@ -154,7 +154,7 @@ def _scaled(part: Part) -> tuple[np.ndarray, np.ndarray]:
     """Return elements times scales, and the exponent of the scale of each one."""
     values, scales, operand = part
     wide = np.repeat(scales, values.shape[1] // scales.shape[1], axis=1)
-    return values * wide, _exponent(wide, LEAST - 1 if operand.scales.powers else NORMAL["float8_e4m3"])
+    return values * wide, _exponent(wide, LEAST - 1 if operand.scales.powers else LEAST_NORMAL["float8_e4m3"])
 
 
 def _exponent(values: np.ndarray, normal: int) -> np.ndarray:
@@ -185,7 +185,7 @@ def towards_zero(values: np.ndarray) -> np.ndarray:
 # faults of the values
 
 
-def faults(a: Operand, b: Operand, block: int) -> Iterator[tuple[Code, str]]:
+def faults(a: ScaledRows, b: ScaledRows, block: int) -> Iterator[tuple[Code, str]]:
     """Yield code and sentence of what is wrong with the scales of a product."""
     empty = _blocks_of_zeros(a.values, block) & _blocks_of_zeros(b.values, block)
     for name, operand in (("scale_a", a), ("scale_b", b)):

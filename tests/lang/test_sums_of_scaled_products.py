@@ -25,7 +25,8 @@ def simulated(a: Any, b: Any, scale_a: Any, scale_b: Any, d: Any, kind: str) -> 
     block, step = {"mxfp8": (32, 32), "mxfp4": (32, 64), "nvfp4": (16, 64)}[kind]
     normal = -6 if kind == "mxfp8" else 0
     operands = [
-        block_scaled.Operand(values, in_lanes(scales, kind), normal) for values, scales in ((a, scale_a), (b, scale_b))
+        block_scaled.ScaledRows(values, in_lanes(scales, kind), normal)
+        for values, scales in ((a, scale_a), (b, scale_b))
     ]
     return block_scaled.multiply_add(d, *operands, block, step)
 

@@ -739,14 +739,14 @@ class _Scaled(NamedTuple):
                 message = f"{name} lies in columns {begin} to {end - 1}, and d in {lo} to {hi - 1} of tensor memory"
                 warp.cta.report("scales-in-accumulator", message, location)
 
-    def operands(self, right: np.ndarray, first: int) -> tuple[block_scaled.Operand, block_scaled.Operand]:
+    def operands(self, right: np.ndarray, first: int) -> tuple[block_scaled.ScaledRows, block_scaled.ScaledRows]:
         """Return A and B. right: B's rows of both CTAs. first: of the scales of B."""
         scales = (
             block_scaled.Scales(self.scale_a.flat().cells(), self.scale_a.shape[1]),
             block_scaled.Scales(self.scale_b.flat().cells(), self.scale_b.shape[1], first),
         )
         left, name_a, name_b = self.a.read(), self.a.storage.item.name, self.b.storage.item.name
-        return block_scaled.Operand.of(left, name_a, scales[0]), block_scaled.Operand.of(right, name_b, scales[1])
+        return block_scaled.ScaledRows.of(left, name_a, scales[0]), block_scaled.ScaledRows.of(right, name_b, scales[1])
 
     def regions(self, location: Location | None, keep: bool) -> dict[str, Region]:
         found = {"a": self.a.region(), "b": self.b.region(), "d": self.d.region(location)}

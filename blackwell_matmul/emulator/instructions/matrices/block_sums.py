@@ -27,7 +27,7 @@ GROUP = 16
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedPoint:
     """Numbers: significand * 2 ** (exponent - fraction), integers."""
 
     significand: Array
@@ -35,22 +35,22 @@ class Fixed:
     fraction: int
 
     @classmethod
-    def of(cls, values: Array, type: str) -> Fixed:
+    def of(cls, values: Array, type: str) -> FixedPoint:
         """Split finite numbers of a type; others count as zero."""
         values = np.where(np.isfinite(values), values, 0).astype(np.float64)
         exponent = np.maximum(np.frexp(values)[1] - 1, NORMAL[type]).astype(np.int64)
         return cls(np.ldexp(values, FRACTION[type] - exponent).astype(np.int64), exponent, FRACTION[type])
 
-    def outer(self, other: Fixed) -> Fixed:
+    def outer(self, other: FixedPoint) -> FixedPoint:
         """Return all products of a column of numbers and a row of them."""
-        return Fixed(
+        return FixedPoint(
             self.significand[:, None] * other.significand,
             self.exponent[:, None] + other.exponent,
             self.fraction + other.fraction,
         )
 
-    def column(self, place: int) -> Fixed:
-        return Fixed(self.significand[:, place], self.exponent[:, place], self.fraction)
+    def column(self, place: int) -> FixedPoint:
+        return FixedPoint(self.significand[:, place], self.exponent[:, place], self.fraction)
 
     def cut(self, top: Array, bits: int) -> Array:
         """Return the numbers in units of 2 ** (top - bits), cut."""
@@ -90,7 +90,7 @@ def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array | Non
 def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
     """Return D + A times B of one instruction in float32."""
     packed = a.type.startswith("packed")
-    terms = [Fixed.of(d, "f32"), *(_groups(a, b) if packed else _products(a, b))]
+    terms = [FixedPoint.of(d, "f32"), *(_groups(a, b) if packed else _products(a, b))]
     found = _sum(terms, FOUR_BITS if packed else EIGHT_BITS)
     if all(np.isfinite(each).all() for each in (a.wide, b.wide, d)):
         return found
@@ -99,25 +99,25 @@ def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
     return np.where(np.isfinite(special), found, special).astype(np.float32)
 
 
-def _products(a: ScaledOperand, b: ScaledOperand) -> list[Fixed]:
-    (left, of_a), (right, of_b) = ((Fixed.of(x.values, x.type), Fixed.of(x.factors, x.scale)) for x in (a, b))
+def _products(a: ScaledOperand, b: ScaledOperand) -> list[FixedPoint]:
+    (left, of_a), (right, of_b) = ((FixedPoint.of(x.values, x.type), FixedPoint.of(x.factors, x.scale)) for x in (a, b))
     both = of_a.column(0).outer(of_b.column(0)).exponent
     pairs = (left.column(k).outer(right.column(k)) for k in range(a.values.shape[1]))
-    return [Fixed(each.significand, each.exponent + both, each.fraction) for each in pairs]
+    return [FixedPoint(each.significand, each.exponent + both, each.fraction) for each in pairs]
 
 
-def _groups(a: ScaledOperand, b: ScaledOperand) -> list[Fixed]:
+def _groups(a: ScaledOperand, b: ScaledOperand) -> list[FixedPoint]:
     left, right = (np.rint(2 * np.asarray(x.values, np.float64)).astype(np.int64) for x in (a, b))
-    of_a, of_b = (Fixed.of(x.factors, x.scale) for x in (a, b))
+    of_a, of_b = (FixedPoint.of(x.factors, x.scale) for x in (a, b))
     block, terms = a.values.shape[1] // a.factors.shape[1], []
     for k in range(0, a.values.shape[1], GROUP):
         scales = of_a.column(k // block).outer(of_b.column(k // block))
         sums = left[:, k : k + GROUP] @ right[:, k : k + GROUP].T
-        terms.append(Fixed(sums * scales.significand, scales.exponent, scales.fraction + 2))
+        terms.append(FixedPoint(sums * scales.significand, scales.exponent, scales.fraction + 2))
     return terms
 
 
-def _sum(terms: list[Fixed], bits: int) -> Array:
+def _sum(terms: list[FixedPoint], bits: int) -> Array:
     least = NORMAL["f32"]
     top = np.full(terms[0].exponent.shape, least, np.int64)
     for each in terms:

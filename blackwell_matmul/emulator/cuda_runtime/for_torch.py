@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-COPIES = (torch.Tensor.cuda, torch.Tensor.cpu)
-"""Methods that copy between a GPU and the CPU."""
-
+ALIGNMENT_BYTES = 512
+"""Alignment of memory from cudaMalloc."""
 
 IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
 """Getter of `is_cuda`, true here for each tensor, as kernels can access them all."""
@@ -34,19 +34,67 @@ class OnCpu(TorchFunctionMode):
     """Replaces the device "cuda" by "cpu" in each call of torch."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in COPIES:
+        kwargs = kwargs or {}
+        if function is torch.device:
+            return function(*args, **kwargs)
+        if function == torch.Tensor.cuda:
+            return in_region(args[0])
+        if function == torch.Tensor.cpu:
             return args[0].clone()
         if function == IS_CUDA:
             return True
-        if function is torch.Tensor.__dlpack_device__:
+        if function == torch.Tensor.__dlpack_device__:
             return CUDA_DEVICE
-        if function is torch.Tensor.__dlpack__:
-            return on_gpu(function(*args, **(kwargs or {}) | {"stream": None}))
-        moved = tuple(map(on_cpu, args)), {name: on_cpu(value) for name, value in (kwargs or {}).items()}
-        result = function(*moved[0], **moved[1])
-        if function is torch.Tensor.to and result is args[0] and moved != (args, kwargs or {}):
-            return result.clone()  # the copy on the GPU
-        return result
+        if function == torch.Tensor.__dlpack__:
+            return on_gpu(function(*args, **kwargs | {"stream": None}))
+        values = (*args, *kwargs.values())
+        result = function(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+        if any(map(is_cuda, values)):
+            return in_region(result)
+        if any(map(is_host, values)):
+            return result.clone() if has_region(result) else result
+        if has_region(result) or not any(map(has_region, values)):
+            return result
+        return in_region(result)  # made of a tensor on the GPU
+
+
+REGIONS: set[int] = set()
+"""First bytes of the regions."""
+
+
+class Region(mmap.mmap):
+    """Memory of one tensor on the GPU, which ends at a page that nothing can access. place: of its first byte."""
+
+    place = 0
+
+    def __del__(self) -> None:
+        if self.place:
+            REGIONS.discard(self.place)
+            ctypes.CDLL("libcuda.so.1").cuMemHostUnregister(ctypes.c_void_p(self.place))
+
+
+def in_region(tensor: Any) -> Any:
+    """Return a copy of a tensor in memory that the emulated GPU knows: aligned, and with an end."""
+    is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided and not tensor.requires_grad
+    if not is_plain or not tensor.numel() or tensor.device.type != "cpu":
+        return tensor.clone() if isinstance(tensor, torch.Tensor) else tensor
+    compact = tensor.clone()
+    nbytes = compact.untyped_storage().nbytes()
+    made = torch.empty(0, dtype=tensor.dtype).set_(storage(nbytes), 0, compact.size(), compact.stride())
+    return made.copy_(compact)
+
+
+def storage(nbytes: int) -> Any:
+    """Return memory of a region of its own, registered with the driver."""
+    room = -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    pages = -(-room // mmap.PAGESIZE) * mmap.PAGESIZE
+    region = Region(-1, pages + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + pages), mmap.PAGESIZE, 0)
+    region.place = start + pages - room
+    REGIONS.add(region.place)
+    ctypes.CDLL("libcuda.so.1").cuMemHostRegister_v2(ctypes.c_void_p(region.place), ctypes.c_size_t(nbytes), 0)
+    return torch.frombuffer(region, dtype=torch.uint8, count=nbytes, offset=pages - room).untyped_storage()
 
 
 def on_gpu(capsule: Any) -> Any:
@@ -60,9 +108,24 @@ def on_gpu(capsule: Any) -> Any:
     return capsule
 
 
+def has_region(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.device.type == "cpu" and address(value) in REGIONS
+
+
+def address(tensor: Any) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
+def is_host(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) and str(value) == "cpu"
+
+
+def is_cuda(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda"
+
+
 def on_cpu(value: Any) -> Any:
-    is_cuda = isinstance(value, (str, torch.device)) and str(value).partition(":")[0] == "cuda"
-    return torch.device("cpu") if is_cuda else value
+    return torch.device("cpu") if is_cuda(value) else value
 
 
 class Stream:

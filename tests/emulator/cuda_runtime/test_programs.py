@@ -298,6 +298,21 @@ event.record(torch.cuda.current_stream())
     assert ran(capfd, tmp_path, DRIVER + text) == "True False True\n(2, 0) True\n(9, 0) 132\n"
 
 
+def test_a_kernel_that_reads_behind_a_tensor_is_at_fault(tmp_path: Path) -> None:
+    text = """
+import torch
+x, y = torch.arange(128, dtype=torch.int32, device="cuda"), torch.zeros(130, dtype=torch.int32).to("cuda")
+host, like = x.to("cpu"), torch.empty_like(x)
+x.add_(1)
+assert host[0] == 0 and x[0] == 1 and x.data_ptr() % 512 == y.data_ptr() % 512 == like.data_ptr() % 512 == 0
+launch(function(b"scale"), 5, 32, c_uint64(y.data_ptr()), c_uint64(x.data_ptr()), c_uint32(3), c_uint32(130))
+"""
+    (tmp_path / "program.py").write_text(DRIVER + text)
+    told = r"reads global memory at 0x\w+, which is 1 bytes behind the program's memory at 0x\w+ \(512 bytes\)\.$"
+    with pytest.raises(EmulationError, match=told):
+        run([sys.executable, str(tmp_path / "program.py")], "sm_90a")
+
+
 CUDA = r"""
 #include <cstdio>
 __constant__ int factor = 2;

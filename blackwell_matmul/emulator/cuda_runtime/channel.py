@@ -17,7 +17,7 @@ ARGUMENTS = 12
 RESULT, READ, WRITE, LENGTH, ALLOCATE, RELEASE, CALL, EXIT = range(8)
 
 _REQUEST = struct.Struct(f"<{1 + ARGUMENTS}Q")
-_ORDER = struct.Struct("<5Q")
+_ORDER_FORMAT = struct.Struct("<5Q")
 _PEER = struct.Struct("3i")
 
 
@@ -89,7 +89,7 @@ class Channel:
     # --- bytes
 
     def _order(self, kind: int, *values: int) -> None:
-        self.connection.sendall(_ORDER.pack(kind, *(*values, 0, 0, 0, 0)[:4]))
+        self.connection.sendall(_ORDER_FORMAT.pack(kind, *(*values, 0, 0, 0, 0)[:4]))
 
     def _word(self) -> int:
         return int.from_bytes(self._received(8), "little")

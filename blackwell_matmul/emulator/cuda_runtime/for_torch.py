@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-ALIGNMENT_BYTES = 512
+TENSOR_ALIGNMENT_BYTES = 512
 """Alignment of memory from cudaMalloc."""
 
 IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
@@ -62,7 +62,7 @@ REGIONS: set[int] = set()
 """First bytes of the regions."""
 
 
-class Region(mmap.mmap):
+class GuardedMemory(mmap.mmap):
     """Memory of one tensor on the GPU, which ends at a page that nothing can access. place: of its first byte."""
 
     place = 0
@@ -86,9 +86,9 @@ def in_region(tensor: Any) -> Any:
 
 def storage(nbytes: int) -> Any:
     """Return memory of a region of its own, registered with the driver."""
-    room = -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    room = -(-nbytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
     pages = -(-room // mmap.PAGESIZE) * mmap.PAGESIZE
-    region = Region(-1, pages + mmap.PAGESIZE)
+    region = GuardedMemory(-1, pages + mmap.PAGESIZE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(region))
     ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + pages), mmap.PAGESIZE, 0)
     region.place = start + pages - room
@@ -149,12 +149,12 @@ class Stream:
     synchronize = wait_stream = wait_event = nothing
 
     def record_event(self, event: Any = None) -> Any:
-        event = event or Event()
+        event = event or Moment()
         event.record()
         return event
 
 
-class Event:
+class Moment:
     """A moment, in seconds of this machine."""
 
     cuda_event = 0
@@ -165,7 +165,7 @@ class Event:
     def record(self, stream: Any = None) -> None:
         self.seconds = time.monotonic()
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: Moment) -> float:
         return 1e3 * (end.seconds - self.seconds)
 
     def query(self) -> bool:
@@ -208,7 +208,7 @@ def adapt() -> None:
         "get_device_properties": properties, "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream, "stream": lambda other: contextlib.nullcontext(),
         "device": lambda device: contextlib.nullcontext(), "mem_get_info": lambda device=None: (8 << 30, 8 << 30),
-        "is_current_stream_capturing": lambda: False, "Stream": Stream, "Event": Event,
+        "is_current_stream_capturing": lambda: False, "Stream": Stream, "Event": Moment,
         "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0,
     }  # fmt: skip
     silent = ("init", "synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "set_stream",

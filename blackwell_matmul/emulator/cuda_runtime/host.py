@@ -31,7 +31,7 @@ from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.emulator.spaces import RESERVED_BYTES, WINDOW_BITS, GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.starting import Extents
 
-DEVICE = 0x10 << WINDOW_BITS
+DEVICE_START = 0x10 << WINDOW_BITS
 """First address of device memory; Linux gives a program others."""
 
 DEFAULT_SHARED_BYTES = 48 << 10
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class EmulatedGpu:
     """The GPU that a program finds. architecture: 100 for sm_100a. sms: its number of SMs."""
 
     architecture: int
@@ -118,7 +118,7 @@ class HostSpace(GlobalSpace):
 
     def __init__(self, program: Channel) -> None:
         super().__init__()
-        self._next = DEVICE
+        self._next = DEVICE_START
         self.program = program
         self.pinned: dict[int, int] = {}
         self.borrowed: list[tuple[Memory, Array]] = []
@@ -132,7 +132,7 @@ class HostSpace(GlobalSpace):
             return super().at(address, what)
 
     def has(self, address: int) -> bool:
-        return address >> WINDOW_BITS == DEVICE >> WINDOW_BITS
+        return address >> WINDOW_BITS == DEVICE_START >> WINDOW_BITS
 
     def _borrow(self, address: int) -> bool:
         """Copy the program's memory around an address; false if it has none there."""
@@ -174,7 +174,7 @@ class HostSpace(GlobalSpace):
 class Host:
     """The host of one program. objects: by handle. last: the code that the runtime reports next."""
 
-    def __init__(self, program: Channel, gpu: Gpu, choices: Choices) -> None:
+    def __init__(self, program: Channel, gpu: EmulatedGpu, choices: Choices) -> None:
         self.program, self.gpu, self.choices = program, gpu, choices
         self.memory = HostSpace(program)
         self.objects: dict[int, Any] = {}

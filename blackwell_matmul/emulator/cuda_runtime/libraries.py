@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blackwell_matmul.base.errors import UnsupportedError
-from blackwell_matmul.emulator.cuda_runtime.entries import ENTRY_POINTS
+from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 
 SOURCE, FOR_PYTHON, FOR_TORCH = (Path(__file__).with_name(name) for name in ("host.c", "for_python.py", "for_torch.py"))
 DRIVER = "libcuda.so.1"

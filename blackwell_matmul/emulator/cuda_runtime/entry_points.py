@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from blackwell_matmul.emulator.cuda_runtime import driver, runtime
+from blackwell_matmul.emulator.cuda_runtime import driver_calls, runtime_calls
 
 
 class EntryPoint(NamedTuple):
@@ -27,11 +27,13 @@ def _functions(module: ModuleType, prefixes: Sequence[str]) -> dict[str, Callabl
 
 
 def _table() -> Mapping[str, Callable[..., int | None]]:
-    found: dict[str, Callable[..., int | None]] = dict.fromkeys((*driver.NOTHING, *runtime.NOTHING), _nothing)
-    found |= dict.fromkeys((*driver.HANDLES, *runtime.HANDLES), driver.new_handle)
-    found |= dict.fromkeys(driver.CONTEXTS, driver.context)
-    found |= _functions(driver, ["cu"]) | _functions(runtime, ["cuda", "__cuda"])
-    for name, other in (driver.SAME | runtime.SAME).items():
+    found: dict[str, Callable[..., int | None]] = dict.fromkeys(
+        (*driver_calls.NOTHING, *runtime_calls.RUNTIME_NOTHING), _nothing
+    )
+    found |= dict.fromkeys((*driver_calls.HANDLES, *runtime_calls.RUNTIME_HANDLES), driver_calls.new_handle)
+    found |= dict.fromkeys(driver_calls.CONTEXTS, driver_calls.context)
+    found |= _functions(driver_calls, ["cu"]) | _functions(runtime_calls, ["cuda", "__cuda"])
+    for name, other in (driver_calls.SAME | runtime_calls.AS_THE_DRIVER).items():
         found[name] = found[other]
     return found
 

@@ -6,11 +6,11 @@ with two underscores are those that nvcc's host code calls (`crt/host_runtime.h`
 
 from __future__ import annotations
 
-from blackwell_matmul.emulator.cuda_runtime import driver
+from blackwell_matmul.emulator.cuda_runtime import driver_calls
 from blackwell_matmul.emulator.cuda_runtime.host import Function, Host, LoadedModule, Refused, extents
 from blackwell_matmul.emulator.loading import MAX_BLOCK, MAX_GRID, MAX_SHARED_BYTES, MAX_THREADS, LaunchShape
 
-NOTHING = (
+RUNTIME_NOTHING = (
     "cudaSetDevice", "cudaSetDeviceFlags", "cudaInitDevice", "cudaDeviceSynchronize", "cudaThreadSynchronize",
     "cudaDeviceReset", "cudaDeviceSetLimit", "cudaDeviceSetCacheConfig", "cudaDeviceSetSharedMemConfig",
     "cudaDeviceEnablePeerAccess", "cudaStreamDestroy", "cudaStreamSynchronize", "cudaStreamQuery",
@@ -22,11 +22,11 @@ NOTHING = (
 )  # fmt: skip
 """Entry points that do nothing and succeed."""
 
-HANDLES = ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreate",
+RUNTIME_HANDLES = ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreate",
            "cudaEventCreateWithFlags", "cudaMemPoolCreate")  # fmt: skip
 """Entry points that give a handle of a thing without a state."""
 
-SAME = {
+AS_THE_DRIVER = {
     "cudaDriverGetVersion": "cuDriverGetVersion", "cudaRuntimeGetVersion": "cuDriverGetVersion",
     "cudaGetDeviceCount": "cuDeviceGetCount", "cudaGetDevice": "cuCtxGetDevice",
     "cudaDeviceGetAttribute": "cuDeviceGetAttribute", "cudaMemGetInfo": "cuMemGetInfo",
@@ -66,11 +66,11 @@ def cudaPeekAtLastError(host: Host) -> int:
 
 
 def cudaGetErrorString(host: Host, error: int) -> int:
-    return host.text(driver.error_text(error & 0xFFFFFFFF))
+    return host.text(driver_calls.error_text(error & 0xFFFFFFFF))
 
 
 def cudaGetErrorName(host: Host, error: int) -> int:
-    name = driver.ERRORS.get(error & 0xFFFFFFFF, ("Unknown", ""))[0]
+    name = driver_calls.ERRORS.get(error & 0xFFFFFFFF, ("Unknown", ""))[0]
     return host.text(f"cuda{'Error' * (error & 0xFFFFFFFF != 0)}{name.title().replace('_', '')}")
 
 
@@ -116,14 +116,14 @@ cudaMallocAsync = cudaMalloc
 
 def cudaMemset2D(host: Host, place: int, pitch: int, value: int, width: int, height: int) -> None:
     for row in range(height):
-        driver.cuMemsetD8(host, place + row * pitch, value, width)
+        driver_calls.cuMemsetD8(host, place + row * pitch, value, width)
 
 
 def cudaMemcpy2D(
     host: Host, target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
 ) -> None:
     for row in range(height):
-        driver.cuMemcpy(host, target + row * target_pitch, source + row * source_pitch, width)
+        driver_calls.cuMemcpy(host, target + row * target_pitch, source + row * source_pitch, width)
 
 
 cudaMemcpy2DAsync = cudaMemcpy2D
@@ -143,11 +143,11 @@ def cudaGetSymbolSize(host: Host, place: int, symbol: int) -> None:
 
 
 def cudaMemcpyToSymbol(host: Host, symbol: int, source: int, nbytes: int, offset: int) -> None:
-    driver.cuMemcpy(host, _symbol(host, symbol) + offset, source, nbytes)
+    driver_calls.cuMemcpy(host, _symbol(host, symbol) + offset, source, nbytes)
 
 
 def cudaMemcpyFromSymbol(host: Host, target: int, symbol: int, nbytes: int, offset: int) -> None:
-    driver.cuMemcpy(host, target, _symbol(host, symbol) + offset, nbytes)
+    driver_calls.cuMemcpy(host, target, _symbol(host, symbol) + offset, nbytes)
 
 
 cudaMemcpyToSymbolAsync, cudaMemcpyFromSymbolAsync = cudaMemcpyToSymbol, cudaMemcpyFromSymbol
@@ -223,14 +223,14 @@ def cudaFuncGetAttributes(host: Host, place: int, function: int) -> None:
 
 
 def cudaFuncSetAttribute(host: Host, function: int, attribute: int, value: int) -> None:
-    driver.cuFuncSetAttribute(host, host.handle(_kernel(host, function)), attribute, value)
+    driver_calls.cuFuncSetAttribute(host, host.handle(_kernel(host, function)), attribute, value)
 
 
 cudaKernelSetAttributeForDevice = cudaFuncSetAttribute
 
 
 def cudaOccupancyMaxActiveClusters(host: Host, count: int, function: int, config: int) -> None:
-    driver.cuOccupancyMaxActiveClusters(host, count, function, config)
+    driver_calls.cuOccupancyMaxActiveClusters(host, count, function, config)
 
 
 # --- launches
@@ -275,7 +275,7 @@ __cudaLaunchKernel = cudaLaunchKernel
 
 def cudaLaunchKernelExC(host: Host, config: int, function: int, parameters: int) -> None:
     kernel = _kernel(host, function)
-    host.launch(kernel, driver.configured(host, config), host.values(kernel, parameters))
+    host.launch(kernel, driver_calls.configured(host, config), host.values(kernel, parameters))
 
 
 cudaLaunchKernelEx = cudaLaunchKernelExC  # the name that CuTe DSL calls, with an underscore in front

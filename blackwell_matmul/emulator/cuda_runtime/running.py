@@ -15,8 +15,8 @@ from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError, I
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.emulator.cuda_runtime import libraries
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
-from blackwell_matmul.emulator.cuda_runtime.entries import ENTRY_POINTS
-from blackwell_matmul.emulator.cuda_runtime.host import Gpu, Host, Refused
+from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
+from blackwell_matmul.emulator.cuda_runtime.host import EmulatedGpu, Host, Refused
 from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
 
 SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}
@@ -53,13 +53,13 @@ def run(
     return status
 
 
-def _gpu(target: str, sms: int | None) -> Gpu:
+def _gpu(target: str, sms: int | None) -> EmulatedGpu:
     digits = target.removeprefix("sm_").rstrip("af")
     if not digits.isdigit() or int(digits) not in SMS:
         raise InputError(f"target is {shown(target)}; there are {', '.join(f'sm_{each}' for each in SMS)}.")
     if sms is not None and sms < 1:
         raise InputError(f"sms is {sms}; a GPU has at least one SM.")
-    return Gpu(int(digits), sms or SMS[int(digits)], MEMORY_BYTES)
+    return EmulatedGpu(int(digits), sms or SMS[int(digits)], MEMORY_BYTES)
 
 
 def _environment(folder: Path, target: str) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 class _Service:
     """Answers programs at a socket, each in a thread. fault: the first kernel's."""
 
-    def __init__(self, path: Path, gpu: Gpu, choices: Choices) -> None:
+    def __init__(self, path: Path, gpu: EmulatedGpu, choices: Choices) -> None:
         self.gpu, self.choices = gpu, choices
         self.fault: BlackwellMatmulError | None = None
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -33,7 +33,13 @@ PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md", "v7.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
 
-GUIDES = ("01-block-scaling.md", "hopper.md", "block_scales.md", "../docs/first_kernel.md", "../docs/register_layouts.md")
+GUIDES = (
+    "01-block-scaling.md",
+    "hopper.md",
+    "block_scales.md",
+    "../docs/first_kernel.md",
+    "../docs/register_layouts.md",
+)
 """Pages in another form; hopper.py fills in what the first one has of results and of differences."""
 
 WIDTH = 110

@@ -38,8 +38,8 @@ from blackwell_matmul.cli import (
     verify_command,
 )
 from blackwell_matmul.cli.output import READER_LEFT_EXIT_CODE, as_text, complain, emit, stdout_is_there
-from blackwell_matmul.cli.views.plain_help import Command, Group
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.plain_help import Command, Group
 
 PROGRAM_NAME = "blackwell-matmul"
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"

@@ -33,7 +33,9 @@ from blackwell_matmul.base.validation import has_memory, shown
 from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import scaled_blocks, torch_product
+from blackwell_matmul.harness.scale_mistakes import likely_mistake
 from blackwell_matmul.ops.finished import EpilogueTensors
+from blackwell_matmul.problem.block_scaled import BlockFormat
 from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import Problem, positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
@@ -59,7 +61,7 @@ class Verdict(OneLine):
     elements of C beyond the limit. unwritten: those of them that are NaN or infinite. bad_tiles: (row, column) of each
     tile of tile_m x tile_n elements with a wrong element. bad_rows, bad_columns: rows and columns of C with a wrong
     element, as ranges (first, last). worst: index of the element with the largest error. batch: the batch with these
-    errors, if there are several.
+    errors, if there are several. likely: of a block-scaled product, the mistake that gives the same numbers.
     """
 
     ok: bool
@@ -77,11 +79,15 @@ class Verdict(OneLine):
     bad_rows: tuple[Range, ...] = ()
     bad_columns: tuple[Range, ...] = ()
     batch: int | None = None
+    likely: str = ""
 
     @property
     def message(self) -> str:
         """Return one sentence."""
-        return f"correct: {self._size()}." if self.ok else f"wrong: {self._place()}; {self._size()}."
+        if self.ok:
+            return f"correct: {self._size()}."
+        likely = f"; C is what comes out if {self.likely}" if self.likely else ""
+        return f"wrong: {self._place()}; {self._size()}{likely}."
 
     def __str__(self) -> str:
         return self.message
@@ -146,9 +152,7 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     them, or the first three of them; or a, b, scale_a, scale_b and c of a block-scaled product, which is compared with
     that of the dequantised operands."""
     if problem.format:
-        a, b, scale_a, scale_b, c = operands
-        a, b = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
-        return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
+        return _block_scaled(problem, problem.format, operands, tile_m, tile_n)
     a, b, c, *rest = operands
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
@@ -170,6 +174,23 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     verdicts = [judged(batch) for batch in range(problem.batches)]
     worst = max(range(problem.batches), key=lambda batch: (not verdicts[batch].ok, verdicts[batch].ratio))
     return verdicts[worst] if problem.batches == 1 else replace(verdicts[worst], batch=worst)
+
+
+def _block_scaled(problem: Problem, form: BlockFormat, operands: Sequence[Any], tile_m: int, tile_n: int) -> Verdict:
+    """Compare with the product of the dequantised operands; of a wrong one name the likely mistake."""
+    a, b, scale_a, scale_b, c = operands
+    wide = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
+    verdict = check_matmul(*wide, c, tile_m=tile_m, tile_n=tile_n)
+    if verdict.ok:
+        return verdict
+    data, kept = (each.view(getattr(torch, form.element)) for each in (a, b)), getattr(torch, form.scale)
+    rows, columns = map(_indices, (verdict.bad_rows, verdict.bad_columns))
+    found = likely_mistake(*data, scale_a, scale_b, c, block=form.block, scale=kept, rows=rows, columns=columns)
+    return replace(verdict, likely=found)
+
+
+def _indices(ranges: tuple[Range, ...]) -> torch.Tensor:
+    return torch.cat([torch.arange(first, last + 1) for first, last in ranges])
 
 
 def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:

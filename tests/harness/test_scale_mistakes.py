@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from blackwell_matmul.harness import make_inputs
+from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.scale_mistakes import likely_mistake
+from blackwell_matmul.harness.verdict import check_product
+from blackwell_matmul.problem.problem import Problem
 
 M, N, K = 256, 320, 512
 
@@ -137,3 +141,17 @@ def test_nothing_is_named_where_nothing_fits(kind: str) -> None:
     assert told(a, b, right) == ""
     assert told(a, b, right + np.random.default_rng(3).normal(size=right.shape) * np.abs(right).max()) == ""
     assert told(a, b, np.full_like(right, np.nan)) == ""
+
+
+@pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
+def test_the_verdict_names_the_mistake(dtype: str) -> None:
+    """One tile of 128 columns has the scales of 32 rows further on."""
+    problem = Problem(128, 256, 512, dtype)
+    a, b, scale_a, scale_b, c = make_inputs(problem, seed=0)
+    c.copy_(dequantised(problem, a, scale_a) @ dequantised(problem, b, scale_b).T)
+    assert check_product(problem, (a, b, scale_a, scale_b, c)).ok
+    moved = scale_b.view(torch.uint8).reshape(2, -1, 32, 4, 4).roll(-1, dims=3).reshape(scale_b.shape)
+    wrong = dequantised(problem, b, moved.view(scale_b.dtype))
+    c[:, :96] = (dequantised(problem, a, scale_a) @ wrong.T)[:, :96]
+    verdict = check_product(problem, (a, b, scale_a, scale_b, c))
+    assert verdict.message.endswith("; C is what comes out if the scales of B are those of 32 rows further on.")

@@ -1,7 +1,7 @@
 """Entry points of the CUDA driver, each a function with CUDA's name (CUDA driver API reference manual).
 
 A function takes the host and the call's words. It returns an error code, or None for success, or raises `Refused`.
-Suffixes such as _v2 and _ptsz are added by `library`. There is one stream in effect: each call is complete when it
+Suffixes such as _v2 and _ptsz are added by `libraries`. There is one stream in effect: each call is complete when it
 returns.
 """
 

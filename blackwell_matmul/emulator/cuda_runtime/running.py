@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError, InputError
+from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError, InputError, UnsupportedError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.emulator.cuda_runtime import libraries
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
@@ -41,6 +42,8 @@ def run(
     UnsupportedError, one sentence with the line, for a kernel at fault, whose program has ended. Raises InputError for
     a program that cannot be run.
     """
+    if sys.platform != "linux":
+        raise UnsupportedError(f"programs are emulated on Linux and not on {sys.platform}; give the PTX to emulate().")
     gpu = _gpu(target, sms)
     choices = Choices(order, unwritten="note", limit=limit or Limit())
     with tempfile.TemporaryDirectory(prefix="blackwell-matmul-") as name:
@@ -74,6 +77,7 @@ def _environment(folder: Path, target: str) -> dict[str, str]:
         "TRITON_LIBCUDA_PATH": str(folder),
         "TRITON_DISABLE_LINE_INFO": "0",
         "CUTE_DSL_LINEINFO": "1",
+        "CUTE_EXPERIMENTAL_DSL_LINEINFO": "1",
     }  # fmt: skip
 
 

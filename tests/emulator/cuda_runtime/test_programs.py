@@ -251,6 +251,10 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
         run(["true"], "sm_70")
     with pytest.raises(InputError, match=r"^sms is 0; a GPU has at least one SM\.$"):
         run(["true"], sms=0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(sys, "platform", "darwin")
+        with pytest.raises(UnsupportedError, match="on Linux and not on darwin"):
+            run(["true"])
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(UnsupportedError, match="has no cc, gcc or clang on PATH"):

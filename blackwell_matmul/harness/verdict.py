@@ -12,7 +12,8 @@ and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`: at mo
 and 2 for a whole unit in the last place. The limit of C's largest error is twice a reference's largest error. The
 reference is torch's own product in the same types, or the exact product rounded once, whichever has the larger error.
 If both are exact (small integers, tiny k), C must be exact as well, up to the noise. An fp32 C of 16-bit operands is
-compared with torch's fp32 product, but the limit is at least 3 units, the error of another order of sums.
+compared with torch's fp32 product, but the limit is at least 3 units, the error of another order of sums. So is that
+of an fp32 C of block-scaled operands, whose reference is the exact product rounded once.
 
 With an epilogue, exact and reference are its results in float64 and in fp32, and the noise passes through the
 activation (`finished_values.py`). Of batches the worst is reported.
@@ -137,14 +138,26 @@ def check_matmul(
 
     Raises InputError if shapes, types or devices do not fit.
     """
+    return _judged(a, b, c, positive("tile_m", tile_m), positive("tile_n", tile_n), finishing)
+
+
+def _judged(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    tile_m: int,
+    tile_n: int,
+    finishing: Finishing | None = None,
+    bits: int = 0,
+) -> Verdict:
+    """Compare as `check_matmul` does. bits: of an element, if A and B are dequantised; 0 for others."""
     _require_matching(a, b, c, 1 if finishing is None else finishing.epilogue.columns_of_c)
-    tile_m, tile_n = positive("tile_m", tile_m), positive("tile_n", tile_n)
     a, b, c = a.detach(), b.detach(), c.detach()
     total = _Largest()
-    for block in _compare(a, b, c, finishing):
+    for block in _compare(a, b, c, finishing, bits):
         total.add(block)
     verdict = _verdict(total, c, tile_m, tile_n)
-    return verdict if verdict.ok else _locate(verdict, total.limit, _compare(a, b, c, finishing))
+    return verdict if verdict.ok else _locate(verdict, total.limit, _compare(a, b, c, finishing, bits))
 
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
@@ -180,7 +193,7 @@ def _block_scaled(problem: Problem, form: BlockFormat, operands: Sequence[Any], 
     """Compare with the product of the dequantised operands; of a wrong one name the likely mistake."""
     a, b, scale_a, scale_b, c = operands
     wide = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
-    verdict = check_matmul(*wide, c, tile_m=tile_m, tile_n=tile_n)
+    verdict = _judged(*wide, c, tile_m, tile_n, bits=problem.element_bits)
     if verdict.ok:
         return verdict
     data, kept = (each.view(getattr(torch, form.element)) for each in (a, b)), getattr(torch, form.scale)
@@ -241,14 +254,16 @@ class _Largest:
         return self.error / self.reference_error if self.reference_error else math.inf
 
 
-def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finishing | None) -> Iterator[_Block]:
+def _compare(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finishing | None, bits: int
+) -> Iterator[_Block]:
     """Yield the errors of C, in blocks of rows that limit the memory."""
     b_exact, b_norm = b.double(), _norms(b)
-    rows = max(1, BLOCK_ELEMENTS // c.shape[1])
+    rows, least = max(1, BLOCK_ELEMENTS // c.shape[1]), ANY_ORDER_ERROR if bits and c.dtype == torch.float32 else 0.0
     for first in range(0, c.shape[0], rows):
         a_rows, c_rows = a[first : first + rows], c[first : first + rows]
         exact = a_rows.double() @ b_exact.T
-        noise = torch.outer(_norms(a_rows) * _accumulation_unit(a), b_norm)
+        noise = torch.outer(_norms(a_rows) * _accumulation_unit(a, bits), b_norm)
         if finishing is None:
             by_torch = torch_product(a_rows, b)
             in_fp32 = a_rows.float() @ b.float().T if c.dtype == torch.float32 and a.element_size() == 2 else None
@@ -256,12 +271,16 @@ def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finis
             finish = finishing.of_rows(first, len(c_rows))
             in_fp32, by_torch = None, finish(a_rows.float() @ b.float().T)
             exact, noise = finish(exact), finish.noise(exact, noise)
-        yield _compare_rows(first, c_rows, exact, by_torch.to(c.dtype), noise, in_fp32)
+        yield _compare_rows(first, c_rows, exact, by_torch.to(c.dtype), noise, in_fp32, least)
 
 
-def _accumulation_unit(a: torch.Tensor) -> float:
-    """Return the noise of an element whose row of A and of B have norm 1."""
-    one_sided = math.sqrt(a.shape[1]) * a.element_size() / MMA_K_BYTES if a.is_cuda else 1.0
+def _accumulation_unit(a: torch.Tensor, bits: int) -> float:
+    """Return the noise of an element whose row of A and of B have norm 1.
+
+    Block-scaled sums are cut at each step of 32 bytes of k in the simulator and in the emulator as well.
+    """
+    steps_of = bits / 8 if bits else a.element_size()
+    one_sided = math.sqrt(a.shape[1]) * steps_of / MMA_K_BYTES if a.is_cuda or bits else 1.0
     return 2.0**-24 * max(1.0, one_sided)
 
 
@@ -272,6 +291,7 @@ def _compare_rows(
     by_torch: torch.Tensor,
     noise: torch.Tensor,
     in_fp32: torch.Tensor | None = None,
+    least: float = 0.0,
 ) -> _Block:
     rounded = exact.to(c.dtype)
     unit = _half_ulp(exact, c.dtype).add_(noise)
@@ -289,7 +309,7 @@ def _compare_rows(
         return error, float(apart.max())
 
     (error, apart), (error_torch, apart_torch), (error_rounded, _) = map(compare, (c, by_torch, rounded))
-    reference_error = max(float(error_torch.max()), float(error_rounded.max()))
+    reference_error = max(float(error_torch.max()), float(error_rounded.max()), least)
     if in_fp32 is not None:
         error_fp32, apart_torch = compare(in_fp32)
         reference_error = min(reference_error, max(float(error_fp32.max()), ANY_ORDER_ERROR))

@@ -72,6 +72,17 @@ def test_c_has_the_type_of_its_tensor(out: str) -> None:
     assert simulate(rung("s0"), *arguments).ok and check_product(problem, arguments[3:]).ok
 
 
+@pytest.mark.parametrize("out", ["", "fp32"])
+@pytest.mark.parametrize("dtype", BLOCK_SCALED)
+def test_long_sums_are_right_and_a_changed_scale_is_not(dtype: str, out: str) -> None:
+    problem = Problem(40, 72, 2048, dtype, Form(out=out))
+    arguments: Any = arguments_of(problem, 0)
+    assert simulate(rung("s1"), *arguments).ok and check_product(problem, arguments[3:]).ok
+    arguments[5].view(torch.uint8)[:16] ^= 0x08  # of 4 blocks of rows 0 and 32
+    verdict = check_product(problem, arguments[3:])
+    assert not verdict.ok and verdict.bad_rows == ((0, 0), (32, 32))
+
+
 @pytest.mark.parametrize("dtype", BLOCK_SCALED)
 @pytest.mark.parametrize("name", BLOCK_SCALED_LADDER)
 def test_why_not_is_empty_exactly_when_code_is_generated(name: str, dtype: str) -> None:

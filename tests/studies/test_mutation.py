@@ -222,11 +222,11 @@ def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
     """The rung's class with the nth line of code that has `old` changed, from a file of its own."""
     cls = rung(name)
     source = Path(inspect.getfile(cls)).read_text()
-    if old not in source:  # a line of a part, which stands where it is imported
-        for part, _ in mutation.PARTS.values():
-            text = Path(inspect.getfile(part)).read_text()
-            source = source.replace(f"from {part.__module__} import {part.__name__}", text) if old in text else source
-    return mutation.load(edited(source, [(old, new, nth)]), cls.__name__, folder)
+    if old in source:
+        return mutation.load(edited(source, [(old, new, nth)]), cls.__name__, folder)
+    part, text = next(each for each in mutation.parts(source).items() if old in each[1])
+    changed = mutation.with_part(source, part, edited(text, [(old, new, nth)]))
+    return mutation.load(changed, cls.__name__, folder)
 
 
 def execute(cls: Any, name: str, k: int | None = None) -> tuple[Run, bool]:

@@ -38,6 +38,9 @@ class Listener:
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
         """Words of tensor memory are read or will be written. rows, columns: arrays that broadcast."""
 
+    def unwritten(self, told: str) -> None:
+        """A tensor core reads what nothing has written, which stops a run to which nobody listens."""
+
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         """Columns of tensor memory are allocated or given back."""
 

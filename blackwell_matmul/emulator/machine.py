@@ -159,7 +159,10 @@ class TensorMemory:
         if not self.written[rows, columns].all():
             missing = ~self.written[rows, columns]
             lane, column = (int(np.broadcast_to(each, missing.shape)[missing][0]) for each in (rows, columns))
-            raise Undefined(f"{what} tensor memory that nothing has written, at lane {lane}, column {column}")
+            told = f"{what} tensor memory that nothing has written, at lane {lane}, column {column}"
+            if self.listener is None:
+                raise Undefined(told)
+            self.listener.unwritten(told)
         if self.listener is not None and what != "reads":
             self.listener.touched(self, rows, columns, False)
         return self.words[rows, columns]

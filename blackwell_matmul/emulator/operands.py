@@ -111,7 +111,7 @@ def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> A
         marks = memory.written[:count].reshape(-1, CHUNK)[index][..., :used]
         if not marks.all():
             missing = marks.size - int(marks.sum())
-            raise Undefined(f"{what} reads {missing:,} bytes of {memory.name} that nothing has written")
+            memory.lack(f"{what} reads {missing:,} bytes of {memory.name} that nothing has written")
     if memory.listener is not None:
         memory.listener.read(memory, np.ravel(index) * CHUNK + memory.base, CHUNK)
     return memory.data[:count].view("V16")[index]

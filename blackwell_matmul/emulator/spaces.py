@@ -126,6 +126,12 @@ class Memory:
             told = self.listener.written if writes else self.listener.read
             told(self, np.array([address], np.int64), nbytes)
 
+    def lack(self, told: str) -> None:
+        """Tell the listener of a read of what nothing has written; Undefined if there is none."""
+        if self.listener is None:
+            raise Undefined(told)
+        self.listener.unwritten(told)
+
     def taken(self, address: int, nbytes: int) -> Array:
         """Return contiguous bytes; tell if one was not written."""
         found, start = self.bytes(address, nbytes), address - self.base

@@ -390,7 +390,7 @@ def _storing(
         index = offsets[:, None] + np.arange(box.piece_bytes)
         if shared.written is not None and not shared.written[index].all():
             missing = int((shared.written[index] == 0).sum())
-            raise Undefined(f"copies a box from shared memory, of which nothing has written {missing:,} bytes")
+            shared.lack(f"copies a box from shared memory, of which nothing has written {missing:,} bytes")
         places = box.places[inside]
         memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box to")
         memory.bytes(int(places.min()), int(places.max() - places.min()) + box.piece_bytes, "copies a box to")

@@ -171,4 +171,5 @@ class Flying:
     per_lane: bool = False
     pipelined: int = -1
     since: dict[int, int] | None = None
+    copied: Any = None
     pending: list[tuple[Any, Any, bool]] = field(default_factory=list)

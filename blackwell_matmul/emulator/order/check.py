@@ -36,8 +36,8 @@ def check_ptx(
     """Check the order of compiled code's accesses: of PTX of any compiler, or of a bundle of this project.
 
     The arguments are those of `emulate`. orders: of completion, each a run; tensors are written by the last one, and
-    each begins with their contents before the first. A deadlock is a finding. Another stop, such as an address outside
-    of every tensor, ends the run: `stopped` of the report has the sentence.
+    each begins with their contents before the first. A fault at which a run ends, such as a deadlock or an address
+    outside of every tensor, is a finding; for another end, such as a limit, `stopped` of the report has the sentence.
 
     Raises InputError for arguments that do not fit.
     """
@@ -71,14 +71,33 @@ def _cloned(value: object) -> object:
     return value.clone() if hasattr(value, "clone") and hasattr(value, "data_ptr") else None
 
 
+STOPS = (
+    ("deadlock: ", "deadlock", "the arrivals or bytes that the sentence counts as missing, or a smaller count"),
+    ("no mbarrier was initialised", "mbarrier-not-initialised", "mbarrier.init and a barrier before the use"),
+    (" was invalidated at ", "mbarrier-not-initialised", "mbarrier.inval behind the last use"),
+    (" arrive at an mbarrier that awaits ", "mbarrier-over-arrival", "fewer arrivals, or a larger count"),
+    ("which can be 0 or 1", "mbarrier-parity", "a parity of 0 or 1"),
+    ("an mbarrier counts 1 to ", "mbarrier-count", "a count in that range"),
+    ("of tensor memory, not all allocated", "tensor-memory-not-allocated", "tcgen05.alloc before, dealloc behind"),
+    ("; allocated are ", "tensor-memory-not-allocated", "each allocation given back once, whole"),
+    ("columns of tensor memory that it has not given back", "tensor-memory-leak", "tcgen05.dealloc before the end"),
+    ("after the CTA gave up its permit", "tensor-memory-permit", "tcgen05.relinquish_alloc_permit behind it"),
+    (" global memory at 0x", "out-of-bounds", "an address inside of a tensor"),
+    (", which has ", "out-of-bounds", "an address inside of it"),
+    ("endless: ", "livelock", "a condition that ends"),
+)  # fmt: skip
+"""Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""
+
+
 def _stopped(report: Report, told: str) -> None:
-    if told.startswith("deadlock"):
-        mend = "the arrivals or bytes that the sentence counts as missing, or a smaller count"
-        found = Finding("deadlock", ERROR, told.removesuffix("."), mend=mend, rule="mbarrier")
-        if all(each.text != found.text for each in report.findings):
-            report.findings.append(found)
-    else:
-        report.stopped = told
+    """Add a fault that stops as a finding; what is not known as a fault is said as it is."""
+    for words, code, mend in STOPS:
+        if words in told:
+            found = Finding(code, ERROR, told.removesuffix("."), mend=mend)
+            if all(each.text != found.text for each in report.findings):
+                report.findings.append(found)
+            return
+    report.stopped = told
 
 
 def _add(report: Report, listener: OrderListener) -> None:

@@ -81,6 +81,8 @@ def other_proxy(first: Access, second: Access, space: str) -> Rule:
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
+UNINITIALISED = Rule("uninitialised-read", UNPROMISED, "", "write the bytes first", "")
+
 NO_WGMMA_FENCE = Rule(
     "missing-wgmma-fence", UNPROMISED, "wgmma.fence between the two", "wgmma.fence before the first wgmma of a group",
     "wgmma.fence",

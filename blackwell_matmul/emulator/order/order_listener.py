@@ -200,6 +200,7 @@ class OrderListener(Listener):
     def issued(self, operation: Any) -> None:
         agents, (site, order) = self.warps[operation.warp], self._here()
         opcode = self.sites[site][0].source.opcode
+        own = agents.known(operation.lanes)
         known = agents.sent(operation.lanes)
         made = operation.heard = Flying(known, agents, operation.lanes, agents.clock, site, order.proxy)
         lane, stream = operation.lanes.bit_length() - 1, agents.cluster.stream
@@ -210,7 +211,7 @@ class OrderListener(Listener):
                 agents.copies = stream((operation.warp, "cp.async"), "cp.async", f"a cp.async of {who}", LANES, number)
                 agents.copied = np.zeros(LANES, np.int64)
             made.agent = made.reader = agents.copies
-            made.per_lane = True
+            made.per_lane, made.known, made.copied = True, own, agents.copied.copy()
         elif opcode.startswith("wgmma"):
             made.agent = made.reader = stream((operation.warp, "wgmma"), "wgmma", f"a wgmma of {who}", 1, number)
             self._hold(agents, made.agent, site)
@@ -312,9 +313,8 @@ class OrderListener(Listener):
                 self._tell(rule, first, second, used, site, f"the mbarrier at {found.offset:,} of shared memory")
         self._write_object(found.cta, found.offset, agents, lane, site)
 
-    def _use(self, found: MbarrierOrder, agent: int, clock: int, known: Known, site: int) -> None:
+    def _use(self, found: MbarrierOrder, agent: int, known: Known, site: int) -> None:
         """Check that who uses an mbarrier knows that it was initialised."""
-        found.uses[agent] = (clock, site)
         first, since = found.init
         if agent == first or known.has(first, since):
             return
@@ -337,7 +337,8 @@ class OrderListener(Listener):
         agents, (site, order) = self.warps[warp], self._here()
         lane = mask.bit_length() - 1
         known = agents.known(mask)
-        self._use(found, agents.first + lane, agents.clock, known, site)
+        self._use(found, agents.first + lane, known, site)
+        found.uses[agents.first + lane] = (agents.clock, site)
         if nbytes is not None:
             return
         level = 0 if warp.cta is found.cta else 1
@@ -352,7 +353,7 @@ class OrderListener(Listener):
 
     def _arrived_operation(self, found: MbarrierOrder, flying: Flying, nbytes: int | None) -> None:
         phase, agents = found.barrier.phase, flying.warp
-        self._use(found, agents.first + flying.lanes.bit_length() - 1, flying.clock - 1, flying.known, flying.site)
+        self._use(found, agents.first + flying.lanes.bit_length() - 1, flying.known, flying.site)
         known = Known(flying.known.base, np.zeros_like(flying.known.clocks))
         if nbytes is not None:
             clock = found.base + phase + 1
@@ -369,6 +370,7 @@ class OrderListener(Listener):
             known = flying.known
             if agent is not None:
                 known = known.told([*ASYNC_ROWS, BEFORE], agent, flying.clock)
+                found.uses[agent] = (flying.clock, flying.site)
             found.add(phase, known)
 
     def _settle(self, flying: Flying, agent: int, reader: int, clock: int) -> None:
@@ -388,7 +390,8 @@ class OrderListener(Listener):
         if found is None:
             return
         agents, (site, order) = self.warps[warp], self._here()
-        self._use(found, agents.first + mask.bit_length() - 1, agents.clock, agents.known(mask), site)
+        self._use(found, agents.first + mask.bit_length() - 1, agents.known(mask), site)
+        found.uses[agents.first + mask.bit_length() - 1] = (agents.clock, site)
         known = found.phases.get(phase)
         if known is None:
             return
@@ -590,11 +593,10 @@ class OrderListener(Listener):
         cells = old[live]
         missing = flying.known.missing(cells, ORDERED)
         if missing.any():
-            if flying.pipelined >= 0 or flying.per_lane:
-                theirs = cells >> AGENT_SHIFT & AGENT_MASK
-                if flying.per_lane and mask:
-                    own = (_lanes(mask).repeat(max(per, 1)) + flying.agent)[live]
-                    missing &= theirs != own
+            if flying.per_lane and mask:  # a lane knows what it did, and its copies for which it has waited
+                theirs, lanes = cells >> AGENT_SHIFT & AGENT_MASK, _lanes(mask).repeat(max(per, 1))[live]
+                missing &= (theirs != lanes + flying.warp.first) | (cells >> CLOCK_SHIFT >= flying.clock)
+                missing &= ~((theirs == lanes + flying.agent) & (cells >> CLOCK_SHIFT <= flying.copied[lanes]))
             for place in self._one_each(cells, missing):
                 self._judge_operation(int(cells[place]), flying, writes, wrote, told, int(live[place]))
         if row < 0:
@@ -634,6 +636,13 @@ class OrderListener(Listener):
         if cluster is not flying.warp.cluster:
             return False
         return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent_of(one)), 1 << CLOCK_BITS)
+
+    def unwritten(self, told: str) -> None:
+        step = self.grid.completing.step if self.grid.completing is not None else self.grid.current
+        place = judging.place_of(step)
+        rule = judging.UNINITIALISED
+        found = Finding(rule.code, rule.severity, f"{place} {told}", place, None, rule.edge, rule.mend, rule.section)
+        self.findings.setdefault((self._site(step), rule.code), found)
 
     # --- tensor memory
 

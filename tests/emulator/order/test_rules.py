@@ -44,6 +44,12 @@ MBARRIERS = [
     ("initialised twice", INIT.format(1) + INIT.format(1), {"mbarrier-initialised-twice"}),
     ("invalidated in between",
      INIT.format(1) + "@%first mbarrier.inval.shared::cta.b64 [%bar];" + INIT.format(1), set()),
+    ("too many arrivals", INIT.format(1) + ARRIVE.replace("];", "], 2;"), {"mbarrier-over-arrival"}),
+    ("no mbarrier.init", ARRIVE, {"mbarrier-not-initialised"}),
+    ("used behind mbarrier.inval",
+     INIT.format(64) + "@%first mbarrier.inval.shared::cta.b64 [%bar]; bar.sync 0;" + ARRIVE,
+     {"mbarrier-not-initialised"}),
+    ("a parity of 2", INIT.format(64) + ARRIVE + wait(2, "W"), {"mbarrier-parity"}),
     ("too few arrivals", INIT.format(65) + ARRIVE + wait(0, "W"), {"deadlock"}),
     ("the phase that was before all", INIT.format(1) + PUT + wait(1, "W") + TAKE, {"data-race"}),
 ]  # fmt: skip
@@ -56,6 +62,10 @@ COPIES = [
     ("cp.async and a barrier", COPY + "cp.async.wait_all; bar.sync 0; ld.shared.b32 %r9, [%other];", set()),
     ("cp.async, a group too many",
      COPY + "cp.async.wait_group 1; ld.shared.b32 %r9, [%mine];", {"read-before-complete"}),
+    ("cp.async into a copy of its own", COPY + COPY, {"overwritten-in-flight"}),
+    ("cp.async into a copy of its own, waited for", COPY + "cp.async.wait_group 0;" + COPY, set()),
+    ("cp.async into what another lane wrote", "st.shared.b32 [%next], %t;" + COPY, {"data-race"}),
+    ("cp.async into what this lane wrote", PUT + COPY, set()),
     ("cp.async.mbarrier.arrive.noinc",
      INIT.format(64) + COPY + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%bar];" + wait(0, "W") + TAKE, set()),
     ("cp.async and a plain arrival", INIT.format(64) + COPY + ARRIVE + wait(0, "W") + READ, {"read-before-complete"}),
@@ -157,6 +167,7 @@ TENSOR = [
     ("both waits", TPUT + STORED + TGET + LOADED, set()),
     ("no wait for the store", TPUT + TGET + LOADED + STORED, {"read-before-complete"}),
     ("no wait for the load", TPUT + STORED + TGET + TPUT + STORED + LOADED, {"overwritten-in-flight"}),
+    ("never written", TGET + LOADED, {"(uninitialised-read)"}),
     ("no wait in front of dealloc", TPUT + STORED + TGET, {"dealloc-in-flight"}),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -42,6 +43,11 @@ class Finding:
     mend: str = ""
     rule: str = ""
 
+    @property
+    def keys(self) -> list[object]:
+        """The code with each line: findings that share one are alike."""
+        return [(self.code, at.line) for at in (self.first, self.second) if at is not None] or [(self.code, self.text)]
+
     def __str__(self) -> str:
         ends = [f"{name}: {text}." for name, text in (("missing", self.edge), ("mend", self.mend)) if text]
         rule = [f'(PTX ISA, "{self.rule}")'] if self.rule else []
@@ -78,9 +84,16 @@ class Report:
         return not self.errors and not self.stopped
 
     def lines(self, all: bool = False) -> Iterator[str]:
-        """Yield the report, errors first. all: benign ones as well."""
+        """Yield the report, errors first; those alike, with a line in common, once. all: benign ones as well."""
         for severity in (ERROR, UNPROMISED, *([BENIGN] if all else [])):
-            yield from (str(each) for each in self.findings if each.severity == severity)
+            told: dict[object, Finding] = {}
+            alike: Counter[str] = Counter()
+            for each in (each for each in self.findings if each.severity == severity):
+                before = next((told[key] for key in each.keys if key in told), None)
+                told |= dict.fromkeys(each.keys, before or each)
+                alike[str(before or each)] += 1
+            for text, count in alike.items():
+                yield text if count == 1 else f"{text} And {count - 1} more, with one of these lines."
         if self.stopped:
             yield f"stopped: {self.stopped}"
         counts = f"errors: {len(self.errors)}, unpromised: {len(self.unpromised)}"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from blackwell_matmul.emulator.order.clocks import SITE_MASK, agent_of
 from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED, Finding, Place
-
-LITTLE = "nothing orders the two"
 
 
 class Access(NamedTuple):
@@ -67,14 +64,14 @@ def unordered(first: Access, second: Access) -> Rule:
     return Rule("data-race", ERROR, "an edge from the first to the second", mend, MODEL)
 
 
-def weakly_ordered(first: Access, second: Access) -> Rule:
+def weakly_ordered(first: Access) -> Rule:
     """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders."""
     severity = ERROR if first.writes else UNPROMISED
     mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
     return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
 
 
-def other_proxy(first: Access, second: Access, space: str) -> Rule:
+def other_proxy(first: Access, space: str) -> Rule:
     """Return the kind of an access by the async proxy behind one by the generic proxy, with no fence between."""
     severity = ERROR if first.writes else UNPROMISED
     mend = f"fence.proxy.async{space} by the threads of the first, before the edge (Triton: fence_async_shared)"
@@ -89,35 +86,28 @@ NO_WGMMA_FENCE = Rule(
 )  # fmt: skip
 
 
-def unfenced(first: Access, second: Access) -> Rule:
+def unfenced() -> Rule:
+    """Return the kind of tensor memory that changes hands between warps without tcgen05.fence."""
     mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
     section = "tcgen05 Memory Consistency Model"
     return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)
 
 
-def pipelined(first: Access, second: Access) -> Rule:
+def pipelined() -> Rule:
     """Return the kind of an order of two tcgen05 operations of a thread that PTX does not list."""
     mend = "other columns, or tcgen05.commit and a wait in between"
     return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
 
 
 def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
+    """Return the finding of two accesses of the same place, in the order of the run."""
     text = (
         f"{first.who} {first.verb} {where} at {first.place}; then {second.who} {second.verb} the same at {second.place}"
     )
     return Finding(rule.code, rule.severity, text, first.place, second.place, rule.edge, rule.mend, rule.section)
 
 
-def site_of(cell: int) -> int:
-    return cell & SITE_MASK
-
-
 def place_of(step: Any) -> Place:
+    """Return where an instruction stands."""
     at = step.source.location
     return Place(step.source.line, at.file if at else "", at.line if at else 0, step.source.text)
-
-
-__all__ = [
-    "Access", "Rule", "agent_of", "finding", "other_proxy", "pipelined", "place_of", "site_of", "unfenced", "unordered",
-    "weakly_ordered",
-]  # fmt: skip

@@ -309,7 +309,7 @@ class OrderListener(Listener):
             if agent != agents.first + lane and not known.has(agent, clock):
                 weak = known.has(agent, clock, WEAK)
                 first, second = self._access(agent, used, False), self._access(agents.first + lane, site, True)
-                rule = judging.weakly_ordered(first, second) if weak else judging.unordered(first, second)
+                rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
                 self._tell(rule, first, second, used, site, f"the mbarrier at {found.offset:,} of shared memory")
         self._write_object(found.cta, found.offset, agents, lane, site)
 
@@ -322,7 +322,7 @@ class OrderListener(Listener):
         if weak and found.fenced:
             return
         a, b = self._access(first, found.init_site, True), self._access(agent, site, False)
-        rule = judging.weakly_ordered(a, b)._replace(severity=UNPROMISED) if weak else judging.unordered(a, b)
+        rule = judging.weakly_ordered(a)._replace(severity=UNPROMISED) if weak else judging.unordered(a, b)
         if not weak:
             rule = rule._replace(code="data-race")
         self._tell(rule, a, b, found.init_site, site, f"the mbarrier at {found.offset:,} of shared memory")
@@ -532,7 +532,7 @@ class OrderListener(Listener):
             self._tell(SAME_VALUE, first, second, site, site, self._where(memory, start, shadow.shift))
             return
         weak = known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-        rule = judging.weakly_ordered(first, second) if weak else judging.unordered(first, second)
+        rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
         self._tell(rule, first, second, one & SITE_MASK, site, self._where(memory, start, shadow.shift))
 
     def _is_same(self, memory: Any, shadow: Any, units: Array, number: int, per: int, values: Any) -> bool:
@@ -609,7 +609,7 @@ class OrderListener(Listener):
             space = ".shared::cta" if row == SHARED else ".global"
             memory, shadow, index = told
             where = self._where(memory, self._start(shadow, index, int(live[place])), shadow.shift)
-            rule = judging.other_proxy(first, second, space)
+            rule = judging.other_proxy(first, space)
             self._tell(rule, first, second, one & SITE_MASK, flying.site, where)
 
     def _start(self, shadow: ByteShadow, index: Any, place: int) -> int:
@@ -625,7 +625,7 @@ class OrderListener(Listener):
         if self._is_later(one, flying):
             first, second, sites = second, first, (sites[1], sites[0])
         weak = flying.known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-        rule = judging.weakly_ordered(first, second) if weak else judging.unordered(first, second)
+        rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
         self._tell(rule, first, second, *sites, where)
 
     def _is_later(self, one: int, flying: Flying) -> bool:
@@ -703,7 +703,7 @@ class OrderListener(Listener):
             one = int(cells[place])
             first, second = self._access(agent_of(one), one & SITE_MASK, wrote), self._access(agent, site, writes)
             weak = known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-            rule = judging.weakly_ordered(first, second) if weak else judging.unordered(first, second)
+            rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
             where = f"lane {rows[live[place]]}, column {columns[live[place]]} of tensor memory"
             self._tell(rule, first, second, one & SITE_MASK, site, where)
         ordered = ~known.missing(cells, ORDERED)
@@ -715,7 +715,7 @@ class OrderListener(Listener):
             first, second = self._access(agent_of(one), one & SITE_MASK, wrote), self._access(agent, site, writes)
             if self.findings.get("fence") is None:
                 where = f"lane {rows[live[place]]}, column {columns[live[place]]} of tensor memory"
-                self.findings["fence"] = judging.finding(judging.unfenced(first, second), first, second, where)
+                self.findings["fence"] = judging.finding(judging.unfenced(), first, second, where)
 
     def _pipelined(
         self, cells: Array, queued: Array, agent: int, site: int, writes: bool, wrote: bool, live: Array, rows: Array,
@@ -729,7 +729,7 @@ class OrderListener(Listener):
             if ".mma" in self.sites[one & SITE_MASK][0].source.opcode:
                 first, second = self._access(agent_of(one), one & SITE_MASK, wrote), self._access(agent, site, writes)
                 where = f"lane {rows[live[place]]}, column {columns[live[place]]} of tensor memory"
-                self._tell(judging.pipelined(first, second), first, second, one & SITE_MASK, site, where)
+                self._tell(judging.pipelined(), first, second, one & SITE_MASK, site, where)
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         shadow, agents, (site, _) = self._tensor(memory), self.warps[warp], self._here()

@@ -9,6 +9,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
 from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import emulate
 from blackwell_matmul.emulator.order.findings import ERROR, Finding, Report
 from blackwell_matmul.emulator.order.order_listener import OrderListener
@@ -44,11 +45,12 @@ def check_ptx(
     if not orders:
         raise InputError("orders is empty; name at least one, such as eager.")
     report = Report("", "", tuple(orders))
-    before = [each.copy() if isinstance(each, np.ndarray) else _cloned(each) for each in args]
+    tensors = [each.pointer if isinstance(each, TensorMap) else each for each in args]
+    before = [each.copy() if isinstance(each, np.ndarray) else _cloned(each) for each in tensors]
     for place, order in enumerate(orders):
         if place:
-            for each, kept in zip(args, before):
-                if kept is not None and not np.isscalar(kept):
+            for each, kept in zip(tensors, before):
+                if kept is not None:
                     each[...] = kept  # type: ignore[index]
         listener = OrderListener()
         try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from litmus import ARRIVE, INIT, LOAD, STORE, checked, codes, wait
+from litmus import ARRIVE, HEAD, INIT, LOAD, STORE, checked, codes, wait
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.emulator import check_ptx
 
 PUT, TAKE = "st.shared.b32 [%mine], %t;", "ld.shared.b32 %r9, [%other]; st.global.b32 [%out], %r9;"
 FENCE = "fence.proxy.async.shared::cta;"
@@ -230,3 +234,20 @@ HELD = [
 @pytest.mark.parametrize(("name", "body", "wanted"), HELD, ids=lambda each: str(each)[:30])
 def test_registers_of_a_load_from_tensor_memory(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(ALLOC + body + FREE, threads=128, target="sm_100a")) == wanted
+
+
+def test_each_order_begins_with_the_same_tensors() -> None:
+    """A kernel that adds to what it finds; a fault of one order is told once."""
+    add = "ld.global.b32 %r9, [%out]; add.u32 %r9, %r9, 1; st.global.b32 [%out], %r9;"
+    memory = np.zeros(2048, np.uint32)
+    text = HEAD.format(target="sm_90a") + add + PUT + TAKE + "ret;\n}\n"
+    report = check_ptx(text, memory, grid=1, block=64, orders=["eager", "late", "random"])
+    assert len(report.errors) == 1 and report.orders == ("eager", "late", "random") and memory[200] == 0
+    clean = HEAD.format(target="sm_90a") + add + "ret;\n}\n"
+    memory[:] = 0
+    assert check_ptx(clean, memory, grid=1, block=64, orders=["eager", "late"]).ok and memory[:64].tolist() == [1] * 64
+
+
+def test_no_order_is_no_check() -> None:
+    with pytest.raises(InputError, match="orders is empty"):
+        checked(PUT, orders=[])

@@ -115,7 +115,8 @@ def _spaces(each: Statement) -> Parts[str]:
     return Parts(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
 
 
-@instruction("cp.async.bulk", "cp.reduce.async.bulk", order=Order("weak", "cta", "async"))
+@instruction("cp.async.bulk", order=Order("weak", "cta", "async"))
+@instruction("cp.reduce.async.bulk", order=Order("relaxed", "gpu", "async"))
 def bulk(build: Builder, each: Statement) -> Act:
     """Copy contiguous bytes, a multiple of 16: `cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`."""
     words, operands = each.modifiers, each.operands
@@ -226,7 +227,8 @@ def _arrived(cta: CtaState, target: int, value: Array, signal: int) -> None:
 # --- tensor copies
 
 
-@instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", order=Order("weak", "cta", "async"))
+@instruction("cp.async.bulk.tensor", order=Order("weak", "cta", "async"))
+@instruction("cp.reduce.async.bulk.tensor", order=Order("relaxed", "gpu", "async"))
 def tensor_copy(build: Builder, each: Statement) -> Act:
     """Copy to shared memory `[to], [map, {x, y}], [mbarrier]{, mask}` or to global `[map, {x, y}], [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):

@@ -377,7 +377,7 @@ class OrderListener(Listener):
         """Write the cells of an operation, now that an mbarrier says what its stream is."""
         self.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
-            word = cell(clock, agent if writes else reader, flying.site)
+            word = cell(clock, agent if writes else reader, flying.site, writes and self._is_reduction(flying))
             if writes:
                 shadow.writer[index] = word
                 shadow.readers[index] = 0
@@ -569,7 +569,7 @@ class OrderListener(Listener):
         if agent < 0:
             flying.pending.append((shadow, index, writes))
             return
-        word: Any = cell(flying.clock, agent, flying.site)
+        word: Any = cell(flying.clock, agent, flying.site, writes and self._is_reduction(flying))
         if flying.per_lane and mask:
             word = word + (_lanes(mask).repeat(max(per, 1)) << AGENT_SHIFT)
         if writes:
@@ -591,17 +591,21 @@ class OrderListener(Listener):
         if not live.size:
             return
         cells = old[live]
-        missing = flying.known.missing(cells, ORDERED)
+        unordered = missing = flying.known.missing(cells, ORDERED)
         if missing.any():
             if flying.per_lane and mask:  # a lane knows what it did, and its copies for which it has waited
                 theirs, lanes = cells >> AGENT_SHIFT & AGENT_MASK, _lanes(mask).repeat(max(per, 1))[live]
-                missing &= (theirs != lanes + flying.warp.first) | (cells >> CLOCK_SHIFT >= flying.clock)
-                missing &= ~((theirs == lanes + flying.agent) & (cells >> CLOCK_SHIFT <= flying.copied[lanes]))
+                late = cells >> CLOCK_SHIFT >= flying.clock
+                missing = missing & ((theirs != lanes + flying.warp.first) | late)
+                missing = missing & ~((theirs == lanes + flying.agent) & (cells >> CLOCK_SHIFT <= flying.copied[lanes]))
+            if writes and missing.any() and self._is_reduction(flying):
+                own, site = flying.warp.first, flying.site
+                missing = missing & ~np.array([self._both_strong(one, own, site) for one in cells.tolist()])
             for place in self._one_each(cells, missing):
                 self._judge_operation(int(cells[place]), flying, writes, wrote, told, int(live[place]))
         if row < 0:
             return
-        missing = flying.known.missing(cells, row) & ~missing
+        missing = flying.known.missing(cells, row) & ~unordered
         for place in self._one_each(cells, missing):
             one = int(cells[place])
             first = self._access(agent_of(one), one & SITE_MASK, wrote)
@@ -627,6 +631,10 @@ class OrderListener(Listener):
         weak = flying.known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
         rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
         self._tell(rule, first, second, *sites, where)
+
+    def _is_reduction(self, flying: Flying) -> bool:
+        """Return true for cp.reduce, whose writes are relaxed atomics of the GPU ("cp.reduce.async.bulk")."""
+        return self.sites[flying.site][1].semantics == "relaxed"
 
     def _is_later(self, one: int, flying: Flying) -> bool:
         """Return true if a thread accessed after an operation was issued, which took effect only now."""

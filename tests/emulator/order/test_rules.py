@@ -58,6 +58,10 @@ MBARRIERS = [
     ("the phase that was before all", INIT.format(1) + PUT + wait(1, "W") + TAKE, {"data-race"}),
 ]  # fmt: skip
 
+REDUCE = (
+    PUT + FENCE + "bar.sync 0; @%first cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%base], [%data],"
+)
+REDUCE += " 256; @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group.read 0; bar.sync 0;"
 READ = "ld.shared.b32 %r9, [%other];"
 COPY = "cp.async.ca.shared.global [%mine], [%out], 4; cp.async.commit_group;"
 COPIES = [
@@ -82,6 +86,8 @@ COPIES = [
     ("a bulk store", PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group 0;", set()),
     ("a bulk store, the fence behind the barrier",
      PUT + "bar.sync 0;" + FENCE + STORE + "@%first cp.async.bulk.wait_group 0;", set()),
+    ("two reductions of the same words", REDUCE + REDUCE + "@%first cp.async.bulk.wait_group 0;", set()),
+    ("a reduction and a store of the same words", REDUCE + STORE, {"overwritten-in-flight"}),
     ("a bulk store without a fence", PUT + "bar.sync 0;" + STORE, {"missing-proxy-fence"}),
     ("a fence for global memory", PUT + "fence.proxy.async.global; bar.sync 0;" + STORE, {"missing-proxy-fence"}),
     ("a bulk store without a barrier", PUT + FENCE + STORE, {"race-with-operation"}),

@@ -74,7 +74,7 @@ def emulate(
     seed, shared_bytes = _whole("seed", seed), _whole("shared_bytes", shared_bytes)
     if unwritten not in (None, "stop", "note"):
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
-    of_its_own = isinstance(code, Bundle) or _is_folder(code)
+    of_its_own = isinstance(code, Bundle) or is_folder(code)
     how = unwritten or ("stop" if of_its_own else "note")
     choices = Choices(order, seed, progress, how, _limit(limit), listener)
     if of_its_own:
@@ -82,8 +82,8 @@ def emulate(
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return of_bundle(bundle, parse(bundle.ptx), args, choices)
-    module = parse(_text(code))  # type: ignore[arg-type]
-    entry = _entry(module, kernel)
+    module = parse(text_of(code))  # type: ignore[arg-type]
+    entry = entry_of(module, kernel)
     shape = LaunchShape(_extents("grid", grid), _extents("block", block), _extents("cluster", cluster), shared_bytes)
     memory = GlobalSpace()
     return _run(module, entry, shape, parameter_bytes(entry, args, memory), memory, choices)
@@ -97,7 +97,7 @@ def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: C
     launch = plan.evaluate([plan_value(memory, name, each) for name, each in zip(names, args, strict=False)])
     if launch.is_empty:
         return Emulation(plan.kernel, bundle.target, 0, 0)
-    entry = _entry(module, plan.kernel)
+    entry = entry_of(module, plan.kernel)
     shape = LaunchShape(launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes)
     return _run(module, entry, shape, planned_bytes(entry, launch, memory), memory, choices)
 
@@ -115,14 +115,16 @@ def _run(
 # --- input
 
 
-def _is_folder(code: str | Path) -> bool:
+def is_folder(code: str | Path) -> bool:
+    """Return true for the path of a folder."""
     try:
         return "\n" not in str(code) and Path(code).is_dir()
-    except (OSError, TypeError, ValueError):  # no path: `_text` says so
+    except (OSError, TypeError, ValueError):  # no path: `text_of` says so
         return False
 
 
-def _text(code: str | Path) -> str:
+def text_of(code: str | Path) -> str:
+    """Return PTX, given as text or in a file."""
     if isinstance(code, str) and "\n" in code:
         return code
     try:
@@ -132,7 +134,8 @@ def _text(code: str | Path) -> str:
         raise InputError(f"cannot read PTX from {shown(str(code))}: {why}.") from error
 
 
-def _entry(module: Module, name: str | None) -> Entry:
+def entry_of(module: Module, name: str | None) -> Entry:
+    """Return the kernel of this name, or the only one; InputError if there is none, or the target is not emulated."""
     if not module.target.startswith(EMULATED_TARGETS):
         raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(EMULATED_TARGETS)}.")
     if name is None and len(module.kernels) == 1:

@@ -10,9 +10,10 @@ import numpy as np
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import TensorMap
-from blackwell_matmul.emulator.emulate import emulate
+from blackwell_matmul.emulator.emulate import emulate, entry_of, is_folder, text_of
 from blackwell_matmul.emulator.order.findings import ERROR, Finding, Report
 from blackwell_matmul.emulator.order.order_listener import OrderListener
+from blackwell_matmul.emulator.parser import parse
 from blackwell_matmul.emulator.scheduler import Limit, Progress
 
 DEFAULT_ORDERS = ("eager",)
@@ -63,9 +64,19 @@ def check_ptx(
             report.ctas += took.ctas
             _add(report, listener)
         except (EmulationError, UnsupportedError) as error:
+            report.kernel, report.target = _named(ptx, kernel)
             _add(report, listener)
             _stopped(report, str(error))
     return report
+
+
+def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
+    """Return the kernel's name and target, of a run that has not come to its end."""
+    if isinstance(code, Bundle) or is_folder(code):
+        bundle = code if isinstance(code, Bundle) else Bundle.load(code)
+        return bundle.plan.kernel, bundle.target
+    module = parse(text_of(code))
+    return entry_of(module, kernel).name, module.target
 
 
 def _cloned(value: object) -> object:
@@ -86,6 +97,7 @@ STOPS = (
     ("after the CTA gave up its permit", "tensor-memory-permit", "tcgen05.relinquish_alloc_permit behind it"),
     (" global memory at 0x", "out-of-bounds", "an address inside of a tensor"),
     (", which has ", "out-of-bounds", "an address inside of it"),
+    (": no multiple of ", "misaligned-address", "an address that is a multiple of the size"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip
 """Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""

@@ -428,6 +428,8 @@ class OrderListener(Listener):
     ) -> None:  # fmt: skip
         shadow = self._shadow(memory)
         offsets = places.astype(np.int64) - memory.base
+        if offsets.min() < 0 or offsets.max() + nbytes > memory.nbytes:
+            return  # the access itself stops the run, with its reason
         index, per = shadow.index(offsets, nbytes)
         if warp is None:
             flying = self.grid.completing.heard

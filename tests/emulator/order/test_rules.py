@@ -29,6 +29,10 @@ THREADS = [
     ("who arrives is not told", f"@%one {PUT} @%zero bar.arrive 1, 64; @%one bar.sync 1, 64; @%zero {TAKE[:28]}",
      {"data-race"}),
     ("part of a word", "@%first st.shared.b8 [%data+1], 1; @%one ld.shared.b16 %r9, [%data];", {"data-race"}),
+    ("a store beyond shared memory", "st.shared.b32 [%mine+65536], %t;", {"out-of-bounds"}),
+    ("a load beyond global memory", "ld.global.b32 %r9, [%base+8192];", {"out-of-bounds"}),
+    ("a misaligned load", "ld.shared.b32 %r9, [%mine+1];", {"misaligned-address"}),
+    ("a load from nowhere", "ld.global.b32 %r9, [%base+1073741824];", {"out-of-bounds"}),
     ("beside a word", "@%first st.shared.b8 [%data+1], 1; @%one ld.shared.b16 %r9, [%data+2];", set()),
 ]  # fmt: skip
 
@@ -252,6 +256,11 @@ def test_each_order_begins_with_the_same_tensors() -> None:
     clean = HEAD.format(target="sm_90a") + add + "ret;\n}\n"
     memory[:] = 0
     assert check_ptx(clean, memory, grid=1, block=64, orders=["eager", "late"]).ok and memory[:64].tolist() == [1] * 64
+
+
+def test_a_run_that_stops_has_its_kernel_and_target() -> None:
+    report = checked("ld.shared.b32 %r9, [%mine+1];")
+    assert (report.kernel, report.target) == ("litmus", "sm_90a")
 
 
 def test_no_order_is_no_check() -> None:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from blackwell_matmul.harness.typed import BlackwellMatmulV7 as BlackwellMatmulV7
     from blackwell_matmul.harness.typed import HopperMatmulV8 as HopperMatmulV8
+    from blackwell_matmul.ops.block_scaled.quantizing import dequantize, quantize
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.ops.fusing import fused_linear
@@ -137,6 +138,7 @@ __all__ = [
     "compile",
     "compile_many",
     "copies",
+    "dequantize",
     "emulate",
     "fused_linear",
     "grouped_matmul",
@@ -146,6 +148,7 @@ __all__ = [
     "matmul_reduce_scatter",
     "measured_timeline",
     "predict",
+    "quantize",
     "run_matmul",
     "run_script",
     "scaled_mm",
@@ -203,6 +206,7 @@ _HOMES = {
     "simulator.findings": ("Finding", "Run"),
     "ops.placing": ("copies",),
     "ops.fusing": ("fused_linear",),
+    "ops.block_scaled.quantizing": ("dequantize", "quantize"),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "ops.grouped": ("grouped_matmul",),
     "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),

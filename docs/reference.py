@@ -49,7 +49,7 @@ SECTIONS = {
         "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
         (
             *("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
-            *("all_gather_matmul", "matmul_reduce_scatter"),
+            *("quantize", "dequantize", "all_gather_matmul", "matmul_reduce_scatter"),
         ),
     ),
     "kernels": Section(

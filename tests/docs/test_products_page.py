@@ -1,4 +1,4 @@
-"""The page on products is executed, and prints what it says."""
+"""The pages on products and on block-scaled operands are executed, and print what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "products.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "products.md").read_text() + (DOCS / "block_scaled.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -23,4 +24,4 @@ def test_the_page_runs(
 
 
 def test_every_block_shows_what_it_prints() -> None:
-    assert len(BLOCKS) == PAGE.count("```python") == 3
+    assert len(BLOCKS) == PAGE.count("```python") == 4

@@ -1,0 +1,5 @@
+"""Block-scaled operands and their products: mxfp8, mxfp4 and nvfp4.
+
+`formats.py` has torch's types of a format. `swizzling.py` orders scales in memory. `quantizing.py` has `quantize` and
+`dequantize`.
+"""

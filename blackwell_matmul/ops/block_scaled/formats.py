@@ -1,0 +1,51 @@
+"""Block-scaled formats in torch's types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import plain_text, shown
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
+
+LARGEST_E4M3, LARGEST_E2M1 = 448.0, 6.0
+"""Largest numbers of both types (OCP 8-bit Floating Point Specification; OCP Microscaling Formats v1.0)."""
+
+
+@dataclass(frozen=True)
+class TorchFormat:
+    """Format of a block-scaled operand: its types, elements in a byte and in a block, and the largest element."""
+
+    name: str
+    element: torch.dtype
+    scale: torch.dtype
+    per_byte: int
+    block: int
+
+    @property
+    def largest(self) -> float:
+        return LARGEST_E4M3 if self.per_byte == 1 else LARGEST_E2M1
+
+    def scales(self, rows: int, k: int) -> int:
+        """Return the number of scales in whole atoms."""
+        return BLOCK_SCALED[self.name].scales(rows, k)
+
+
+FORMATS: Mapping[str, TorchFormat] = MappingProxyType(
+    {
+        name: TorchFormat(name, getattr(torch, each.element), getattr(torch, each.scale), each.per_byte, each.block)
+        for name, each in BLOCK_SCALED.items()
+    }
+)
+
+
+def format_of(dtype: object) -> TorchFormat:
+    """Return the format of a name; InputError, with all names, for any other."""
+    found = FORMATS.get(plain_text(dtype) or "")
+    if found is None:
+        raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(FORMATS)}.")
+    return found

@@ -1,0 +1,39 @@
+"""Order of scales in memory: plain rows, or atoms of 128 rows and 4 blocks (`problem.block_scaled`)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS
+
+LANES, GROUPS = 32, ATOM_ROWS // 32
+"""Rows of an atom that are 16 bytes apart, and the groups of so many rows in 16 bytes."""
+
+
+def swizzle(scales: Tensor) -> Tensor:
+    """Return scales [.., rows, blocks] as [.., bytes] in whole atoms; padding is zero."""
+    rows, blocks = scales.shape[-2:]
+    tiles, along_k = _atoms_of(rows, blocks)
+    padding = (0, along_k * ATOM_BLOCKS - blocks, 0, tiles * ATOM_ROWS - rows)
+    whole = functional.pad(scales.view(torch.uint8), padding)
+    atoms = whole.unflatten(-1, (along_k, ATOM_BLOCKS)).unflatten(-3, (tiles, GROUPS, LANES))
+    return _exchanged(atoms).flatten(-5).view(scales.dtype)
+
+
+def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
+    """Return scales [.., bytes] in whole atoms as [.., rows, blocks]; the reverse of `swizzle`."""
+    tiles, along_k = _atoms_of(rows, blocks)
+    atoms = scales.view(torch.uint8).unflatten(-1, (tiles, along_k, LANES, GROUPS, ATOM_BLOCKS))
+    whole = _exchanged(atoms).flatten(-2).flatten(-4, -2)
+    return whole[..., :rows, :blocks].contiguous().view(scales.dtype)
+
+
+def _atoms_of(rows: int, blocks: int) -> tuple[int, int]:
+    return -(-rows // ATOM_ROWS), -(-blocks // ATOM_BLOCKS)
+
+
+def _exchanged(atoms: Tensor) -> Tensor:
+    """Exchange [tiles][groups][lanes][atoms along K][blocks] and [tiles][atoms along K][lanes][groups][blocks]."""
+    return atoms.transpose(-4, -2)

@@ -32,7 +32,20 @@ else:
 assert blackwell_matmul.__file__.startswith({home!r})
 """
 
-COMMANDS = ("bench", "check", "compile", "doctor", "emulate", "predict", "run", "schedules", "trace", "tune", "verify")
+COMMANDS = (
+    "bench",
+    "check",
+    "compile",
+    "doctor",
+    "emulate",
+    "first-light",
+    "predict",
+    "run",
+    "schedules",
+    "trace",
+    "tune",
+    "verify",
+)
 SIZE = "--size 128 64 64"
 SAYS = {
     "--version": "blackwell-matmul",

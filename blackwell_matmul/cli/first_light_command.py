@@ -40,7 +40,7 @@ DEVICES = ("gpu", "emulator")
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[KIT | compare A B]", help="A prepared kit; or two reports.")
 ]
-Minutes = Annotated[str, typer.Option(metavar="MINUTES", help="After so long, no further item begins.")]
+Minutes = Annotated[str, typer.Option("--minutes", metavar="MINUTES", help="After so long, no further item begins.")]
 Out = Annotated[
     str,
     typer.Option(

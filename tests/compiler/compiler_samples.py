@@ -51,7 +51,7 @@ def arguments_for(name: str) -> tuple[Any, ...]:
 @functools.cache
 def rung_program(name: str) -> Program:
     architecture = rung(name).target
-    return build(bind(rung(name), matmul_arguments(), target=architecture), architecture)
+    return build(bind(rung(name), arguments_for(name), target=architecture), architecture)
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.host_code import launch_plan
 from blackwell_matmul.compiler.plan import Launch, LaunchPlan, TensorMap
 from blackwell_matmul.frontend import Program
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 HERE = Path(__file__).parent
 WORKSPACES = {True: 0xC1EA0000, False: 0xD1270000}
@@ -139,8 +140,9 @@ def compare_calls(plan: LaunchPlan, call: Callable[..., list[str]], sizes: Seque
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", EVERY_RUNG)
+@pytest.mark.parametrize("name", [each for each in EVERY_RUNG if each not in BLOCK_SCALED_LADDER])
 def test_rungs(name: str, tmp_path: Path) -> None:
+    """tilus's own host code has no name for types of 4 bits and their scales, which block-scaled rungs have."""
     compare_calls(rung_bundle(name).plan, built(rung_program(name), tmp_path, tilus_host_source))
 
 

@@ -205,9 +205,19 @@ def check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> 
         raise InputError(f"{name} has shape {shape}; it must be ({', '.join(dims)}) = {expected}.")
 
 
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor, in elements."""
+    strides: tuple[int, ...] = ()
+    step = 1
+    for extent in shape[::-1]:
+        strides = (step, *strides)
+        step = step * (extent or 1)
+    return strides
+
+
 def check_layout(name: str, tensor: Any) -> None:
     if not tensor.is_contiguous():
-        wanted = torch.empty(tensor.shape, device="meta").stride()
+        wanted = row_major_strides(tuple(tensor.shape))
         raise InputError(
             f"{name} has strides {tuple(tensor.stride())} and is not row-major and contiguous, with strides {wanted}; "
             f"{name}.contiguous() is."

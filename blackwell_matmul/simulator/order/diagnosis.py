@@ -465,7 +465,7 @@ def written_again(c: Conflict) -> Missing | None:
     """Find a read behind its wait, of memory that the next operation writes already: the issuer did not wait for the
     reader. The wait stands between the issue and the read in the text."""
     op, told = c.operation, c.telling
-    if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta:
+    if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta or c.culprit.warp is c.warp:
         return None
     wait = c.order.of(told.barrier).waits.get(c.warp.index)
     if wait is None or None in (c.other_location, wait.location, c.instruction.location) or wait.turn >= op.turn:

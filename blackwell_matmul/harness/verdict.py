@@ -196,9 +196,12 @@ def _block_scaled(problem: Problem, form: BlockFormat, operands: Sequence[Any], 
     verdict = _judged(*wide, c, tile_m, tile_n, bits=problem.element_bits)
     if verdict.ok:
         return verdict
-    data, kept = (each.view(getattr(torch, form.element)) for each in (a, b)), getattr(torch, form.scale)
+    element, kept = getattr(torch, form.element), getattr(torch, form.scale)
     rows, columns = map(_indices, (verdict.bad_rows, verdict.bad_columns))
-    found = likely_mistake(*data, scale_a, scale_b, c, block=form.block, scale=kept, rows=rows, columns=columns)
+    data_a, data_b = a.view(element), b.view(element)
+    found = likely_mistake(
+        data_a, data_b, scale_a, scale_b, c, block=form.block, scale=kept, rows=rows, columns=columns
+    )
     return replace(verdict, likely=found)
 
 

@@ -11,17 +11,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from blackwell_matmul.ops.block_scaled.formats import unpacked
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS
+
 SAMPLE = 64
 """Rows and columns of C, at most, that are compared."""
 
 EXPLAINED = 0.9
 """Share of the wrong elements that a mistake has to explain, of those that it determines."""
-
-ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
-"""An atom of scales (cuBLAS, "1D Block Scaling Factors Layout")."""
-
-E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Values of the codes 0 to 7 of e2m1; the codes 8 to 15 have the negative ones (OCP Microscaling Formats)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,27 +127,26 @@ def likely_mistake(
     a, b: e4m3 or e5m2, or two e2m1 in a byte. scale_a, scale_b: of type `scale`, for blocks of `block` elements, in
     atoms. c: m x n. rows, columns: indices of those with wrong elements; None: all.
     """
-    packed = a.dtype in (torch.uint8, torch.float4_e2m1fn_x2)
     rows, columns = (
         _sample(torch.arange(extent) if each is None else each) for each, extent in zip((rows, columns), c.shape)
     )
     left, right = _operand(a, scale_a, rows, block, scale), _operand(b, scale_b, columns, block, scale)
     c = c[rows][:, columns]
     bad = _wrong(c, left, right)
-    for what, read_a, read_b in candidates(left, right, packed):
+    for what, read_a, read_b in candidates(left, right, _is_packed(a)):
         known = bad & read_a.known[:, None] & read_b.known
         if 2 * known.sum() >= bad.sum() > 0 and (known & ~_wrong(c, read_a, read_b)).sum() >= EXPLAINED * known.sum():
             return what
     return ""
 
 
+def _is_packed(data: torch.Tensor) -> bool:
+    """Return true for two e2m1 in a byte."""
+    return data.dtype in (torch.uint8, torch.float4_e2m1fn_x2)
+
+
 def _operand(data: torch.Tensor, scales: torch.Tensor, rows: torch.Tensor, block: int, type: torch.dtype) -> Scaled:
-    if data.dtype in (torch.uint8, torch.float4_e2m1fn_x2):
-        codes = data.view(torch.uint8)[rows]
-        table = torch.tensor(E2M1 + tuple(-each for each in E2M1), dtype=torch.float64)
-        elements = table[torch.stack((codes & 15, codes >> 4), dim=2).flatten(1).long()]
-    else:
-        elements = data[rows].double()
+    elements = unpacked(data.view(torch.uint8)[rows], torch.float64) if _is_packed(data) else data[rows].double()
     return Scaled(elements, rows, len(data), scales.reshape(-1).view(torch.uint8), type, block)
 
 

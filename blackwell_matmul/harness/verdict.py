@@ -35,8 +35,8 @@ from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import scaled_blocks, torch_product
 from blackwell_matmul.harness.scale_mistakes import likely_mistake
+from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.finished import EpilogueTensors
-from blackwell_matmul.problem.block_scaled import BlockFormat
 from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import Problem, positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
@@ -165,7 +165,7 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     them, or the first three of them; or a, b, scale_a, scale_b and c of a block-scaled product, which is compared with
     that of the dequantised operands."""
     if problem.format:
-        return _block_scaled(problem, problem.format, operands, tile_m, tile_n)
+        return _block_scaled(problem, operands, tile_m, tile_n)
     a, b, c, *rest = operands
     if problem.is_plain:
         return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
@@ -189,18 +189,18 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
     return verdicts[worst] if problem.batches == 1 else replace(verdicts[worst], batch=worst)
 
 
-def _block_scaled(problem: Problem, form: BlockFormat, operands: Sequence[Any], tile_m: int, tile_n: int) -> Verdict:
+def _block_scaled(problem: Problem, operands: Sequence[Any], tile_m: int, tile_n: int) -> Verdict:
     """Compare with the product of the dequantised operands; of a wrong one name the likely mistake."""
     a, b, scale_a, scale_b, c = operands
     wide = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
     verdict = _judged(*wide, c, tile_m, tile_n, bits=problem.element_bits)
     if verdict.ok:
         return verdict
-    element, kept = getattr(torch, form.element), getattr(torch, form.scale)
+    form = FORMATS[problem.dtype]
+    left, right = a.view(form.element), b.view(form.element)
     rows, columns = map(_indices, (verdict.bad_rows, verdict.bad_columns))
-    data_a, data_b = a.view(element), b.view(element)
     found = likely_mistake(
-        data_a, data_b, scale_a, scale_b, c, block=form.block, scale=kept, rows=rows, columns=columns
+        left, right, scale_a, scale_b, c, block=form.block, scale=form.scale, rows=rows, columns=columns
     )
     return replace(verdict, likely=found)
 

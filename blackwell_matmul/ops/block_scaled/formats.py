@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
+from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
@@ -49,3 +50,17 @@ def format_of(dtype: object) -> TorchFormat:
     if found is None:
         raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(FORMATS)}.")
     return found
+
+
+# --- elements of fp4
+
+MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Magnitudes of e2m1 by their code; the fourth bit is the sign (OCP Microscaling Formats v1.0)."""
+
+
+def unpacked(data: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return the values of e2m1 [.., k] in bytes of two [.., k / 2], the even element in the low four bits."""
+    pairs = data.view(torch.uint8)
+    codes = torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
+    values = torch.tensor((*MAGNITUDES, *(-each for each in MAGNITUDES)), dtype=dtype, device=data.device)
+    return values[codes.int()]

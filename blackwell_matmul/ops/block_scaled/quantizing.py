@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
-from blackwell_matmul.ops.block_scaled.formats import LARGEST_E2M1, LARGEST_E4M3, TorchFormat, format_of
+from blackwell_matmul.ops.block_scaled.formats import LARGEST_E2M1, LARGEST_E4M3, TorchFormat, format_of, unpacked
 from blackwell_matmul.ops.block_scaled.swizzling import swizzle, unswizzle
 from blackwell_matmul.ops.operand_checks import check_tensors, plain_number
 from blackwell_matmul.problem.form import check_flag
@@ -94,7 +94,7 @@ def dequantize(
 
 def _dequantized(data: Tensor, scales: Tensor, dtype: str, factor: Tensor | None, swizzled: bool) -> Tensor:
     form = format_of(dtype)
-    values = _unpacked(data) if form.per_byte == 2 else data.float()
+    values = unpacked(data) if form.per_byte == 2 else data.float()
     rows, blocks = values.shape[-2], values.shape[-1] // form.block
     plain = unswizzle(scales, rows, blocks) if swizzled else scales
     factors = plain.float() if factor is None else factor * plain.float()
@@ -141,9 +141,6 @@ def _by_numbers(blocks: Tensor, amax: Tensor, factor: Tensor | None) -> tuple[Te
 
 # --- elements of fp4
 
-_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Magnitudes of e2m1 by their code; the fourth bit is the sign."""
-
 _BELOW = 1 - 2.0**-24
 _BETWEEN = (0.25, 0.75 * _BELOW, 1.25, 1.75 * _BELOW, 2.5, 3.5 * _BELOW, 5.0)
 """Largest fp32 that is rounded to each code but the last: a tie goes to the even code."""
@@ -151,18 +148,10 @@ _BETWEEN = (0.25, 0.75 * _BELOW, 1.25, 1.75 * _BELOW, 2.5, 3.5 * _BELOW, 5.0)
 
 def _packed(x: Tensor) -> Tensor:
     """Return x in e2m1, two in a byte; NaN is 6, as in PTX's cvt.rn.satfinite.e2m1x2."""
-    x = x.nan_to_num(nan=_MAGNITUDES[-1])
+    x = x.nan_to_num(nan=LARGEST_E2M1)
     codes = torch.bucketize(x.abs().contiguous(), x.new_tensor(_BETWEEN), out_int32=True)
     codes = (codes + 8 * x.signbit()).to(torch.uint8)
     return (codes[..., 0::2] | codes[..., 1::2] << 4).view(torch.float4_e2m1fn_x2)
-
-
-def _unpacked(data: Tensor) -> Tensor:
-    """Return the values of e2m1 in fp32, two of a byte."""
-    pairs = data.view(torch.uint8)
-    codes = torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
-    values = torch.tensor((*_MAGNITUDES, *(-each for each in _MAGNITUDES)), device=data.device)
-    return values[codes.int()]
 
 
 # --- checks

@@ -181,12 +181,11 @@ def _kit(given: str | None, gpu: Gpu, out: Path, device: str, tell: Callable[[st
 
 
 def _machine(gpu: Gpu, device: str) -> dict[str, Any]:
-    from blackwell_matmul.cli.first_light.telemetry import ecc_mode
     from blackwell_matmul.harness.bench import bench_machine
 
     if device != "gpu":
         return {"versions": bench_machine.versions()}
-    return {**bench_machine.machine_of(gpu).about, "ecc.mode.current": ecc_mode()}
+    return {**bench_machine.machine_of(gpu).about, **bench_machine.settings(("ecc.mode.current",))}
 
 
 # --- compare

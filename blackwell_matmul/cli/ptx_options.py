@@ -76,28 +76,20 @@ class Launch:
 def check_compiled(code: str, launch: Launch) -> Report:
     """Check a file of PTX, or a bundle; InputError for words that say no launch."""
     from blackwell_matmul.emulator import check_ptx
+    from blackwell_matmul.emulator.emulate import entry_of, text_of
     from blackwell_matmul.emulator.parser import parse
 
     arguments = [_argument(word) for word in launch.args]
     if Path(code).is_dir():
         return check_ptx(code, *arguments)
-    text = _text(code)
-    block = _extents("--block", launch.block)
+    text, block = text_of(Path(code)), _extents("--block", launch.block)
     if block is None:
-        kernels = parse(text).kernels.values()
-        block = next((each.directives[".reqntid"] for each in kernels if ".reqntid" in each.directives), None)
+        block = entry_of(parse(text), launch.entry).directives.get(".reqntid")
     return check_ptx(
         text, *arguments, grid=_extents("--grid", launch.grid), block=block,
         cluster=_extents("--cluster", launch.cluster), kernel=launch.entry,
         shared_bytes=0 if launch.shared is None else options.integer("--shared", launch.shared),
     )  # fmt: skip
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {shown(path)}: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _extents(name: str, words: str | None) -> tuple[int, ...] | None:

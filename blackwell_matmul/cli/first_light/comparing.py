@@ -26,24 +26,24 @@ class Pair:
 def pairs(first: Report, second: Report) -> list[Pair]:
     """Return the values that both reports have, the least alike first."""
     before, after = dict(_values(first)), dict(_values(second))
-    found = [Pair(what, unit, before[what, unit][0], after[what, unit][0])
-             for what, unit in before if (what, unit) in after]  # fmt: skip
-    return sorted(found, key=lambda each: -_distance(each.ratio))
+    found = [Pair(*named, before[named], after[named]) for named in before.keys() & after.keys()]
+    return sorted(found, key=lambda each: (-_distance(each.ratio), each.what))
 
 
 def _distance(ratio: float | None) -> float:
     return 0.0 if ratio is None or ratio <= 0 else max(ratio, 1 / ratio)
 
 
-def _values(report: Report) -> Iterator[tuple[tuple[str, str], tuple[float]]]:
+def _values(report: Report) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield name and unit, and the value."""
     for row in report["rows"]:
         for each in row.get("rows", ()):
             if "value" in each and "unit" in each:
-                yield (f"{each['what']}, {each['parameters']}", each["unit"]), (float(each["value"]),)
+                yield (f"{each['what']}, {each['parameters']}", each["unit"]), float(each["value"])
         if row.get("tflops"):
-            yield (row["item"], "TFLOPS"), (float(row["tflops"]),)
+            yield (row["item"], "TFLOPS"), float(row["tflops"])
         if row["stage"] == "timelines" and row.get("measured_cycles"):
-            yield (row["item"], "cycles"), (float(row["measured_cycles"]),)
+            yield (row["item"], "cycles"), float(row["measured_cycles"])
 
 
 def changed(first: Report, second: Report) -> list[tuple[str, str, str]]:

@@ -58,50 +58,43 @@ def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
     from blackwell_matmul.harness.bench.bench_machine import ladder
 
     ladder(gpu)
-    cases, refused = _values(gpu, folder, tell)
-    timelines = _timelines(gpu, folder, tell, emulated)
+    made, refused = _compiled(gpu, folder, tell, emulated)
     if not emulated:
         ladder_request(folder, folder).compile(gpu.name, tell)  # what is refused is a row of the run
     record = {
-        "format": KIT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "cases": cases, "timelines": timelines,
+        "format": KIT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "cases": made["prepare"],
+        "timelines": made["prepare_timeline"],
         "refused": refused,
     }  # fmt: skip
     write_json(folder / KIT, record)
     return opened_folder(folder)
 
 
-def _values(gpu: Gpu, folder: Path, tell: Tell) -> tuple[list[Any], dict[str, str]]:
-    wanted = list(plan.value_cases(gpu.arch))
-    cases, refused = [], dict[str, str]()
-    items: list[Any] = ["micro", *wanted]
+def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Compile microbenchmarks, cases and timelines; return the records of each task in order, and refusals by case."""
+    items: list[tuple[str, Case | None]] = [("prepare_micro", None)]
+    items += [("prepare", case) for case in plan.value_cases(gpu.arch)]
+    items += [("prepare_timeline", case) for case in plan.timeline_cases(gpu.arch, emulated)]
+    found, refused = dict[int, Any](), dict[str, str]()
     with worker_pool(len(items), PREPARE_LIMIT_S, TASKS) as pool:
-        for done, (item, outcome) in enumerate(pool.run(items, lambda each: _task(each, gpu, folder)), 1):
-            tell(f"compiled {done} of {len(items)}: {item}")
-            if outcome.result is None:
-                refused[str(item)] = _why(outcome)
-            elif isinstance(item, Case):
-                cases.append(outcome.result)
-    order = {str(case): place for place, case in enumerate(wanted)}
-    return sorted(cases, key=lambda each: order[str(Case(**each["case"]))]), refused
-
-
-def _task(item: Any, gpu: Gpu, folder: Path) -> dict[str, Any]:
-    where = {"target": gpu.arch, "folder": str(folder)}
-    if isinstance(item, Case):
-        return {"do": f"{TASKS}:prepare", "case": item.as_dict(), **where}
-    return {"do": f"{TASKS}:prepare_micro", **where}
-
-
-def _timelines(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> list[Any]:
-    found = []
-    with worker_pool(2, PREPARE_LIMIT_S, TASKS) as pool:
-        where = {"target": gpu.arch, "folder": str(folder)}
-        task = lambda case: {"do": f"{TASKS}:prepare_timeline", "case": case.as_dict(), **where}  # noqa: E731
-        for case, outcome in pool.run(list(plan.timeline_cases(gpu.arch, emulated)), task):
-            tell(f"compiled with a timeline: {case}")
+        outcomes = pool.run(range(len(items)), lambda place: _task(*items[place], gpu, folder))
+        for done, (place, outcome) in enumerate(outcomes, 1):
+            task, case = items[place]
+            verb = "refused" if outcome.result is None else "compiled"
+            tell(f"{verb} {done} of {len(items)}: {case or 'microbenchmarks'}")
             if outcome.result is not None:
-                found.append(outcome.result)
-    return found
+                found[place] = outcome.result
+            elif task != "prepare_timeline":
+                refused[str(case or "micro")] = _why(outcome)
+    return {
+        task: [found[place] for place, (each, _) in enumerate(items) if each == task and place in found]
+        for task in ("prepare", "prepare_timeline")
+    }, refused
+
+
+def _task(task: str, case: Case | None, gpu: Gpu, folder: Path) -> dict[str, Any]:
+    about = {} if case is None else {"case": case.as_dict()}
+    return {"do": f"{TASKS}:{task}", "target": gpu.arch, "folder": str(folder), **about}
 
 
 def _why(outcome: TaskOutcome) -> str:

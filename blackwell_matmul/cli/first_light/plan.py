@@ -87,6 +87,11 @@ def timeline_cases(arch: str, emulated: bool) -> Iterator[Case]:
     yield from (Case(name, *size) for name in TIMELINES.get(arch, ()))
 
 
+def pins_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pins of a compiled schedule, without what follows from the problem and the GPU."""
+    return {knob: value for knob, value in schedule.items() if knob not in ("dtype", "sm_count", "form")}
+
+
 # --- sentences for others
 
 _PATH = re.compile(r"(?<![\w.])(?:~|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")

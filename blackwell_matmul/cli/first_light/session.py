@@ -17,7 +17,7 @@ from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.kit import TASKS, Kit, ladder_request
-from blackwell_matmul.cli.first_light.plan import Case, without_paths
+from blackwell_matmul.cli.first_light.plan import Case, pins_of, without_paths
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench.contenders import CUBLAS
@@ -161,9 +161,8 @@ class Run:
     def _predicted(self, name: str, row: Any) -> float | None:
         if micro.figures_for(self.gpu.name) is None:
             return None
-        pins = {knob: each for knob, each in row.schedule.items() if knob not in ("dtype", "sm_count", "form")}
         try:
-            return predict(name.split()[0], row.problem, schedule=pins, gpu=self.gpu.name).time_us
+            return predict(name.split()[0], row.problem, schedule=pins_of(row.schedule), gpu=self.gpu.name).time_us
         except BlackwellMatmulError:
             return None
 

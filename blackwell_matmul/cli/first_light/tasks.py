@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.records import parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
-from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, without_paths
+from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, pins_of, without_paths
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend import import_tilus
@@ -62,7 +63,7 @@ def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Re
     bundle.save(Path(folder) / found.folder)
     step(f"emulate {found}")
     operands = _exact_operands(found, "cpu")
-    _launched(bundle, found, operands, "emulator")
+    _launched(bundle, _arguments(bundle, found, operands), "emulator")
     return {"case": dict(case), "folder": found.folder, "digest": _digest(operands[2])}
 
 
@@ -99,12 +100,12 @@ def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, devic
     found, bundle = Case(**case), Bundle.load(folder)
     step(f"{found}: exact sums")
     exact = _exact_operands(found, _device(device))
-    _launched(bundle, found, exact, device)
+    _launched(bundle, _arguments(bundle, found, exact), device)
     same, right = _digest(exact[2]) == expected, _is_exact(*exact)
     step(f"{found}: normal values")
     problem = Problem(found.m, found.n, found.k, found.dtype)
     normal = [each.to(_device(device)) for each in make_inputs(problem, seed=1)]
-    _launched(bundle, found, normal, device)
+    _launched(bundle, _arguments(bundle, found, normal), device)
     verdict = check_matmul(*normal)
     wrong = [
         *(["the sums of whole numbers are not float64's"] if not right else ()),
@@ -136,28 +137,23 @@ def _digest(c: torch.Tensor) -> str:
     return digest(c.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
 
 
-def _launched(
-    bundle: Bundle, case: Case, operands: Sequence[torch.Tensor], device: str, *more: Any
-) -> Callable[[], None]:
+def _arguments(bundle: Bundle, case: Case, operands: Sequence[torch.Tensor]) -> list[Any]:
+    a, b, c = operands
+    return bundle.ordered(m=case.m, n=case.n, k=case.k, a_ptr=a, b_ptr=b, c_ptr=c)
+
+
+def _launched(bundle: Bundle, arguments: Sequence[Any], device: str) -> Callable[[], object]:
     """Launch once, to the end, and return the launch."""
-    named = dict(zip(("a_ptr", "b_ptr", "c_ptr"), operands), m=case.m, n=case.n, k=case.k)
-    named |= {each.name: each.default for each in bundle.plan.parameters if each.name not in named}
-    arguments = [named[each.name] for each in bundle.plan.parameters][: len(bundle.plan.parameters) - len(more)]
     if device == "emulator":
-        launch: Callable[[], None] = lambda: _emulated(bundle, *arguments, *more)  # noqa: E731
+        launch: Callable[[], object] = partial(emulate, bundle, *arguments)
     else:
         from blackwell_matmul.runtime import load
 
-        loaded = load(bundle)
-        launch = lambda: loaded(*arguments, *more)  # noqa: E731
+        launch = partial(load(bundle), *arguments)
     launch()
     if device != "emulator":
         torch.cuda.synchronize()
     return launch
-
-
-def _emulated(bundle: Bundle, *arguments: Any) -> None:
-    emulate(bundle, *arguments)
 
 
 # --- microbenchmarks
@@ -191,18 +187,17 @@ def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device:
     plain, marked = (Bundle.load(place.with_name(f"{place.name}_{name}")) for name in ("plain", "marked"))
     step(f"{found}: run")
     operands = [each.to(_device(device)) for each in make_inputs(Problem(found.m, found.n, found.k, found.dtype))]
-    first = _launched(plain, found, operands, device)
+    arguments = _arguments(plain, found, operands)
+    first = _launched(plain, arguments, device)
     expected = operands[2].clone()
-    arguments = plain.ordered(m=found.m, n=found.n, k=found.k, a_ptr=operands[0], b_ptr=operands[1], c_ptr=operands[2])
     buffer = timeline_buffer(marked, *arguments)
-    _launched(marked, found, operands, device, buffer)
+    _launched(marked, [*arguments, buffer], device)
     same = torch.equal(operands[2], expected)
     measured = measured_timeline(marked, buffer)
     step(f"{found}: predict")
-    pins = {knob: each for knob, each in plain.schedule.items() if knob not in ("dtype", "sm_count", "form")}
     page, predicted = f"{found.folder}.html", None
     if micro.figures_for(gpu) is not None:
-        predicted = trace(found.kernel, found.m, found.n, found.k, schedule=pins, gpu=gpu)
+        predicted = trace(found.kernel, found.m, found.n, found.k, schedule=pins_of(plain.schedule), gpu=gpu)
         predicted.above(measured).save(Path(out) / page)
     else:
         measured.save(Path(out) / page)
@@ -213,7 +208,7 @@ def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device:
     }  # fmt: skip
 
 
-def _time_us(launch: Callable[[], None]) -> float:
+def _time_us(launch: Callable[[], object]) -> float:
     from blackwell_matmul.harness.bench.devices import time_us
 
     for _ in range(5):
@@ -240,6 +235,6 @@ def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
     found, bundle = Case(**case), Bundle.load(folder)
     step(str(found))
     operands, start = make_inputs(Problem(found.m, found.n, found.k, found.dtype)), time.perf_counter()
-    _launched(bundle, found, operands, "emulator")
+    _launched(bundle, _arguments(bundle, found, operands), "emulator")
     verdict = check_matmul(*operands)
     return {"held": verdict.ok, "told": str(verdict), "seconds_emulated": round(time.perf_counter() - start, 2)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 
 from blackwell_matmul.base.errors import UnsupportedError
@@ -54,7 +55,7 @@ def of_forms(gpu: Gpu) -> tuple[str, ...]:
 
 
 def machine_of(gpu: Gpu) -> Machine:
-    return Machine(gpu.name, gpu.arch, gpu.sm_count, peak_tflops(gpu), {**_settings(), "versions": versions()})
+    return Machine(gpu.name, gpu.arch, gpu.sm_count, peak_tflops(gpu), {**settings(), "versions": versions()})
 
 
 def peak_tflops(gpu: Gpu) -> float | None:
@@ -71,12 +72,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _settings() -> dict[str, str]:
-    """Return nvidia-smi's settings of driver and board."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(SETTINGS)}", "--format=csv,noheader", "-i", "0"]
+def settings(names: Sequence[str] = SETTINGS) -> dict[str, str]:
+    """Return settings of driver and board by nvidia-smi's names."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader", "-i", "0"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return dict.fromkeys(SETTINGS, UNKNOWN_SETTING)
+        return dict.fromkeys(names, UNKNOWN_SETTING)
     words = [word.strip() for word in done.stdout.splitlines()[0].split(",")] if done.stdout.strip() else []
-    return dict(zip(SETTINGS, words)) if len(words) == len(SETTINGS) else dict.fromkeys(SETTINGS, UNKNOWN_SETTING)
+    return dict(zip(names, words)) if len(words) == len(names) else dict.fromkeys(names, UNKNOWN_SETTING)

@@ -1,10 +1,10 @@
 """Two accumulators of a pair of CTAs in tensor memory, which overlap where the columns do not suffice for both.
 
-An example of 256 columns each, with 96 columns for scales behind them; each x is a column that both have:
+An example of 256 columns each, with 96 columns for scales behind them; both have the columns of each #:
 
     columns             0        160        256        416        512
-    first accumulator   |...........xxxxxxxxxx|
-    second accumulator              |xxxxxxxxxx..........|  scales  |
+    first accumulator   |...........##########|
+    second accumulator              |##########..........|  scales  |
     stored first                    <- to the left, from the right end of the first; to the right in the second ->
 
 The warps that store begin with the shared columns. Once these are in registers, the next tile may be multiplied.

@@ -1,8 +1,5 @@
-// Microbenchmarks of one SM of Hopper and of what it shares with others. hopper.py compiles them, with a struct Mma<N>
-// for each width of wgmma and the entries of the templates, and launches them. out has SLOTS words for each CTA.
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
+// Microbenchmarks of one SM of Hopper and of what it shares with others. hopper_micro.py compiles them behind
+// `instructions.cu` of first-light, with a struct Mma<N> for each width of wgmma and the entries of the templates.
 
 struct alignas(64) Map {
     u64 words[16];
@@ -11,31 +8,10 @@ struct alignas(64) Map {
 template <int N>
 struct Mma;
 
-constexpr int SLOTS = 8, WARPGROUP = 128, ROW_BYTES = 128, BOX_BYTES = 32768, STAGES = 6, FEWER_STAGES = 4;
+constexpr int WARPGROUP = 128, ROW_BYTES = 128, BOX_BYTES = 32768, STAGES = 6, FEWER_STAGES = 4;
 constexpr int A_BYTES = 64 * ROW_BYTES, B_BYTES = 256 * ROW_BYTES, OPERAND_BYTES = 2 * A_BYTES + B_BYTES;
-constexpr int MOST_TRIES = 1 << 20;
-
-extern __shared__ __align__(1024) char dynamic[];
 
 // --- one instruction each
-
-__device__ __forceinline__ u64 cycles() {
-    u64 now;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(now)::"memory");
-    return now;
-}
-
-__device__ __forceinline__ u64 nanoseconds() {
-    u64 now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
-    return now;
-}
-
-__device__ __forceinline__ int sm_id() {
-    int sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return sm;
-}
 
 __device__ __forceinline__ int cluster_rank() {
     int rank;
@@ -43,21 +19,10 @@ __device__ __forceinline__ int cluster_rank() {
     return rank;
 }
 
-__device__ __forceinline__ u32 shared_address(const void* place) { return (u32)__cvta_generic_to_shared(place); }
-
 __device__ __forceinline__ u32 in_cta(u32 place, int rank) {
     u32 there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(rank));
     return there;
-}
-
-__device__ __forceinline__ void start_barrier(u32 barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void barriers_started() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 __device__ __forceinline__ void arrive(u32 barrier) {
@@ -72,20 +37,6 @@ __device__ __forceinline__ void release_there(u32 barrier) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void expect(u32 barrier, int nbytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(nbytes) : "memory");
-}
-
-__device__ __forceinline__ bool is_over(u32 barrier, int parity) {
-    u32 over;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(over)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return over;
-}
-
 __device__ __forceinline__ bool is_over_for_cluster(u32 barrier, int parity) {
     u32 over;
     asm volatile(
@@ -94,11 +45,6 @@ __device__ __forceinline__ bool is_over_for_cluster(u32 barrier, int parity) {
         : "r"(barrier), "r"(parity)
         : "memory");
     return over;
-}
-
-__device__ __forceinline__ void wait(u32 barrier, int parity) {
-    for (int tries = 0; !is_over(barrier, parity); ++tries)
-        if (tries == MOST_TRIES) __trap();  // a failure that is told, and not a hang
 }
 
 // Asks again and again, where `wait` lets the warp be put to sleep.
@@ -150,15 +96,8 @@ __device__ __forceinline__ void stores_read() {
 
 __device__ __forceinline__ void stores_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-__device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 __device__ __forceinline__ void sync_warpgroup(int which) {
     asm volatile("bar.sync %0, 128;" ::"r"(which + 1) : "memory");
-}
-
-__device__ __forceinline__ void sync_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 template <int CTAS>

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
+from blackwell_matmul.cli.first_light.micro import INSTRUCTIONS
 from blackwell_matmul.compiler.nvrtc import compile_source, version
 from blackwell_matmul.compiler.plan import TensorMap
 
@@ -76,7 +77,7 @@ def measure(what: str, parameters: str, samples: Any, unit: str) -> Measure:
 
 
 def source(widths: Sequence[int]) -> str:
-    return "\n".join([KERNELS.read_text(), *(_mma(n) for n in widths), *_entries(widths)])
+    return "\n".join([INSTRUCTIONS.read_text(), KERNELS.read_text(), *(_mma(n) for n in widths), *_entries(widths)])
 
 
 def _mma(n: int) -> str:

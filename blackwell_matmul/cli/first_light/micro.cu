@@ -1,74 +1,16 @@
-// Microbenchmarks of one SM, and of what SMs share. `micro.py` puts #define TCGEN05 or MMA_SYNC in front, and the
-// entries that need lists of registers. out has SLOTS words for each CTA.
+// Microbenchmarks of one SM, and of what SMs share. `micro.py` puts #define TCGEN05 or MMA_SYNC and `instructions.cu` in
+// front, and the entries that need lists of registers behind.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-constexpr int SLOTS = 8, MOST_TRIES = 1 << 22;
-
-extern __shared__ __align__(1024) char dynamic[];
 __shared__ __align__(16) u64 barriers[8];
 __shared__ __align__(16) u32 answer[4];
 __shared__ u32 columns_at;
 
 // --- one instruction each
 
-__device__ __forceinline__ u64 cycles() {
-    u64 now;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(now)::"memory");
-    return now;
-}
-
-__device__ __forceinline__ u64 nanoseconds() {
-    u64 now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
-    return now;
-}
-
-__device__ __forceinline__ u32 sm_id() {
-    u32 sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return sm;
-}
-
-__device__ __forceinline__ u32 shared_address(const void* place) { return (u32)__cvta_generic_to_shared(place); }
-
-__device__ __forceinline__ void start_barrier(u32 barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void barriers_started() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ __forceinline__ void expect(u32 barrier, u32 nbytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(nbytes) : "memory");
-}
-
-__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
-    u32 over = 0;
-    for (int tries = 0; !over; ++tries) {
-        asm volatile(
-            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-            : "=r"(over)
-            : "r"(barrier), "r"(parity)
-            : "memory");
-        if (tries == MOST_TRIES) __trap();  // a failure that is told, and no hang
-    }
-}
-
 __device__ __forceinline__ void load_bytes(u32 place, const void* from, u32 nbytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(place),
                  "l"(from), "r"(nbytes), "r"(barrier)
                  : "memory");
-}
-
-__device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void sync_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ u64* mine(u64* out) { return out + blockIdx.x * SLOTS; }

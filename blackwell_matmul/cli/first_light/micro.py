@@ -14,7 +14,7 @@ from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
 from blackwell_matmul.compiler.nvrtc import Compiled, compile_source
 from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, TimeFigures
 
-SOURCE = Path(__file__).with_name("micro.cu")
+SOURCE, INSTRUCTIONS = (Path(__file__).with_name(name) for name in ("micro.cu", "instructions.cu"))
 DEFINES = {"sm_100a": "TCGEN05", "sm_103a": "TCGEN05", "sm_120a": "MMA_SYNC", "sm_121a": "MMA_SYNC"}
 """Parts of the source by target, besides those of every GPU with TMA."""
 
@@ -58,7 +58,7 @@ def source(target: str) -> str:
     """Return the CUDA C++ of the kernels for a target."""
     define = DEFINES.get(target)
     loads = "\n".join(map(_tensor_loads, LOAD_COLUMNS)) if define == "TCGEN05" else ""
-    return "\n".join([f"#define {define}" if define else "", SOURCE.read_text(), loads])
+    return "\n".join([f"#define {define}" if define else "", INSTRUCTIONS.read_text(), SOURCE.read_text(), loads])
 
 
 def compiled(target: str) -> Compiled:

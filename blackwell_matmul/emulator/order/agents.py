@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import LANES, indices
-from blackwell_matmul.emulator.order.clocks import ORDERED, WEAK, Known, nothing
+from blackwell_matmul.emulator.order.clocks import ORDERED, WEAK, Known, either, nothing
 from blackwell_matmul.emulator.order.registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -108,10 +108,10 @@ class WarpAgents:
 
     def known(self, mask: int) -> Known:
         """Return what any of these lanes knows."""
-        found = None
+        found: Known | None = None
         for each in self.groups:
             if each.mask & mask:
-                found = each.known if found is None else found.joined(each.known)
+                found = either(found, each.known)
         assert found is not None
         return found
 
@@ -135,9 +135,9 @@ class WarpAgents:
         first = parts[0]
         for each in parts[1:]:
             first.mask |= each.mask
-            first.seen = _either(first.seen, each.seen)
+            first.seen = either(first.seen, each.seen)
             pairs = zip(first.released, each.released)
-            first.released = tuple(_either(a, b) for a, b in pairs)  # type: ignore[assignment]
+            first.released = tuple(either(a, b) for a, b in pairs)  # type: ignore[assignment]
             self.groups.remove(each)
         first.known = known
 
@@ -148,10 +148,6 @@ class WarpAgents:
                 each.known, each.seen = each.known.joined(each.seen), None
             released, level = self.sent(each.mask), min(SCOPES.index(scope), 2)
             each.released = tuple(released if place <= level else before for place, before in enumerate(each.released))  # type: ignore[assignment]
-
-
-def _either(a: Known | None, b: Known | None) -> Known | None:
-    return b if a is None else a if b is None else a.joined(b)
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from blackwell_matmul.emulator.order.clocks import Known
+from blackwell_matmul.emulator.order.clocks import Known, added
 
 
 @dataclass(slots=True)
@@ -29,11 +29,9 @@ class MbarrierOrder:
 
     def add(self, phase: int, known: Known, strong: bool = True) -> None:
         """Add what an arrival releases."""
-        before = self.phases.get(phase)
-        if before is None:
-            before = Known(known.base, known.clocks * 0)
+        if phase not in self.phases:
             self.phases.pop(phase - 3, None)
-        self.phases[phase] = before.joined(known) if strong else before.weakly_joined(known)
+        self.phases[phase] = added(self.phases.get(phase), known, strong)
 
 
 @dataclass(slots=True)
@@ -47,8 +45,7 @@ class Round:
     over: bool = False
 
     def add(self, known: Known, strong: bool = True) -> None:
-        before = self.known if self.known is not None else Known(known.base, known.clocks * 0)
-        self.known = before.joined(known) if strong else before.weakly_joined(known)
+        self.known = added(self.known, known, strong)
 
 
 @dataclass(slots=True)

@@ -107,6 +107,17 @@ class Known:
         return found
 
 
+def added(before: Known | None, known: Known, strong: bool) -> Known:
+    """Return what a barrier carries once an arrival adds what it releases, by a weak edge if it is not strong."""
+    start = Known(known.base, np.zeros_like(known.clocks)) if before is None else before
+    return start.joined(known) if strong else start.weakly_joined(known)
+
+
+def either(a: Known | None, b: Known | None) -> Known | None:
+    """Return what one of two knows, of which either may be absent."""
+    return b if a is None else a if b is None else a.joined(b)
+
+
 def nothing(base: int, agents: int) -> Known:
     return Known(base, np.zeros((ROWS, agents), np.int32))
 

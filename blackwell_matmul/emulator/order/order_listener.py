@@ -6,7 +6,8 @@ An access is compared with the last accesses of the same bytes. It is ordered be
 from __future__ import annotations
 
 import bisect
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from blackwell_matmul.emulator.order.clocks import (
     Known,
     agent_of,
     cell,
+    either,
 )
 from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, Finding
 from blackwell_matmul.emulator.order.judging import Access, Rule
@@ -164,7 +166,7 @@ class OrderListener(Listener):
         round = self.rounds.setdefault(_key(barrier), Round(warp.cta.cluster, barrier))
         if not (cluster and waits):  # those who wait at barrier.cluster have arrived before
             if cluster and order.semantics == "relaxed":
-                self._add_relaxed(round, agents, mask, 1)
+                self._add_relaxed(round.add, agents, mask, 1)
             else:
                 round.add(agents.sent(mask))
         if waits and round.over:
@@ -173,13 +175,13 @@ class OrderListener(Listener):
         elif waits:
             round.waiters.append((agents, mask))
 
-    def _add_relaxed(self, round: Any, agents: WarpAgents, mask: int, level: int) -> None:
-        """Add a relaxed arrival: what the last fence released, and the rest weakly."""
+    def _add_relaxed(self, add: Callable[..., None], agents: WarpAgents, mask: int, level: int) -> None:
+        """Add a relaxed arrival to a barrier: what the last fence released, and the rest weakly."""
         for each in agents.parts(mask):
             released = each.released[level]
             if released is not None:
-                round.add(released)
-        round.add(agents.sent(mask), False)
+                add(released)
+        add(agents.sent(mask), strong=False)
 
     def ended(self, barrier: Any) -> None:
         cluster = barrier.__class__ is tuple and barrier[0].__class__.__name__ == "ClusterState"
@@ -307,9 +309,8 @@ class OrderListener(Listener):
         known = agents.known(1 << lane)
         for agent, (clock, used) in found.uses.items():
             if agent != agents.first + lane and not known.has(agent, clock):
-                weak = known.has(agent, clock, WEAK)
                 first, second = self._access(agent, used, False), self._access(agents.first + lane, site, True)
-                rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
+                rule = _rule(known, cell(clock, agent, used), first, second)
                 self._tell(rule, first, second, used, site, f"the mbarrier at {found.offset:,} of shared memory")
         self._write_object(found.cta, found.offset, agents, lane, site)
 
@@ -344,10 +345,7 @@ class OrderListener(Listener):
         level = 0 if warp.cta is found.cta else 1
         phase = found.barrier.phase
         if order.semantics == "relaxed":
-            for each in agents.parts(mask):
-                if each.released[level] is not None:
-                    found.add(phase, each.released[level])  # type: ignore[arg-type]
-            found.add(phase, agents.sent(mask), False)
+            self._add_relaxed(partial(found.add, phase), agents, mask, level)
         else:
             found.add(phase, agents.sent(mask), SCOPES.index(order.scope) >= level)
 
@@ -398,7 +396,7 @@ class OrderListener(Listener):
         if order.semantics == "relaxed":
             for each in agents.parts(mask):
                 each.known = each.known.weakly_joined(known)
-                each.seen = known if each.seen is None else each.seen.joined(known)
+                each.seen = either(each.seen, known)
         else:
             agents.receive(mask, known)
 
@@ -533,8 +531,7 @@ class OrderListener(Listener):
         ):  # fmt: skip
             self._tell(SAME_VALUE, first, second, site, site, self._where(memory, start, shadow.shift))
             return
-        weak = known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-        rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
+        rule = _rule(known, one, first, second)
         self._tell(rule, first, second, one & SITE_MASK, site, self._where(memory, start, shadow.shift))
 
     def _is_same(self, memory: Any, shadow: Any, units: Array, number: int, per: int, values: Any) -> bool:
@@ -630,9 +627,7 @@ class OrderListener(Listener):
         sites = one & SITE_MASK, flying.site
         if self._is_later(one, flying):
             first, second, sites = second, first, (sites[1], sites[0])
-        weak = flying.known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-        rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
-        self._tell(rule, first, second, *sites, where)
+        self._tell(_rule(flying.known, one, first, second), first, second, *sites, where)
 
     def _is_reduction(self, flying: Flying) -> bool:
         """Return true for cp.reduce, whose writes are relaxed atomics of the GPU ("cp.reduce.async.bulk")."""
@@ -712,10 +707,8 @@ class OrderListener(Listener):
         for place in self._one_each(cells, missing):
             one = int(cells[place])
             first, second = self._access(agent_of(one), one & SITE_MASK, wrote), self._access(agent, site, writes)
-            weak = known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-            rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
             where = f"lane {rows[live[place]]}, column {columns[live[place]]} of tensor memory"
-            self._tell(rule, first, second, one & SITE_MASK, site, where)
+            self._tell(_rule(known, one, first, second), first, second, one & SITE_MASK, site, where)
         ordered = ~known.missing(cells, ORDERED)
         bare = ordered & known.missing(cells, TENSOR)
         for place in self._one_each(cells, bare & (theirs != agent)):
@@ -846,7 +839,7 @@ class OrderListener(Listener):
             if order.semantics in ("acquire", "acq_rel"):
                 each.known = each.known.joined(known)
             else:
-                each.seen = known if each.seen is None else each.seen.joined(known)
+                each.seen = either(each.seen, known)
 
     def _release(
         self, flags: dict[int, Flag], offset: int, agents: WarpAgents, mask: int, order: Order, updates: bool
@@ -859,8 +852,7 @@ class OrderListener(Listener):
             known = list(next(each for each in agents.groups if each.mask & mask).released)
         before = flags.get(offset)
         if updates and before is not None:
-            pairs = zip(known, before.known)
-            known = [b if a is None else a if b is None else a.joined(b) for a, b in pairs]
+            known = [either(a, b) for a, b in zip(known, before.known)]
         if any(each is not None for each in known):
             flags[offset] = Flag(known, cta, cta.cluster)
         else:
@@ -901,6 +893,12 @@ class OrderListener(Listener):
             self.findings[key] = judging.finding(rule, first, second, where)
         if certain:
             self.certain.add(key)
+
+
+def _rule(known: Known, one: int, first: Access, second: Access) -> Rule:
+    """Return the kind of finding of two accesses: of a cell `one`, and of an agent that does not know it."""
+    weak = known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
+    return judging.weakly_ordered(first) if weak else judging.unordered(first, second)
 
 
 def _key(barrier: Any) -> Any:

@@ -13,7 +13,6 @@ JSON lines, one for each (rung, dtype, schedule); what is there is not run again
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -29,9 +28,8 @@ from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.emulated import emulate_call
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.jobs.row_file import RowFile
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, script
+from blackwell_matmul.jobs.running_trials import Job, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.problem import Problem, Schedule
@@ -103,14 +101,8 @@ def main(
 
 def report(result: Path) -> int:
     """Sort the file, print the summary."""
-    file = RowFile(result, FIELDS)
-    file.sort(file.name_of)
-    every = sorted(file, key=file.name_of)
-    lost = died(every)
-    rows = [row for row in every if row not in lost]
     console = Console()
-    for row in (*lost, *(row for row in rows if not row["ok"])):
-        console.print(f"[red]wrong[/red] {json.dumps(row)}")
+    rows, right = judged_rows(result, FIELDS)
     for rung_name in BLOCK_SCALED_LADDER:
         for dtype in BLOCK_SCALED:
             mine = [row for row in rows if (row["rung"], row["dtype"]) == (rung_name, dtype)]
@@ -123,7 +115,7 @@ def report(result: Path) -> int:
                 f"{rung_name} {dtype}: {good} of {len(mine)} ok, {emulated} emulated as well, worst error {worst:.2f}x "
                 "torch's (simulated)"
             )
-    return int(bool(lost) or any(not row["ok"] for row in rows))
+    return int(not right)
 
 
 if __name__ == "__main__":

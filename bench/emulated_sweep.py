@@ -11,7 +11,6 @@ JSON lines, one for each (rung, target, schedule, n, k, dtype); what is there is
 from __future__ import annotations
 
 import collections
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -27,9 +26,8 @@ from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
-from blackwell_matmul.jobs.row_file import RowFile
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, script
+from blackwell_matmul.jobs.running_trials import Job, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
@@ -117,23 +115,17 @@ def main(
 
 def report(result: Path) -> int:
     """Sort the file, print the summary."""
-    file = RowFile(result, FIELDS)
-    file.sort(file.name_of)
-    every = sorted(file, key=file.name_of)
-    lost = died(every)
-    rows = [row for row in every if row not in lost]
     console = Console()
+    rows, right = judged_rows(result, FIELDS)
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["rung"], row["target"]].append(row)
-    for row in (*lost, *(row for row in rows if not row["ok"])):
-        console.print(f"[red]wrong[/red] {json.dumps(row)}")
     for (name, target), mine in groups.items():
         products = sum(len(row["m"]) * row["orders"] for row in mine)
         console.print(
             f"{name} {target}: {sum(row['ok'] for row in mine)} of {len(mine)} ok, {products} products (emulated)"
         )
-    return int(bool(lost) or any(not row["ok"] for row in rows))
+    return int(not right)
 
 
 if __name__ == "__main__":

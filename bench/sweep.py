@@ -13,7 +13,6 @@ The result is JSON lines, one for each (rung, schedule, n, k, dtype); lines that
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -27,9 +26,8 @@ from rich.console import Console
 from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
-from blackwell_matmul.jobs.row_file import RowFile
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, script
+from blackwell_matmul.jobs.running_trials import Job, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
@@ -113,14 +111,8 @@ def main(
 
 def report(result: Path) -> int:
     """Sort the file, print the summary."""
-    file = RowFile(result, FIELDS)
-    file.sort(file.name_of)
-    every = sorted(file, key=file.name_of)
-    lost = died(every)
-    rows = [row for row in every if row not in lost]
     console = Console()
-    for row in (*lost, *(row for row in rows if not row["ok"])):
-        console.print(f"[red]wrong[/red] {json.dumps(row)}")
+    rows, right = judged_rows(result, FIELDS)
     for name in reversed(LADDERS[TARGET]):
         mine = [row for row in rows if row["rung"] == name]
         worst = max((row["worst_ratio"] for row in mine), default=0.0)
@@ -129,7 +121,7 @@ def report(result: Path) -> int:
         console.print(
             f"{name}: {good} of {len(mine)} ok, {products} products, worst error {worst:.2f}x torch's (simulated)"
         )
-    return int(bool(lost) or any(not row["ok"] for row in rows))
+    return int(not right)
 
 
 if __name__ == "__main__":

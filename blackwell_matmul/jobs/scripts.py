@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
 
 from blackwell_matmul.base import interrupts
 from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.jobs.executors import EXECUTOR_NAMES
+from blackwell_matmul.jobs.row_file import Row, RowFile
+from blackwell_matmul.jobs.running_trials import died
 
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """typer's error for an invalid command line, which has no public name."""
@@ -27,6 +31,21 @@ RowsOption = Annotated[
 def rows_of(chosen: str, name: str) -> Path:
     """Return the file where an interrupted run of a script continues."""
     return Path(chosen or f"build/{name}.jsonl")
+
+
+def judged_rows(result: Path, fields: Sequence[str]) -> tuple[list[Row], bool]:
+    """Sort a file of rows that have "ok", and print those that are wrong, or whose trial killed its worker. Return the
+    rows, without those of killed workers, and true if all are right.
+    """
+    file = RowFile(result, fields)
+    file.sort(file.name_of)
+    every = sorted(file, key=file.name_of)
+    lost = died(every)
+    rows = [row for row in every if row not in lost]
+    wrong = [*lost, *(row for row in rows if not row["ok"])]
+    for row in wrong:
+        Console().print(f"[red]wrong[/red] {json.dumps(row)}")
+    return rows, not wrong
 
 
 def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:

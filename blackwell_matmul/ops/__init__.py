@@ -5,7 +5,7 @@ its registration with torch; `gradients.py` the backward pass, `sharding.py` the
 which operands are copied, `launching.py` which kernel runs. `direct.py` decides if a call may bypass torch's dispatch.
 `casting.py` applies torch.autocast. `following.py` detects torch.func and forward mode, `counting.py` counts FLOPs.
 `grouped.py` has grouped products, forward and backward. `overlap.py` has products overlapped with communication by
-`exchanges.py`.
+`exchanges.py`. `block_scaled/` has `quantize` and `dequantize`.
 
 May import: base, frontend, hardware, kernels, problem, runtime, scheduling.
 """

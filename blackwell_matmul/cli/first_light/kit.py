@@ -19,8 +19,12 @@ from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.request import Request
 from blackwell_matmul.jobs.worker import TaskOutcome, worker_pool
 
-KIT, KIT_FORMAT = "kit.json", 1
+KIT, KIT_FORMAT = "kit.json", 2
 TASKS = "blackwell_matmul.cli.first_light.tasks"
+STAGE_OF: Mapping[str, str] = {
+    "prepare_micro": "micro", "prepare": "values", "prepare_timeline": "timelines", "prepare_speed": "ladder",
+}  # fmt: skip
+"""Stages by the task that prepares them."""
 PREPARE_LIMIT_S = 300.0
 MOST_KIT_BYTES = 4 << 30
 Tell = Callable[[str], None]
@@ -28,13 +32,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Kit:
-    """A prepared kit. cases: with folder and digest. refused: reasons by case, of what could not be compiled."""
+    """A prepared kit. cases: with folder and digest. refused: reasons by stage and case."""
 
     folder: Path
     gpu: str
     arch: str
     cases: tuple[Mapping[str, Any], ...]
     timelines: tuple[Mapping[str, Any], ...]
+    speeds: tuple[Mapping[str, Any], ...]
     refused: Mapping[str, str]
 
     @property
@@ -63,8 +68,7 @@ def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
         ladder_request(folder, folder).compile(gpu.name, tell)  # what is refused is a row of the run
     record = {
         "format": KIT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "cases": made["prepare"],
-        "timelines": made["prepare_timeline"],
-        "refused": refused,
+        "timelines": made["prepare_timeline"], "speeds": made["prepare_speed"], "refused": refused,
     }  # fmt: skip
     write_json(folder / KIT, record)
     return opened_folder(folder)
@@ -75,6 +79,8 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
     items: list[tuple[str, Case | None]] = [("prepare_micro", None)]
     items += [("prepare", case) for case in plan.value_cases(gpu.arch)]
     items += [("prepare_timeline", case) for case in plan.timeline_cases(gpu.arch, emulated)]
+    if not emulated:
+        items += [("prepare_speed", case) for case in plan.speed_cases(gpu.arch)]
     found, refused = dict[int, Any](), dict[str, str]()
     with worker_pool(len(items), PREPARE_LIMIT_S, TASKS) as pool:
         outcomes = pool.run(range(len(items)), lambda place: _task(*items[place], gpu, folder))
@@ -84,11 +90,11 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
             tell(f"{verb} {done} of {len(items)}: {case or 'microbenchmarks'}")
             if outcome.result is not None:
                 found[place] = outcome.result
-            elif task != "prepare_timeline":
-                refused[str(case or "micro")] = _why(outcome)
+            else:
+                refused[f"{STAGE_OF[task]}: {case or 'microbenchmarks'}"] = _why(outcome)
     return {
         task: [found[place] for place, (each, _) in enumerate(items) if each == task and place in found]
-        for task in ("prepare", "prepare_timeline")
+        for task in STAGE_OF
     }, refused
 
 
@@ -141,9 +147,8 @@ def opened_folder(folder: Path, name: str = "") -> Kit:
     try:
         record = parsed(content_of(folder / KIT))
         form = record["format"]
-        kit = Kit(
-            folder, record["gpu"], record["arch"], tuple(record["cases"]), tuple(record["timelines"]), record["refused"]
-        )
+        entries: Any = {name: tuple(record[name]) for name in ("cases", "timelines", "speeds")}
+        kit = Kit(folder, record["gpu"], record["arch"], refused=record["refused"], **entries)
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:

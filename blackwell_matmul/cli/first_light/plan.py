@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from blackwell_matmul.kernels import LADDERS, rung
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 STAGES: Mapping[str, str] = {
     "doctor": "What this machine is",
@@ -22,6 +25,9 @@ STAGES: Mapping[str, str] = {
 SIZES = ((256, 256, 256), (100, 72, 40), (264, 520, 136))
 """M, N, K of the problems whose values are compared: whole tiles, less than a tile, and tails in each direction."""
 
+SCALED_SIZES = ((256, 256, 512), (100, 72, 96), (264, 520, 288))
+"""M, N, K of block-scaled problems; K is a multiple of the largest block, 32 elements, and ends within an atom."""
+
 LADDER_SIZES = ((4096, 4096, 4096), (8192, 8192, 8192))
 TIMELINE_SIZE, SMALL_SIZE = (4096, 4096, 4096), (128, 256, 256)
 TIMELINES: Mapping[str, tuple[str, ...]] = {
@@ -29,6 +35,12 @@ TIMELINES: Mapping[str, tuple[str, ...]] = {
     "sm_100a": ("v1", "v4", "v6"),
     "sm_103a": ("v1", "v4", "v6"),
 }
+SCALED_TIMELINE = ("s2", "nvfp4")
+"""Kernel and type of the block-scaled timeline, where the GPU has that kernel."""
+
+TIMED_FORMATS = ("mxfp8", "nvfp4")
+"""Formats whose products are timed beside torch's own, `torch._scaled_mm`."""
+
 TIMELINE_RECORDS = 8192
 MORE_SCHEDULES = 2
 """Schedules of a rung that are tried besides the chosen one."""
@@ -49,6 +61,10 @@ class Case:
         return " ".join(filter(None, (self.kernel, self.dtype, f"{self.m}x{self.n}x{self.k}", self.pins)))
 
     @property
+    def problem(self) -> Problem:
+        return Problem(self.m, self.n, self.k, self.dtype)
+
+    @property
     def folder(self) -> str:
         """Return the name of the bundle's folder."""
         return "".join(each if each.isalnum() else "_" for each in str(self))
@@ -62,29 +78,48 @@ def kernels(arch: str) -> tuple[str, ...]:
     return LADDERS.get(arch, ())
 
 
+def scaled_kernels(arch: str) -> tuple[str, ...]:
+    """Return the block-scaled rungs of an architecture, from the top."""
+    return tuple(name for name in reversed(BLOCK_SCALED_LADDER) if arch in rung(name).targets)
+
+
 def value_cases(arch: str) -> Iterator[Case]:
     """Yield the problems whose values are compared, an easy one of each kernel first."""
-    names = kernels(arch)
+    names, scaled = kernels(arch), scaled_kernels(arch)
+    yield from (Case(name, *SCALED_SIZES[0], dtype) for name in scaled for dtype in BLOCK_SCALED)
     for size in SIZES:
         yield from (Case(name, *size) for name in names)
     yield from (Case(name, *SIZES[2], dtype="bf16") for name in names)
     yield from (Case(name, 256, 256, 256, dtype="e4m3") for name in names if "forms" in rung(name).features)
+    yield from (Case(name, *size, dtype) for size in SCALED_SIZES[1:] for name in scaled for dtype in BLOCK_SCALED)
     for name in names:
-        yield from (Case(name, *SIZES[2], pins=pins) for pins in _more_schedules(name, arch))
+        yield from _other_schedules(Case(name, *SIZES[2]), arch)
+    for name in scaled:
+        for dtype in TIMED_FORMATS:
+            yield from _other_schedules(Case(name, *SCALED_SIZES[2], dtype), arch)
 
 
-def _more_schedules(name: str, arch: str) -> Iterator[str]:
-    """Yield two schedules besides the chosen one: by the model, the next best and the worst that can run."""
+def _other_schedules(case: Case, arch: str) -> Iterator[Case]:
+    """Yield the case with two other schedules: by the model, the next best and the worst that can run."""
     from blackwell_matmul.harness import schedules
 
-    found = schedules(name, *SIZES[2], target=arch)
+    found = schedules(case.kernel, case.m, case.n, case.k, dtype=case.dtype, target=arch)
     able = [str(row.schedule) for row in found.ranked if row.schedule != found.chosen]
-    yield from dict.fromkeys(able[:: max(1, len(able) - 1)][:MORE_SCHEDULES])
+    for pins in dict.fromkeys(able[:: max(1, len(able) - 1)][:MORE_SCHEDULES]):
+        yield replace(case, pins=pins)
 
 
 def timeline_cases(arch: str, emulated: bool) -> Iterator[Case]:
     size = SMALL_SIZE if emulated else TIMELINE_SIZE
     yield from (Case(name, *size) for name in TIMELINES.get(arch, ()))
+    name, dtype = SCALED_TIMELINE
+    if name in scaled_kernels(arch):
+        yield Case(name, *size, dtype)
+
+
+def speed_cases(arch: str) -> Iterator[Case]:
+    """Yield the large block-scaled problems that are timed."""
+    yield from (Case(name, *LADDER_SIZES[-1], dtype) for name in scaled_kernels(arch) for dtype in TIMED_FORMATS)
 
 
 def pins_of(schedule: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from blackwell_matmul.base.files import write_json, write_whole
 from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.cli.first_light.plan import STAGES
 from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 REPORT, PAGE, REPORT_FORMAT = "report.json", "index.html", 1
 STATUSES = ("not held", "failed", "not run", "measured", "held")
@@ -34,9 +35,15 @@ def record(rows: Sequence[Row], gpu: Gpu, emulated: bool, missing: int, command:
 
 
 def save(report: Report, folder: Path) -> Path:
-    """Write the JSON and the page; return the page's path."""
-    write_json(folder / REPORT, report)
-    write_whole(folder / PAGE, page(report).encode())
+    """Write the JSON and the page; return the page's path. InputError if the disk is full."""
+    try:
+        write_json(folder / REPORT, report)
+        write_whole(folder / PAGE, page(report).encode())
+    except OSError as error:
+        raise InputError(
+            f"cannot write the report to {folder}: {error.strerror or error}; every item is kept, so make room and "
+            "start again."
+        ) from error
     return folder / PAGE
 
 
@@ -170,7 +177,15 @@ MARKS = {"held": "&#10003;", "measured": "&#10003;", "not held": "wrong", "faile
 
 
 def _values(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a grid: a line for each kernel, a column for each type and size; other schedules share the last column."""
+    """Yield a grid of the plain kernels and one of the block-scaled ones, which have other problems."""
+    scaled = [row for row in rows if str(row["item"]).split()[1:2] in ([name] for name in BLOCK_SCALED)]
+    for some in (scaled, [row for row in rows if row not in scaled]):
+        if some:
+            yield _grid(some)
+
+
+def _grid(rows: Sequence[Row]) -> str:
+    """Return a line for each kernel, a column for each type and size; other schedules share the last column."""
     grid: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         kernel, _, problem = str(row["item"]).partition(" ")
@@ -186,7 +201,7 @@ def _values(rows: Sequence[Row]) -> Iterator[str]:
             for row in found
         ))  # fmt: skip
 
-    yield _table(
+    return _table(
         ("kernel", *columns), ([name, *(cell(of.get(each, ())) for each in columns)] for name, of in grid.items())
     )
 
@@ -240,17 +255,17 @@ def _ladder(rows: Sequence[Row]) -> Iterator[str]:
     if not timed:
         yield from _plain(rows)
         return
-    most = max(max(row["tflops"], row["cublas_tflops"]) for row in timed)
+    most = max(max(row["tflops"], row.get("cublas_tflops", 0)) for row in timed)
     lines = []
     for row in timed:
         predicted = row["tflops"] * row["time_us"] / row["predicted_us"] if row.get("predicted_us") else None
         bar = f'<rect x="0" y="3" width="{300 * row["tflops"] / most:.1f}" height="10" fill="#3b6ea5"/>'
-        for value, color in ((row["cublas_tflops"], "var(--ink)"), (predicted, "#d9761a")):
+        for value, color in ((row.get("cublas_tflops"), "var(--ink)"), (predicted, "#d9761a")):
             if value:
                 place = min(300.0, 300 * value / most)
                 bar += f'<line x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="16" style="stroke:{color};stroke-width:2"/>'
         lines.append([
-            row["item"], _status(row), float(row["tflops"]), float(row["percent_of_cublas"]),
+            row["item"], _status(row), float(row["tflops"]), row.get("percent_of_cublas", ""),
             "" if predicted is None else float(predicted), _Markup(f'<svg width="304" height="16">{bar}</svg>'),
         ])  # fmt: skip
     yield '<p class="quiet">Bar: measured TFLOPS. Black line: cuBLAS. Orange line: predicted.</p>'

@@ -17,7 +17,7 @@ from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.kit import TASKS, Kit, ladder_request
-from blackwell_matmul.cli.first_light.plan import Case, pins_of, without_paths
+from blackwell_matmul.cli.first_light.plan import SIZES, Case, pins_of, without_paths
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench.contenders import CUBLAS
@@ -108,7 +108,8 @@ class Run:
             given = {"case": entry["case"], "expected": entry["digest"], "folder": str(self.kit.bundle(entry))}
             yield Item("values", _name(entry), {"do": f"{TASKS}:value", "device": self.device, **given})
         for name, why in self.kit.refused.items():
-            yield Item("values", name, why_not=why)
+            stage, _, case = name.partition(": ")
+            yield Item(stage, case, why_not=why)
         where = {"target": self.kit.arch, "gpu": self.gpu.name, "folder": str(self.kit.folder), "device": self.device}
         for name in micro.measurements(self.kit.arch):
             yield Item("micro", name, {"do": f"{TASKS}:measure", "name": name, **where})
@@ -123,10 +124,13 @@ class Run:
     def _ladder(self) -> Iterator[Item]:
         if self.device == GPU_DEVICE:
             yield Item("ladder", "all rungs", do=self._timed_ladder)
+            for entry in self.kit.speeds:
+                task = {"case": entry["case"], "folder": str(self.kit.bundle(entry)), "gpu": self.gpu.name}
+                yield Item("ladder", _name(entry), {"do": f"{TASKS}:speed", **task})
             return
         for entry in self.kit.cases:
             case = Case(**entry["case"])
-            if (case.m, case.dtype, case.pins) == (256, "fp16", ""):
+            if case.m == SIZES[0][0] and not case.pins and (case.problem.format or case.dtype == "fp16"):
                 task = {"do": f"{TASKS}:emulated_rung", "case": entry["case"], "folder": str(self.kit.bundle(entry))}
                 yield Item("ladder", str(case), task)
 

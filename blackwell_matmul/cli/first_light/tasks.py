@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -24,9 +25,11 @@ from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, pins_o
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend import import_tilus
-from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import make_inputs
 from blackwell_matmul.harness.compiled import compile
+from blackwell_matmul.harness.predicting import predict
+from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem.problem import Problem
 
 import_tilus()  # early, as children are forked from a process that has imported this
@@ -35,6 +38,7 @@ Step = Callable[[str], None]
 Record = dict[str, Any]
 MICRO = "micro"
 DOCTOR_LIMIT_S = 100.0
+SPEED_ROUNDS = 5
 MOST_WHOLE = 2
 """Largest absolute value of the whole numbers in exact products; of 8 bits, all of them exist in every type."""
 
@@ -64,7 +68,15 @@ def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Re
     step(f"emulate {found}")
     operands = _exact_operands(found, "cpu")
     _launched(bundle, _arguments(bundle, found, operands), "emulator")
-    return {"case": dict(case), "folder": found.folder, "digest": _digest(operands[2])}
+    return {"case": dict(case), "folder": found.folder, "digest": _digest(operands[-1])}
+
+
+def prepare_speed(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
+    """Compile a kernel that is timed."""
+    found = Case(**case)
+    step(f"compile {found}")
+    _compiled(found, target).save(Path(folder) / found.folder)
+    return {"case": dict(case), "folder": found.folder}
 
 
 def _compiled(case: Case, target: str, timeline: int | None = None) -> Bundle:
@@ -101,12 +113,11 @@ def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, devic
     step(f"{found}: exact sums")
     exact = _exact_operands(found, _device(device))
     _launched(bundle, _arguments(bundle, found, exact), device)
-    same, right = _digest(exact[2]) == expected, _is_exact(*exact)
+    same, right = _digest(exact[-1]) == expected, _is_exact(found.problem, exact)
     step(f"{found}: normal values")
-    problem = Problem(found.m, found.n, found.k, found.dtype)
-    normal = [each.to(_device(device)) for each in make_inputs(problem, seed=1)]
+    normal = [each.to(_device(device)) for each in make_inputs(found.problem, seed=1)]
     _launched(bundle, _arguments(bundle, found, normal), device)
-    verdict = check_matmul(*normal)
+    verdict = check_product(found.problem, normal)
     wrong = [
         *(["the sums of whole numbers are not float64's"] if not right else ()),
         *(["other bits than in the emulator"] if not same else ()), *([str(verdict)] if not verdict.ok else ()),
@@ -120,16 +131,28 @@ def _device(device: str) -> str:
 
 
 def _exact_operands(case: Case, device: str) -> list[torch.Tensor]:
-    """Return operands of whole numbers, the same on every device, and an output full of NaN."""
+    """Return operands of whole numbers, the same on every device, and an output full of NaN.
+
+    Elements of 4 bits are halves of whole numbers. Scales are 1/2, 1 or 2.
+    """
     made = torch.Generator().manual_seed(0)
-    operands = list(make_inputs(Problem(case.m, case.n, case.k, case.dtype)))
+    *operands, c = make_inputs(case.problem)
     for each in operands[:2]:
+        if each.element_size() == 1 and each.shape[1] < case.k:
+            continue  # bytes of fp4: each is two exact numbers
         whole = torch.randint(-MOST_WHOLE, MOST_WHOLE + 1, each.shape, generator=made)
         each.copy_(whole.float().to(each.dtype))
-    return [each.to(device) for each in operands]
+    for each in operands[2:]:
+        power = torch.randint(-1, 2, each.shape, generator=made)
+        each.copy_(power.float().exp2().to(each.dtype))
+    return [each.to(device) for each in (*operands, c)]
 
 
-def _is_exact(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+def _is_exact(problem: Problem, operands: Sequence[torch.Tensor]) -> bool:
+    """Return true if C is the exact product, rounded once."""
+    a, b, *scales, c = operands
+    if scales:
+        a, b = (dequantised(problem, data, scale) for data, scale in zip((a, b), scales))
     return torch.equal(c.double(), (a.double() @ b.double().T).to(c.dtype).double())
 
 
@@ -138,8 +161,9 @@ def _digest(c: torch.Tensor) -> str:
 
 
 def _arguments(bundle: Bundle, case: Case, operands: Sequence[torch.Tensor]) -> list[Any]:
-    a, b, c = operands
-    return bundle.ordered(m=case.m, n=case.n, k=case.k, a_ptr=a, b_ptr=b, c_ptr=c)
+    scales = ("scale_a_ptr", "scale_b_ptr") if case.problem.format else ()
+    named = dict(zip(("a_ptr", "b_ptr", *scales, "c_ptr"), operands))
+    return bundle.ordered(m=case.m, n=case.n, k=case.k, **named)
 
 
 def _launched(bundle: Bundle, arguments: Sequence[Any], device: str) -> Callable[[], object]:
@@ -186,18 +210,18 @@ def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device:
     found, place = Case(**case), Path(folder)
     plain, marked = (Bundle.load(place.with_name(f"{place.name}_{name}")) for name in ("plain", "marked"))
     step(f"{found}: run")
-    operands = [each.to(_device(device)) for each in make_inputs(Problem(found.m, found.n, found.k, found.dtype))]
+    operands = [each.to(_device(device)) for each in make_inputs(found.problem)]
     arguments = _arguments(plain, found, operands)
     first = _launched(plain, arguments, device)
-    expected = operands[2].clone()
+    expected = operands[-1].clone()
     buffer = timeline_buffer(marked, *arguments)
     _launched(marked, [*arguments, buffer], device)
-    same = torch.equal(operands[2], expected)
+    same = torch.equal(operands[-1], expected)
     measured = measured_timeline(marked, buffer)
     step(f"{found}: predict")
     page, predicted = f"{found.folder}.html", None
     if micro.figures_for(gpu) is not None:
-        predicted = trace(found.kernel, found.m, found.n, found.k, schedule=pins_of(plain.schedule), gpu=gpu)
+        predicted = trace(found.kernel, found.problem, schedule=pins_of(plain.schedule), gpu=gpu)
         predicted.above(measured).save(Path(out) / page)
     else:
         measured.save(Path(out) / page)
@@ -214,6 +238,46 @@ def _time_us(launch: Callable[[], object]) -> float:
     for _ in range(5):
         launch()
     return round(time_us(launch, 20) / 20, 2)
+
+
+# --- block-scaled products, timed
+
+
+@_stops_are_faults
+def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
+    """Time a block-scaled kernel and torch's product of the same operands, in turns, on the GPU."""
+    found, bundle = Case(**case), Bundle.load(folder)
+    step(f"{found}: run")
+    operands = [each.to("cuda") for each in make_inputs(found.problem, seed=1)]
+    launch = _launched(bundle, _arguments(bundle, found, operands), "gpu")
+    step(f"{found}: torch's")
+    theirs = _torch_product(operands)
+    times = [[_time_us(each) for each in (launch, theirs) if each is not None] for _ in range(SPEED_ROUNDS)]
+    step(f"{found}: compare")
+    verdict = check_product(found.problem, operands)
+    record: Record = {"held": verdict.ok, "told": str(verdict), "schedule": bundle.schedule}
+    if micro.figures_for(gpu) is not None:
+        pins = pins_of(bundle.schedule)
+        record["predicted_us"] = predict(found.kernel, found.problem, schedule=pins, gpu=gpu).time_us
+    return {**record, **_speeds(found.problem.flops, *map(median, zip(*times)))}
+
+
+def _torch_product(operands: Sequence[torch.Tensor]) -> Callable[[], object] | None:
+    """Return torch's product of these operands, or None where torch refuses them."""
+    a, b, scale_a, scale_b, c = operands
+    theirs = partial(torch._scaled_mm, a, b.t(), scale_a, scale_b, out_dtype=c.dtype)
+    try:
+        theirs()
+    except RuntimeError:
+        return None
+    return theirs
+
+
+def _speeds(flops: float, ours_us: float, torch_us: float | None = None) -> Record:
+    record = {"time_us": ours_us, "tflops": flops / ours_us / 1e6}
+    if torch_us is not None:
+        record |= {"cublas_tflops": flops / torch_us / 1e6, "percent_of_cublas": 100 * torch_us / ours_us}
+    return record
 
 
 # --- the machine
@@ -234,7 +298,7 @@ def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
     """Emulate a case and count its instructions: in place of a time, where there is no GPU."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(str(found))
-    operands, start = make_inputs(Problem(found.m, found.n, found.k, found.dtype)), time.perf_counter()
+    operands, start = make_inputs(found.problem), time.perf_counter()
     _launched(bundle, _arguments(bundle, found, operands), "emulator")
-    verdict = check_matmul(*operands)
+    verdict = check_product(found.problem, operands)
     return {"held": verdict.ok, "told": str(verdict), "seconds_emulated": round(time.perf_counter() - start, 2)}

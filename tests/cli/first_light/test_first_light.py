@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -30,7 +31,8 @@ def made(tmp_path_factory):
     """Return a kit with one case, prepared as `kit.prepare` prepares all."""
     folder = tmp_path_factory.mktemp("kit")
     entry = tasks.prepare(nothing, CASE.as_dict(), "sm_100a", str(folder))
-    record = {"format": 1, "gpu": "B200", "arch": "sm_100a", "cases": [entry], "timelines": [], "refused": {}}
+    none = {"timelines": [], "speeds": [], "refused": {}}
+    record = {"format": 2, "gpu": "B200", "arch": "sm_100a", "cases": [entry], **none}
     (folder / kit.KIT).write_text(json.dumps(record))
     return kit.opened_folder(folder)
 
@@ -99,6 +101,15 @@ def test_a_disk_that_is_full_is_a_sentence(made, tmp_path, monkeypatch):
         run.run()
 
 
+def test_a_report_that_does_not_fit_on_the_disk_is_a_sentence(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "write_whole", full)
+    with pytest.raises(InputError, match=r"cannot write the report to .*: No space left on device; every item is kept"):
+        report.save(report.record([], GPU, True, 0, "first-light", {}), tmp_path)
+
+
 # --- kits
 
 
@@ -124,9 +135,29 @@ def test_a_broken_kit_is_refused(tmp_path, content, capsys):
 
 def test_a_kit_has_every_kernel_of_its_gpu():
     cases = list(plan.value_cases("sm_100a"))
-    assert {case.kernel for case in cases} == set(plan.kernels("sm_100a"))
+    assert {case.kernel for case in cases} == {*plan.kernels("sm_100a"), "s0", "s1", "s2"}
     assert len({case.folder for case in cases}) == len(cases)
-    assert {case.dtype for case in cases} >= {"fp16", "bf16", "e4m3"}
+    assert {case.dtype for case in cases} == {"fp16", "bf16", "e4m3", "mxfp8", "mxfp4", "nvfp4"}
+    assert "s2 nvfp4 128x256x256" in map(str, plan.timeline_cases("sm_100a", True))
+    assert not plan.scaled_kernels("sm_90a") and not list(plan.speed_cases("sm_90a"))
+
+
+@pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
+def test_a_block_scaled_case_holds_and_a_wrong_one_does_not(tmp_path, dtype):
+    case = Case("s0", 100, 72, 96, dtype)
+    entry = tasks.prepare(nothing, case.as_dict(), "sm_100a", str(tmp_path))
+    given = {"case": entry["case"], "folder": str(tmp_path / entry["folder"]), "device": "emulator"}
+    found = tasks.value(nothing, expected=entry["digest"], **given)
+    assert found["held"], found["told"]
+    found = tasks.value(nothing, expected="other bits", **given)
+    assert (found["held"], found["told"]) == (False, "other bits than in the emulator")
+
+
+def test_a_timeline_that_cannot_be_compiled_is_a_row(made, tmp_path):
+    refused = {"timelines: v1 fp16 128x256x256": "a reason."}
+    run = session.Run(dataclasses.replace(made, refused=refused), GPU, "emulator", tmp_path, 5, nothing)
+    (found,) = (item for item in run.items() if item.why_not)
+    assert (found.stage, found.name, found.why_not) == ("timelines", "v1 fp16 128x256x256", "a reason.")
 
 
 # --- reports

@@ -284,6 +284,58 @@ def pair(a, b, c, STEPS: gl.constexpr, TMEM: gl.constexpr, MULTICAST: gl.constex
 
 
 @gluon.jit
+def scaled_pair(
+    a, b, c, a_scale, b_scale, STEPS: gl.constexpr,
+    A: gl.constexpr, B: gl.constexpr, A_PACK: gl.constexpr, B_PACK: gl.constexpr, BLOCK: gl.constexpr, GROUPS: gl.constexpr,
+):  # fmt: skip
+    """C = (A scale_A) (B scale_B)^T of one tile by a pair of CTAs: each has its rows of A and all scales of B."""
+    BM: gl.constexpr = c.block_shape[0]
+    BN: gl.constexpr = c.block_shape[1]
+    BK: gl.constexpr = BLOCK * GROUPS
+    left = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
+    right = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
+    left_scale = gl.allocate_shared_memory(a_scale.dtype, a_scale.block_shape, a_scale.layout)
+    right_scale = gl.allocate_shared_memory(b_scale.dtype, b_scale.block_shape, b_scale.layout)
+    SPLIT: gl.constexpr = [[1, 0]]
+    acc = allocate_tensor_memory(
+        gl.float32, [BM, BN], TensorMemoryLayout([BM // 2, BN], col_stride=1, cga_layout=SPLIT, two_ctas=True)
+    )
+    left_place = allocate_tensor_memory(a_scale.dtype, [BM, GROUPS], TensorMemoryScalesLayout(cga_layout=SPLIT))
+    right_place = allocate_tensor_memory(b_scale.dtype, [BN, GROUPS], TensorMemoryScalesLayout(cga_layout=[[0, 0]]))
+    full = mbarrier.allocate_mbarrier(two_ctas=True)
+    done = mbarrier.allocate_mbarrier()
+    mbarrier.init(full, count=1)
+    mbarrier.init(done, count=1)
+    phase = 0
+    for i in range(STEPS):
+        mbarrier.expect(full, a.nbytes_per_cta + b.nbytes_per_cta + a_scale.nbytes_per_cta + b_scale.nbytes_per_cta)
+        tma.async_load(a, [0, i * BK // A_PACK], full, left)
+        tma.async_load(b, [0, i * BK // B_PACK], full, right)
+        tma.async_load(a_scale, [0, 0, i * GROUPS // 4, 0, 0], full, left_scale)
+        tma.async_load(b_scale, [0, 0, i * GROUPS // 4, 0, 0], full, right_scale)
+        mbarrier.wait(full, phase, deps=[left, right, left_scale, right_scale])
+        tcgen05_copy(
+            left_scale.reshape((BM // 128, GROUPS // 4, 32, 4, 4)).permute((0, 3, 2, 1, 4)).reshape((BM, GROUPS)),
+            left_place,
+        )
+        tcgen05_copy(
+            right_scale.reshape((BN // 128, GROUPS // 4, 32, 4, 4)).permute((0, 3, 2, 1, 4)).reshape((BN, GROUPS)),
+            right_place,
+        )
+        tcgen05_mma_scaled(left, right.permute((1, 0)), acc, left_place, right_place, A, B, use_acc=i != 0)
+        tcgen05_commit(done)
+        mbarrier.wait(done, phase, deps=[left, right, left_scale, right_scale])
+        phase ^= 1
+    mbarrier.invalidate(full)
+    mbarrier.invalidate(done)
+    result = gl.allocate_shared_memory(c.dtype, c.block_shape, c.layout)
+    result.store(acc.load())
+    fence_async_shared()
+    tma.async_store(c, [0, 0], result)
+    tma.store_wait(0)
+
+
+@gluon.jit
 def taken_over(x, y, columns, BM: gl.constexpr, BN: gl.constexpr):
     """y = 2 x, a tile at a time; who is done takes over the tile of a CTA that has not begun."""
     LOAD: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [gl.num_warps(), 1], [1, 0], [[0, 0]] * (gl.num_ctas() - 1))
@@ -555,6 +607,45 @@ def of_pairs() -> Iterator[Case]:
         )  # fmt: skip
 
 
+def of_scaled_pairs() -> Iterator[Case]:
+    for kind, block, n, bk in (("e2m1", 16, 128, 256), ("e2m1", 32, 256, 256), ("e4m3", 32, 128, 128)):
+        m, k = 256, 2 * bk
+        values, groups = tensors((m, n, k), kind, kind, block), bk // block
+        columns, split, split_scales = bk // PACKED[kind], [[1, 0]], [[0, 1, 0, 0, 0]]
+
+        def packed(
+            name: str, ctas: Any, k: int = k, block: int = block, groups: int = groups, values: Any = values
+        ) -> Descriptor:
+            atoms = values[name].shape[0] // 128
+            shape = (1, atoms, k // block // 4, 2, 256)
+            strides = (atoms * (k // block // 4) * 512, k // block // 4 * 512, 512, 256, 1)
+            layout = gl.NVMMASharedLayout(0, 8, 5, cga_layout=ctas)
+            return Descriptor(name, (1, atoms, groups // 4, 2, 256), layout, shape=shape, strides=strides)
+
+        def operand_of(name: str, rows: int, kind: str = kind, columns: int = columns) -> Descriptor:
+            layout = gl.NVMMASharedLayout(widest("int8", (rows // 2, columns)), 8, 2, cga_layout=[[1, 0]])
+            return Descriptor(name, (rows, columns), layout)
+
+        yield case(
+            f"scaled_pair_{kind}_by{block}_{n}x{bk}", "gluon scaled pairs", scaled_pair, values,
+            {
+                "a": operand_of("a", m), "b": operand_of("b", n),
+                "c": Descriptor("c", (m, n), shared("float32", 128, ctas=split)),
+                "a_scale": packed("a_scale", split_scales), "b_scale": packed("b_scale", [[0] * 5]),
+                "STEPS": Constant(2), "A": Constant(kind), "B": Constant(kind), "A_PACK": Constant(PACKED[kind]),
+                "B_PACK": Constant(PACKED[kind]), "BLOCK": Constant(block), "GROUPS": Constant(groups),
+            },
+            (
+                "scaled_matmul",
+                {
+                    "a": "a", "b": "b", "a_scale": "a_scale", "b_scale": "b_scale", "out": "c", "a_type": kind,
+                    "b_type": kind, "block": block, "packed": True,
+                },
+            ),
+            targets=(100,), ctas=2,
+        )  # fmt: skip
+
+
 def of_takeovers() -> Iterator[Case]:
     yield case(
         "taken_over", "gluon CLC", taken_over,
@@ -605,6 +696,7 @@ def cases() -> Iterator[Case]:
     yield from of_scales()
     yield from of_rings()
     yield from of_pairs()
+    yield from of_scaled_pairs()
     yield from of_takeovers()
     yield from of_rows()
     yield from of_lanes()

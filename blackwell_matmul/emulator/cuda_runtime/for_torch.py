@@ -48,6 +48,8 @@ class OnCpu(TorchFunctionMode):
         if function == torch.Tensor.__dlpack__:
             return on_gpu(function(*args, **kwargs | {"stream": None}))
         values = (*args, *kwargs.values())
+        if function is torch._scaled_mm and has_block_scales(*args, **kwargs):
+            return in_region(block_scaled_product(*args, **kwargs))
         result = function(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
         if any(map(is_cuda, values)):
             return in_region(result)
@@ -126,6 +128,41 @@ def is_cuda(value: Any) -> bool:
 
 def on_cpu(value: Any) -> Any:
     return torch.device("cpu") if is_cuda(value) else value
+
+
+# --- products with block scales, which torch has on a GPU alone
+
+BLOCKS = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}
+"""Elements of K with one scale, by the type of the scales."""
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+"""Numbers of fp4 by their code (OCP Microscaling Formats v1.0)."""
+
+
+def has_block_scales(a: Any, b: Any, scale_a: Any, scale_b: Any, *_: Any, **options: Any) -> bool:
+    return scale_a.dtype in BLOCKS and scale_b.dtype in BLOCKS
+
+
+def block_scaled_product(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None,
+    out_dtype: Any = torch.bfloat16, use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    """Return the product of the dequantised operands, summed in float64 and rounded once."""
+    product = dequantised(a, scale_a) @ dequantised(b.mT, scale_b).mT
+    return (product if bias is None else product + bias.double()).to(out_dtype or torch.bfloat16)
+
+
+def dequantised(data: Any, scales: Any) -> Any:
+    """Return float64 values, rows x K. scales: in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`)."""
+    if data.dtype == torch.float4_e2m1fn_x2:
+        pairs = data.view(torch.uint8)
+        values = E2M1[torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2).long()]
+    else:
+        values = data.double()
+    block, rows = BLOCKS[scales.dtype], values.shape[0]
+    atoms = scales.flatten().view(-(-rows // 128), -1, 32, 4, 4).view(torch.uint8)
+    factors = atoms.permute(0, 3, 2, 1, 4).flatten(0, 2).flatten(1).view(scales.dtype).double()
+    return values * factors[:rows].repeat_interleave(block, 1)[:, : values.shape[1]]
 
 
 class Stream:

@@ -281,6 +281,10 @@ class Host:
     def launch(self, function: Function, shape: LaunchShape, values: list[bytes]) -> None:
         """Run a kernel to its end."""
         if shape.shared_bytes > function.most_dynamic_bytes or not prod(shape.grid + shape.block):
+            self.tell(
+                f"the launch of {function.entry.name} is refused: grid {shape.grid}, block {shape.block}, and "
+                f"{shape.shared_bytes:,} bytes of dynamic shared memory where {function.most_dynamic_bytes:,} are allowed."
+            )
             raise Refused(INVALID_VALUE)
         if shape.cooperative and prod(shape.grid) > self.gpu.sms * blocks_per_sm(function, shape):
             raise Refused(COOPERATIVE_TOO_LARGE)

@@ -162,6 +162,19 @@ print(found.value, cuda.cuLaunchCooperativeKernel(function(b"meet"), 132 * 32 + 
     assert ran(capfd, tmp_path, DRIVER + text) == "100 720\n"
 
 
+def test_a_refused_launch_has_a_note(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = """
+places = (c_void_p * 1)(ctypes.addressof(memory(4)))
+print(cuda.cuLaunchKernel(function(b"meet"), 0, 1, 1, 32, 1, 1, 0, None, places, None))
+"""
+    path = tmp_path / "program.py"
+    path.write_text(DRIVER + text)
+    assert run([sys.executable, str(path)]) == 0
+    found = capfd.readouterr()
+    assert found.out == "1\n"
+    assert "note: the launch of meet is refused: grid (0, 1, 1), block (32, 1, 1), and 0 bytes" in found.err
+
+
 def test_the_parameters_in_one_buffer(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = """
 x, y = memory(128), memory(128)

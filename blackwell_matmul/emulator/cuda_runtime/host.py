@@ -283,7 +283,7 @@ class Host:
         if shape.shared_bytes > function.most_dynamic_bytes or not prod(shape.grid + shape.block):
             self.tell(
                 f"the launch of {function.entry.name} is refused: grid {shape.grid}, block {shape.block}, and "
-                f"{shape.shared_bytes:,} bytes of dynamic shared memory where {function.most_dynamic_bytes:,} are allowed."
+                f"{shape.shared_bytes:,} bytes of dynamic shared memory, of at most {function.most_dynamic_bytes:,}."
             )
             raise Refused(INVALID_VALUE)
         if shape.cooperative and prod(shape.grid) > self.gpu.sms * blocks_per_sm(function, shape):

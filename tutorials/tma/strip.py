@@ -32,6 +32,6 @@ class CopyStrip(Script):
                 self.tma.global_to_shared(src=g_x, dst=tile, offsets=[row, column], mbarrier=arrived)
             self.mbarrier.wait(arrived, phase=phase)
             self.store_global(g_y, self.load_shared(tile), offsets=[row, column])
-            # Read through the generic proxy, overwritten through the async proxy: each reader fences, then all meet.
+            # Threads read through the generic proxy, TMA writes through the async proxy: each reader fences, then sync.
             self.fence.proxy_async(space="shared")
             self.sync()

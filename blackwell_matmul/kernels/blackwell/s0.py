@@ -71,7 +71,7 @@ class BlackwellMatmulS0(ScaledMatmulScript):
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             with self.single_warp():
                 nbytes = s_a.nbytes + s_b.nbytes + s_scale_a.nbytes + s_scale_b.nbytes

@@ -68,7 +68,7 @@ class BlackwellMatmulS1(ScaledMatmulScript):
         t_all = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n + 2 * scales.columns])
         scales.t_all = t_all
         t_acc = self.tcgen05.slice(t_all, [0, 0], [0, 1], [self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
         complete = self.mbarrier.alloc(counts=1)
@@ -77,7 +77,7 @@ class BlackwellMatmulS1(ScaledMatmulScript):
         # Main loop of the warp that loads.
         with self.single_warp(0):
             tile_bytes = (self.block_m + self.block_n) * self.block_k // per_byte + scales.nbytes
-            # What lies outside of A and B arrives as zeros, which add nothing.
+            # Elements outside of A and B arrive as zeros, which add nothing.
             for offset_k in range(0, k, self.block_k):
                 ring.wait_empty()
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -93,10 +93,10 @@ class BlackwellMatmulS1(ScaledMatmulScript):
         # Main loop of the warp that multiplies.
         with self.single_warp(1):
             for offset_k in range(0, k, self.block_k):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 ring.wait_full()
-                # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
-                # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit makes
+                # the barrier track the MMAs of this thread so far ("tcgen05.commit").
                 stage = ring.stage
                 scale_a, scale_b = scales.copy(ring, self.block_n)
                 self.tcgen05.mma_scaled(
@@ -114,18 +114,18 @@ class BlackwellMatmulS1(ScaledMatmulScript):
             t_strip = self.tcgen05.slice(t_acc, [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n])
             r_strip = self.tcgen05.load(t_strip)
             self.tcgen05.wait_load()
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             self.store_shared(s_c, r_strip.to(self.c_dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
-                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others sync.
                 self.tma.commit_group()
                 self.tma.wait_group(n=0, read=True)
             self.sync()
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.tcgen05.dealloc(t_all)

@@ -40,7 +40,7 @@ class BlackwellMatmulV0(MatmulScript):
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.block_n, self.block_k])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
@@ -49,18 +49,18 @@ class BlackwellMatmulV0(MatmulScript):
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barrier and the address of t_acc
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             self.copy_async(src=g_a, dst=s_a, offsets=[offset_m, offset_k])
             self.copy_async(src=g_b, dst=s_b, offsets=[offset_n, offset_k])
             # Each thread waits for its own copies. They were written through the generic proxy and the tensor core
-            # reads through the async proxy, so each writer fences ("Async proxy"), and only then do all meet.
+            # reads through the async proxy, so each writer fences ("Async proxy") before the sync.
             self.copy_async_wait_all()
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
-                # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit makes
+                # the barrier track the MMAs of this thread so far ("tcgen05.commit").
                 self.tcgen05.mma(s_a, s_b.transpose(), t_acc, enable_input_d=offset_k != 0)
                 self.tcgen05.commit(mbarrier=mma_barrier)
             # Every thread waits: each overwrites s_a and s_b next, or reads the accumulator after the last k-tile.
@@ -68,12 +68,12 @@ class BlackwellMatmulV0(MatmulScript):
             self.mbarrier.wait(mma_barrier, phase=phase)
             phase ^= 1
 
-        # Epilogue: tensor memory -> registers -> global memory. Loads are asynchronous too: the registers hold
-        # nothing before the wait ("tcgen05.wait"). What lies outside of C is not stored.
+        # Epilogue: tensor memory -> registers -> global memory. Loads are asynchronous too: the registers hold nothing
+        # before the wait ("tcgen05.wait"). Elements outside of C are not stored.
         r_acc = self.tcgen05.load(t_acc)
         self.tcgen05.wait_load()
         self.store_global(g_c, r_acc.to(self.c_dtype), offsets=[offset_m, offset_n])
         self.sync()  # all warps have loaded
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.tcgen05.dealloc(t_acc)

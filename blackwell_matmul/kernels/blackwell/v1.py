@@ -41,7 +41,7 @@ class BlackwellMatmulV1(MatmulScript):
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.block_m, self.e_block_n])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
@@ -52,7 +52,7 @@ class BlackwellMatmulV1(MatmulScript):
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             with self.single_warp():
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -60,10 +60,10 @@ class BlackwellMatmulV1(MatmulScript):
                     self.mbarrier.arrive_and_expect_tx(tma_barrier, transaction_bytes=s_a.nbytes + s_b.nbytes)
                 self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[offset_m, offset_k], mbarrier=tma_barrier)
                 self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=tma_barrier)
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 self.mbarrier.wait(tma_barrier, phase=phase)
-                # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
-                # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit makes
+                # the barrier track the MMAs of this thread so far ("tcgen05.commit").
                 self.tcgen05.mma(s_a, s_b.transpose(), t_acc, enable_input_d=offset_k != 0)
                 self.tcgen05.commit(mbarrier=mma_barrier)
             # Every thread waits: the first warp overwrites s_a and s_b next, and all read the accumulator after the
@@ -78,18 +78,18 @@ class BlackwellMatmulV1(MatmulScript):
             t_strip = self.tcgen05.slice(t_acc, [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n])
             r_strip = self.tcgen05.load(t_strip)
             self.tcgen05.wait_load()
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             self.store_shared(s_c, r_strip.to(self.c_dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
-                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others sync.
                 self.tma.commit_group()
                 self.tma.wait_group(n=0, read=True)
             self.sync()
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.tcgen05.dealloc(t_acc)

@@ -32,9 +32,9 @@ class BlackwellMatmulV5(MatmulScript):
         self.group_m = group_m
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each tile of C. Those for which an SM has room start, and compute the tiles of the
-        # others. Tensor memory has 128 lanes, a row of the tile in each, and a warp can load 32 of them: hence four
-        # warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        # The grid: one CTA for each tile of C. Those that fit onto the SMs start, and compute the tiles of the others.
+        # Tensor memory has 128 lanes, a row of the tile in each, and a warp can load 32 of them: hence four warps that
+        # store. Of three more one loads, one multiplies, and one asks for the next tile.
         tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.warps = 7
@@ -57,7 +57,7 @@ class BlackwellMatmulV5(MatmulScript):
 
         # Two accumulators in tensor memory.
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
@@ -69,7 +69,7 @@ class BlackwellMatmulV5(MatmulScript):
             while True:
                 row, column = tiles.place(tile)
                 offset_m, offset_n = row * self.block_m, column * self.block_n
-                # What lies outside of A and B arrives as zeros, which add nothing.
+                # Elements outside of A and B arrive as zeros, which add nothing.
                 for offset_k in range(0, k, self.block_k):
                     ring.wait_empty()
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -92,9 +92,9 @@ class BlackwellMatmulV5(MatmulScript):
             while True:
                 sums.wait_empty()
                 for offset_k in range(0, k, self.block_k):
-                    # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                    # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                     ring.wait_full()
-                    # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
+                    # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit
                     # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                     stage = ring.stage
                     t_a, t_b = s_a[stage], s_b[stage].transpose()
@@ -125,17 +125,17 @@ class BlackwellMatmulV5(MatmulScript):
                     t_strip = self.tcgen05.slice(t_sum, [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n])
                     r_strip = self.tcgen05.load(t_strip)
                     self.tcgen05.wait_load()
-                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
-                    # all meet.
+                    # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences,
+                    # then sync.
                     self.store_shared(s_c, r_strip.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # Elements outside of C are not stored.
                         self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
                         # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
-                        # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
-                        # tells the others.
+                        # alone. Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others
+                        # sync.
                         self.tma.commit_group()
                         self.tma.wait_group(n=0, read=True)
                     self.sync()
@@ -145,6 +145,6 @@ class BlackwellMatmulV5(MatmulScript):
                 if not another:
                     break
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.sync()
         self.tcgen05.dealloc(t_acc)

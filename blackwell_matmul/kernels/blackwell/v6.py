@@ -35,9 +35,9 @@ class BlackwellMatmulV6(MatmulScript):
         self.half_n = block_n // 2
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: two CTAs for each tile of C. Those for which an SM has room start, and compute the tiles of the
-        # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
-        # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        # The grid: two CTAs for each tile of C. Those that fit onto the SMs start, and compute the tiles of the others.
+        # Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of them:
+        # hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
         tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.attrs.blocks = 2 * cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.cluster_blocks = 2
@@ -54,9 +54,9 @@ class BlackwellMatmulV6(MatmulScript):
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.half_m, self.e_block_n])
 
         # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
-        # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at
-        # the leader, after one of each thread of both CTAs that stores. What `ring` tells is that TMA has written and
-        # the tensor core has read, which is no thread's doing: an acquire for the cluster would be in vain.
+        # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at the
+        # leader, after one of each thread of both CTAs that stores. `ring` signals accesses of TMA and of the tensor
+        # core, not of threads: its waits need no acquire for the cluster.
         ring = Ring(self.stages)
         sums = Ring(2, empties=2 * 128, scope="cluster")
         scheduler = ClcTileScheduler(warps=7, ctas=2)
@@ -64,7 +64,7 @@ class BlackwellMatmulV6(MatmulScript):
 
         # Two accumulators in tensor memory, of both CTAs at once: both have started.
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.half_m, self.block_n], cta_group=2)
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=2)
         self.sync()  # every warp sees the address of t_acc
@@ -77,7 +77,7 @@ class BlackwellMatmulV6(MatmulScript):
                 row, column = tiles.place(tile)
                 offset_m: int32 = row * self.block_m + rank * self.half_m
                 offset_n: int32 = column * self.block_n + rank * self.half_n
-                # What lies outside of A and B arrives as zeros, which add nothing.
+                # Elements outside of A and B arrive as zeros, which add nothing.
                 for offset_k in range(0, k, self.block_k):
                     ring.wait_empty()
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -105,9 +105,9 @@ class BlackwellMatmulV6(MatmulScript):
                 if rank == 0:
                     sums.wait_empty()
                     for offset_k in range(0, k, self.block_k):
-                        # TMA writes through the async proxy, like the tensor cores read: a wait is enough, no fence.
+                        # TMA writes and the tensor cores read through the async proxy: a wait is enough, no fence.
                         ring.wait_full()
-                        # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous:
+                        # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous:
                         # commit makes the barriers of both CTAs track the MMAs of this thread so far
                         # ("tcgen05.commit").
                         stage = ring.stage
@@ -140,17 +140,17 @@ class BlackwellMatmulV6(MatmulScript):
                     t_strip = self.tcgen05.slice(t_sum, [0, e_offset_n], [0, 1], [self.half_m, self.e_block_n])
                     r_strip = self.tcgen05.load(t_strip)
                     self.tcgen05.wait_load()
-                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
-                    # all meet.
+                    # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences,
+                    # then sync.
                     self.store_shared(s_c, r_strip.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # Elements outside of C are not stored.
                         self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
                         # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
-                        # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
-                        # tells the others.
+                        # alone. Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others
+                        # sync.
                         self.tma.commit_group()
                         self.tma.wait_group(n=0, read=True)
                     self.sync()
@@ -162,7 +162,7 @@ class BlackwellMatmulV6(MatmulScript):
                 if not another:
                     break
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc"), by both; and while the other one
-        # may still read the shared memory of this one, or tell its barriers, it must not exit.
+        # Both CTAs must free tensor memory before they exit ("tcgen05.dealloc"). A CTA must not exit while the other
+        # one may still read its shared memory or signal its barriers.
         self.cluster.sync()
         self.tcgen05.dealloc(t_acc)

@@ -72,7 +72,7 @@ class BlackwellGroupedMatmul(GroupedScript):
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_w = self.shared_tensor(dtype=self.dtype, shape=lines(self.w_k, [self.stages], self.block_n, self.block_k))
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
@@ -92,7 +92,7 @@ class BlackwellGroupedMatmul(GroupedScript):
                 if not found:
                     break
                 row, column = walk.place(tile)
-                # What lies outside of x and w arrives as zeros, which add nothing.
+                # Elements outside of x and w arrive as zeros, which add nothing.
                 k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
                     ring.wait_empty()
@@ -115,9 +115,9 @@ class BlackwellGroupedMatmul(GroupedScript):
                 sums.wait_empty()
                 k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
-                    # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                    # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                     ring.wait_full()
-                    # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
+                    # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit
                     # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                     stage = ring.stage
                     t_w = s_w[stage].transpose() if self.w_k else s_w[stage]
@@ -136,7 +136,7 @@ class BlackwellGroupedMatmul(GroupedScript):
                 if not found:
                     break
                 row, column = walk.place(tile)
-                # A view of the rows up to the group's end: what is beyond is another group's, and not stored.
+                # A view of the rows up to the group's end: rows beyond are another group's, and not stored.
                 g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
                 sums.wait_full()
                 # Tensor memory -> registers -> global memory, one strip of columns at a time.
@@ -154,6 +154,6 @@ class BlackwellGroupedMatmul(GroupedScript):
                 sums.advance()
                 tile += self.gridDim.x
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.sync()
         self.tcgen05.dealloc(t_acc)

@@ -66,7 +66,7 @@ class BlackwellGroupedGradient(GroupedGradientScript):
         s_y = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_k, self.block_n])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.e_block_n])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.block_m, self.block_n])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
@@ -101,8 +101,8 @@ class BlackwellGroupedGradient(GroupedGradientScript):
                         turn ^= 1
                         self.clear(s_x[stage], end - row)
                         self.clear(s_y[stage], end - row)
-                        # Written through the generic proxy, read by the tensor core through the async proxy: each
-                        # writer fences, then all meet, and one tells.
+                        # Threads write through the generic proxy, the tensor core reads through the async proxy: each
+                        # writer fences, then sync, and one thread arrives.
                         self.fence.proxy_async(space="shared")
                         self.sync()
                         with self.single_thread():
@@ -120,7 +120,7 @@ class BlackwellGroupedGradient(GroupedGradientScript):
                 for row in range(begin, max(end, begin + 1), self.block_k):
                     # The stage was written through the async proxy, or its writers have fenced: a wait is enough.
                     ring.wait_full()
-                    # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
+                    # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit
                     # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                     stage = ring.stage
                     self.tcgen05.mma(s_x[stage].transpose(), s_y[stage], t_acc[sums.stage], enable_input_d=row != begin)
@@ -144,17 +144,17 @@ class BlackwellGroupedGradient(GroupedGradientScript):
                     )
                     r_strip = self.tcgen05.load(t_strip)
                     self.tcgen05.wait_load()
-                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
-                    # all meet.
+                    # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences,
+                    # then sync.
                     self.store_shared(s_c, r_strip.to(self.dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # Elements outside of C are not stored.
                         self.tma.shared_to_global(s_c, self.g_c, offsets=[group, at_m, at_n + e_offset_n], dims=[1, 2])
                         # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
-                        # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
-                        # tells the others.
+                        # alone. Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others
+                        # sync.
                         self.tma.commit_group()
                         self.tma.wait_group(n=0, read=True)
                     self.sync()
@@ -162,6 +162,6 @@ class BlackwellGroupedGradient(GroupedGradientScript):
                 sums.advance()
                 tile += self.gridDim.x
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.sync()
         self.tcgen05.dealloc(t_acc)

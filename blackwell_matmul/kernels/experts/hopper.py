@@ -96,7 +96,7 @@ class HopperGroupedMatmul(GroupedScript):
                 if not found:
                     break
                 row, column = walk.place(tile)
-                # What lies outside of x and w arrives as zeros, which add nothing.
+                # Elements outside of x and w arrive as zeros, which add nothing.
                 k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
                     ring.wait_empty()
@@ -109,7 +109,7 @@ class HopperGroupedMatmul(GroupedScript):
                     ring.advance()
                 tile += self.gridDim.x
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_x, self.s_w, self.s_c = s_x_rows, s_w, s_c
         self.g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
         with self.warp_group(0, 4):
@@ -120,7 +120,7 @@ class HopperGroupedMatmul(GroupedScript):
 
     def consume(self, which: int, ring: Ring, walk: GroupedRaster, n: int, k: int, c_ptr: void_p):
         """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x
         while True:
@@ -132,17 +132,17 @@ class HopperGroupedMatmul(GroupedScript):
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             k_begin, k_end = walk.depth(k, self.block_k)
             for offset_k in range(k_begin, k_end, self.block_k):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"),
+                # and no thread may touch the accumulator before the wait ("wgmma.wait_group").
                 self.wgmma.fence()
                 t_w = self.s_w[stage].transpose() if self.w_k else self.s_w[stage]
                 self.wgmma.mma(self.s_x[stage, which], t_w, r_acc)
                 self.wgmma.commit_group()
-                # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
-                # alone leaves them idle, so that it waits for the k-tile before.
+                # While one of two warpgroups waits for its own wgmma, the tensor cores work for the other. A single
+                # warpgroup would leave them idle, so it waits for the k-tile before.
                 self.wgmma.wait_group(self.in_flight)
                 if offset_k >= k_begin + self.in_flight * self.block_k:
                     self.release(ring.empty(self.in_flight))
@@ -156,7 +156,7 @@ class HopperGroupedMatmul(GroupedScript):
             if n * self.dtype.nbytes % ALIGNMENT_BYTES == 0 and row + MMA_ROWS <= walk.end:
                 self.store_strips(which, r_acc, row, column * self.block_n)
             else:
-                # A view of the rows up to the group's end: what is beyond is another group's, and not stored.
+                # A view of the rows up to the group's end: rows beyond are another group's, and not stored.
                 g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
                 self.store_global(g_c, r_acc.to(self.dtype), offsets=[row, column * self.block_n], dims=[0, 1])
             tile += self.gridDim.x
@@ -169,19 +169,19 @@ class HopperGroupedMatmul(GroupedScript):
         """Store C: registers -> shared memory -> global memory, one strip of columns at a time."""
         r_strips = self.view(r_acc, layout=self.strip_layout)
         with self.single_warp():
-            self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+            self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
         for strip in self.range(0, self.strips, 1, unroll="all"):
-            # Two buffers take turns: this one is free when at most the other is still read. Only the thread that issued
-            # the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+            # Two buffers take turns: this one is free when TMA still reads at most the other. Only the thread that
+            # issued the stores can wait ("cp.async.bulk.wait_group"): the others sync.
             with self.single_warp():
                 self.tma.wait_group(n=self.buffers - 1, read=True)
             self.sync()
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 self.tma.shared_to_global(
                     self.s_c[which, strip % self.buffers], self.g_c, offsets=[row, column + strip * self.e_block_n]
                 )
@@ -189,6 +189,6 @@ class HopperGroupedMatmul(GroupedScript):
 
     def release(self, empty: RegisterTensor):
         """Arrive at `empty`: this warpgroup has read the stage."""
-        # One wgmma is of all four warps: what one of them has waited for has been read by all.
+        # Four warps execute a wgmma together: after the wait of one, all have read the stage.
         with self.single_thread(0):
             self.mbarrier.arrive(empty)

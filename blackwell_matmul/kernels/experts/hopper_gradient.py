@@ -105,8 +105,8 @@ class HopperGroupedGradient(GroupedGradientScript):
                         for part in self.range(0, self.consumers, 1, unroll="all"):
                             self.clear(s_x[stage, part], end - row)
                         self.clear(s_y[stage], end - row)
-                        # Written through the generic proxy, read by the tensor core through the async proxy: each
-                        # writer fences, then all meet, and one tells.
+                        # Threads write through the generic proxy, the tensor core reads through the async proxy: each
+                        # writer fences, then sync, and one thread arrives.
                         self.fence.proxy_async(space="shared")
                         self.sync()
                         with self.single_thread():
@@ -114,7 +114,7 @@ class HopperGroupedGradient(GroupedGradientScript):
                     ring.advance()
                 tile += self.gridDim.x
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_x, self.s_y, self.s_c = s_x, s_y, s_c
         with self.warp_group(0, 4):
             self.consume(0, ring, count, m, n, k)
@@ -124,7 +124,7 @@ class HopperGroupedGradient(GroupedGradientScript):
 
     def consume(self, which: int, ring: Ring, count: int32, m: int32, n: int, k: int):
         """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x
         while tile < count:
@@ -135,13 +135,13 @@ class HopperGroupedGradient(GroupedGradientScript):
                 # The stage was written through the async proxy, or its writers have fenced: a wait is enough.
                 ring.wait_full()
                 stage = ring.stage
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"),
+                # and no thread may touch the accumulator before the wait ("wgmma.wait_group").
                 self.wgmma.fence()
                 self.wgmma.mma(self.s_x[stage, which].transpose(), self.s_y[stage], r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all.
+                # Four warps execute a wgmma together: after the wait of one, all have read the stage.
                 with self.single_thread(0):
                     self.mbarrier.arrive(ring.empty())
                 ring.advance()
@@ -150,20 +150,20 @@ class HopperGroupedGradient(GroupedGradientScript):
             self.annotate_layout(r_acc, self.acc_layout)
             r_strips = self.view(r_acc, layout=self.strip_layout)
             with self.single_warp():
-                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
             for strip in self.range(0, self.strips, 1, unroll="all"):
-                # Two buffers take turns: this one is free when at most the other is still read. Only the thread that
-                # issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Two buffers take turns: this one is free when TMA still reads at most the other. Only the thread that
+                # issued the stores can wait ("cp.async.bulk.wait_group"): the others sync.
                 with self.single_warp():
                     self.tma.wait_group(n=self.buffers - 1, read=True)
                 self.sync()
-                # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
-                # meet.
+                # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then
+                # sync.
                 self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
                 self.fence.proxy_async(space="shared")
                 self.sync()
                 with self.single_warp():
-                    # What lies outside of C is not stored.
+                    # Elements outside of C are not stored.
                     offsets = [group, at_m + which * MMA_ROWS, at_n + strip * self.e_block_n]
                     self.tma.shared_to_global(
                         self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets, dims=[1, 2]

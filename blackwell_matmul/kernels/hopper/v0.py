@@ -47,22 +47,22 @@ class HopperMatmulV0(MatmulScript):
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.block_n, self.block_k])
         r_acc = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             self.copy_async(src=g_a, dst=s_a, offsets=[offset_m, offset_k])
             self.copy_async(src=g_b, dst=s_b, offsets=[offset_n, offset_k])
             # Each thread waits for its own copies. They were written through the generic proxy and the tensor core
-            # reads through the async proxy, so each writer fences ("Async proxy"), and only then do all meet.
+            # reads through the async proxy, so each writer fences ("Async proxy") before the sync.
             self.copy_async_wait_all()
             self.fence.proxy_async(space="shared")
             self.sync()
-            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"), and no
+            # thread may touch the accumulator before the wait ("wgmma.wait_group").
             self.wgmma.fence()
             self.wgmma.mma(s_a, s_b.transpose(), r_acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(0)
             self.sync()  # every warp has read s_a and s_b, which are overwritten next
 
-        # Epilogue: registers -> global memory. What lies outside of C is not stored.
+        # Epilogue: registers -> global memory. Elements outside of C are not stored.
         self.store_global(g_c, r_acc.to(self.dtype), offsets=[offset_m, offset_n])

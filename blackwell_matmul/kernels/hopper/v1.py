@@ -60,7 +60,7 @@ class HopperMatmulV1(MatmulScript):
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barrier
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             with self.single_warp():
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -68,10 +68,10 @@ class HopperMatmulV1(MatmulScript):
                     self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_a.nbytes + s_b.nbytes)
                 self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[offset_m, offset_k], mbarrier=full)
                 self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=full)
-            # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+            # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
             self.mbarrier.wait(full, phase=phase)
-            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"), and no
+            # thread may touch the accumulator before the wait ("wgmma.wait_group").
             self.wgmma.fence()
             self.wgmma.mma(s_a, s_b.transpose(), r_acc)
             self.wgmma.commit_group()
@@ -83,18 +83,18 @@ class HopperMatmulV1(MatmulScript):
         self.annotate_layout(r_acc, self.acc_layout)
         r_strips = self.view(r_acc, layout=self.strip_layout)
         for strip in self.range(0, self.strips, 1, unroll="all"):
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             for which in self.range(0, self.mma_tiles, 1, unroll="all"):
                 self.store_shared(s_c[which], r_strips[which, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 for which in range(self.mma_tiles):
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
-                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others sync.
                 self.tma.commit_group()
                 self.tma.wait_group(n=0, read=True)
             self.sync()

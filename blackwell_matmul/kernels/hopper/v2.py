@@ -73,14 +73,14 @@ class HopperMatmulV2(MatmulScript):
                 self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage])
                 self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage])
 
-        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        # Main loop over k. Elements outside of A and B arrive as zeros, which add nothing.
         stage: int32 = 0
         phase: uint32 = 0
         for offset_k in range(0, k, self.block_k):
-            # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+            # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
             self.mbarrier.wait(full[stage], phase=phase)
-            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"), and no
+            # thread may touch the accumulator before the wait ("wgmma.wait_group").
             self.wgmma.fence()
             self.wgmma.mma(s_a[stage], s_b[stage].transpose(), r_acc)
             self.wgmma.commit_group()
@@ -101,18 +101,18 @@ class HopperMatmulV2(MatmulScript):
         self.annotate_layout(r_acc, self.acc_layout)
         r_strips = self.view(r_acc, layout=self.strip_layout)
         for strip in self.range(0, self.strips, 1, unroll="all"):
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             for which in self.range(0, self.mma_tiles, 1, unroll="all"):
                 self.store_shared(s_c[which], r_strips[which, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 for which in range(self.mma_tiles):
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
-                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others sync.
                 self.tma.commit_group()
                 self.tma.wait_group(n=0, read=True)
             self.sync()

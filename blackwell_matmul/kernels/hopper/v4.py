@@ -71,7 +71,7 @@ class HopperMatmulV4(MatmulScript):
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            # What lies outside of A and B arrives as zeros, which add nothing.
+            # Elements outside of A and B arrive as zeros, which add nothing.
             for offset_k in range(0, k, self.block_k):
                 ring.wait_empty()
                 stage, full = ring.stage, ring.full()
@@ -82,7 +82,7 @@ class HopperMatmulV4(MatmulScript):
                 self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
                 ring.advance()
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
         with self.warp_group(0, 4):
             self.consume(0, ring, cdiv(k, self.block_k), offset_m, offset_n)
@@ -92,20 +92,20 @@ class HopperMatmulV4(MatmulScript):
 
     def consume(self, which: int, ring: Ring, k_tiles: int32, offset_m: int32, offset_n: int32):
         """Compute 64 rows of the tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
         for _ in range(k_tiles):
-            # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+            # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
             ring.wait_full()
             stage = ring.stage
-            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"), and no
+            # thread may touch the accumulator before the wait ("wgmma.wait_group").
             self.wgmma.fence()
             self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(0)
-            # One wgmma is of all four warps: what one of them has waited for has been read by all.
+            # Four warps execute a wgmma together: after the wait of one, all have read the stage.
             with self.single_thread(0):
                 self.mbarrier.arrive(ring.empty())
             ring.advance()
@@ -114,16 +114,16 @@ class HopperMatmulV4(MatmulScript):
         self.annotate_layout(r_acc, self.acc_layout)
         r_strips = self.view(r_acc, layout=self.strip_layout)
         for strip in self.range(0, self.strips, 1, unroll="all"):
-            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then sync.
             self.store_shared(self.s_c[which], r_strips[0, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
-                # What lies outside of C is not stored.
+                # Elements outside of C are not stored.
                 offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                 self.tma.shared_to_global(self.s_c[which], self.g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
-                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others sync.
                 self.tma.commit_group()
                 self.tma.wait_group(n=0, read=True)
             self.sync()

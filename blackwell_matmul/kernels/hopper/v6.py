@@ -53,15 +53,15 @@ class HopperMatmulV6(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
-        # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
+        # The grid: a CTA for an SM, in clusters, but no more than the rounds need. 512 tiles take 132 SMs four rounds,
+        # and 128 as well: these stay in step, and the idle SMs save power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
         count = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
+        rounds = (count - 1) // self.clusters + 1  # at least one
         self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
-        self.share = self.cluster.blockRank  # of B, and the CTA's tile in the cluster
+        self.share = self.cluster.blockRank  # number of the CTA's share of B, and of its tile
         k_tiles = cdiv(k, self.block_k)
         tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
 
@@ -91,7 +91,7 @@ class HopperMatmulV6(MatmulScript):
             while tile < count:
                 row, column = tiles.place(tile)
                 offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-                # What lies outside of A and B arrives as zeros, which add nothing.
+                # Elements outside of A and B arrive as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
@@ -99,7 +99,7 @@ class HopperMatmulV6(MatmulScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
+                    # TMA writes at the same offset in every CTA, and the CTA's barrier counts the bytes.
                     self.tma.global_to_shared(
                         src=g_b,
                         dst=s_b_shares[stage, self.share],
@@ -117,7 +117,7 @@ class HopperMatmulV6(MatmulScript):
                 ring.wait_empty()
                 ring.advance()
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
         with self.warp_group(0, 4):
             self.consume(0, ring, tiles, count, k_tiles)
@@ -127,7 +127,7 @@ class HopperMatmulV6(MatmulScript):
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
         """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x // self.cluster_ctas
         while tile < count:
@@ -135,19 +135,19 @@ class HopperMatmulV6(MatmulScript):
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for _ in range(k_tiles):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"),
+                # and no thread may touch the accumulator before the wait ("wgmma.wait_group").
                 self.wgmma.fence()
                 self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA of the
-                # cluster writes into this stage, so every one is told. What is told is that reads are over, and waiting
-                # for their group has made sure of that: an arrival that releases to the whole cluster would wait again,
-                # and take a quarter of the kernel's time.
+                # Four warps execute a wgmma together: after the wait of one, all have read the stage. Every CTA of the
+                # cluster writes into this stage, so each needs an arrival. The wait for their group has ended the
+                # reads, so the scope of a CTA suffices: a release to the whole cluster would wait again, and take a
+                # quarter of the kernel's time.
                 with self.single_warp(0):
                     self.mbarrier.arrive_and_expect_tx_multicast(
                         ring.empty(), transaction_bytes=0, multicast_mask=self.sharers, scope="cta"
@@ -158,20 +158,20 @@ class HopperMatmulV6(MatmulScript):
             self.annotate_layout(r_acc, self.acc_layout)
             r_strips = self.view(r_acc, layout=self.strip_layout)
             with self.single_warp():
-                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
             for strip in self.range(0, self.strips, 1, unroll="all"):
-                # Two buffers take turns: this one is free when at most the other is still read. Only the thread that
-                # issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+                # Two buffers take turns: this one is free when TMA still reads at most the other. Only the thread that
+                # issued the stores can wait ("cp.async.bulk.wait_group"): the others sync.
                 with self.single_warp():
                     self.tma.wait_group(n=self.buffers - 1, read=True)
                 self.sync()
-                # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
-                # meet.
+                # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences, then
+                # sync.
                 self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
                 self.fence.proxy_async(space="shared")
                 self.sync()
                 with self.single_warp():
-                    # What lies outside of C is not stored.
+                    # Elements outside of C are not stored.
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets)
                     self.tma.commit_group()

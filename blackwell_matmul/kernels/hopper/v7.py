@@ -56,16 +56,16 @@ class HopperMatmulV7(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
-        # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
+        # The grid: a CTA for an SM, in clusters, but no more than the rounds need. 512 tiles take 132 SMs four rounds,
+        # and 128 as well: these stay in step, and the idle SMs save power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
         count = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
+        rounds = (count - 1) // self.clusters + 1  # at least one
         self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
-        self.share = self.cluster.blockRank % self.cluster_m  # of B, and the CTA's tile in the cluster
-        self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
+        self.share = self.cluster.blockRank % self.cluster_m  # number of the CTA's share of B, and of its tile
+        self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # number of the CTA's part of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
@@ -73,7 +73,7 @@ class HopperMatmulV7(MatmulScript):
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
-        if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
+        if self.split_k > 1:  # the sums that CTAs exchange, in two buffers that take turns
             shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
@@ -85,8 +85,8 @@ class HopperMatmulV7(MatmulScript):
         s_b_shares = self.reshape_shared(s_b, [self.stages, self.cluster_m, share_n, self.block_k])
         s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
 
-        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival of
+        # each warpgroup that reads it. Parts are there after an arrival of each CTA that computes the tile.
         ring = Ring(self.stages, empties=self.cluster_m * self.consumers)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
@@ -101,7 +101,7 @@ class HopperMatmulV7(MatmulScript):
             while tile < count:
                 row, column = tiles.place(tile)
                 offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-                # What lies outside of A and B arrives as zeros, which add nothing.
+                # Elements outside of A and B arrive as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
@@ -109,7 +109,7 @@ class HopperMatmulV7(MatmulScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
+                    # TMA writes at the same offset in every CTA, and the CTA's barrier counts the bytes.
                     self.tma.global_to_shared(
                         src=g_b,
                         dst=s_b_shares[stage, self.share],
@@ -127,7 +127,7 @@ class HopperMatmulV7(MatmulScript):
                 ring.wait_empty()
                 ring.advance()
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
         with self.warp_group(0, 4):
             self.consume(0, ring, tiles, count, k_tiles)
@@ -137,28 +137,28 @@ class HopperMatmulV7(MatmulScript):
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
         """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
-        turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
+        turn: uint32 = 0  # number of the buffer for parts, and the parity of their phase
         tile: int32 = self.blockIdx.x // self.cluster_ctas
         while tile < count:
             row, column = tiles.place(tile)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for _ in range(k_tiles):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"),
+                # and no thread may touch the accumulator before the wait ("wgmma.wait_group").
                 self.wgmma.fence()
                 self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that
-                # shares B writes into this stage, so every one is told. What is told is that reads are over, and
-                # waiting for their group has made sure of that: an arrival that releases to the whole cluster would
-                # wait again, and take a quarter of the kernel's time.
+                # Four warps execute a wgmma together: after the wait of one, all have read the stage. Every CTA that
+                # shares B writes into this stage, so each needs an arrival. The wait for their group has ended the
+                # reads, so the scope of a CTA suffices: a release to the whole cluster would wait again, and take a
+                # quarter of the kernel's time.
                 with self.single_thread(0):
                     for sharer in range(self.cluster_m):
                         target = self.part * self.cluster_m + sharer
@@ -167,8 +167,8 @@ class HopperMatmulV7(MatmulScript):
                         )
                 ring.advance()
 
-            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
-            # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
+            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; if several CTAs
+            # compute a tile, each finishes every split_k-th strip. First it stores its sums of the others.
             self.annotate_layout(r_acc, self.acc_layout)
             r_strips = self.view(r_acc, layout=self.strip_layout)
             if self.split_k > 1:
@@ -182,10 +182,10 @@ class HopperMatmulV7(MatmulScript):
                         self.mbarrier.arrive_and_expect_tx_remote(
                             self.given[which], transaction_bytes=0, target_rank=self.share + other * self.cluster_m
                         )
-                # Who has passed this has also read what it was given of the tile before: that place is free again.
+                # After this wait every CTA has read the parts of the tile before: their buffer is free again.
                 self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")
             with self.single_warp():
-                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
             for strip in self.range(0, self.strips, 1, unroll="all"):
                 if strip % self.split_k == self.part:
                     r_sum = r_strips[0, strip]
@@ -197,19 +197,19 @@ class HopperMatmulV7(MatmulScript):
                             r_sum += self.load_global(
                                 self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
                             )
-                    # Two buffers take turns: this one is free when at most the other is still read. Only the thread
-                    # that issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+                    # Two buffers take turns: this one is free when TMA still reads at most the other. Only the thread
+                    # that issued the stores can wait ("cp.async.bulk.wait_group"): the others sync.
                     with self.single_warp():
                         self.tma.wait_group(n=self.buffers - 1, read=True)
                     self.sync()
-                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
-                    # all meet.
+                    # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences,
+                    # then sync.
                     buffer = strip // self.split_k % self.buffers
                     self.store_shared(self.s_c[which, buffer], r_sum.to(self.dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # Elements outside of C are not stored.
                         offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                         self.tma.shared_to_global(self.s_c[which, buffer], self.g_c, offsets=offsets)
                         self.tma.commit_group()

@@ -43,9 +43,9 @@ class ClusterOfTiles(tilus.Class):
 
     def release(self, empty: RegisterTensor):
         """Arrive at `empty` of each CTA that writes into the stage: this warpgroup has read it."""
-        # One wgmma is of all four warps: what one of them has waited for has been read by all. What is told is that
-        # reads are over, and waiting for their group has made sure of that: an arrival that releases to the whole
-        # cluster would wait again, and take a quarter of the kernel's time.
+        # Four warps execute a wgmma together: after the wait of one, all have read the stage. The wait for their group
+        # has ended the reads, so the scope of a CTA suffices: a release to the whole cluster would wait again, and take
+        # a quarter of the kernel's time.
         with self.single_thread(0):
             if self.tiles == 1:
                 self.mbarrier.arrive(empty)

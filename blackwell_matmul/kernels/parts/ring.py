@@ -45,11 +45,11 @@ class Ring(tilus.Class):
 
     def wait_empty(self):
         """Wait until this stage is empty."""
-        # A lap behind: nobody has to empty the stages of the first one, and the phase before the first counts as over.
+        # One lap behind: the stages of the first lap are empty, as the phase before the first counts as over.
         self.mbarrier.wait(self.empty(), phase=self.phase ^ 1, scope=self.scope)
 
     def advance(self):
         """Go on to the next stage."""
-        # No %: unless it is by a power of two, it takes longer than the wgmma of a small tile.
+        # No %: except by a power of two, it takes longer than the wgmma of a small tile.
         self.stage = 0 if self.stage == self.stages - 1 else self.stage + 1
         self.phase = self.phase ^ (self.stage == 0)  # each lap is one phase of every barrier

@@ -45,7 +45,7 @@ class ClcTileScheduler(tilus.Class):
         """Wait for the response. Return True and the next tile; or False and any number, if there is no tile left."""
         self.responses.wait_full()
         another, block = self.clc.query_response(self.s_response)
-        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
+        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then arrives.
         self.fence.proxy_async(space="shared")
         if self.ctas == 1:
             self.mbarrier.arrive(self.responses.empty())
@@ -58,7 +58,7 @@ class ClcTileScheduler(tilus.Class):
 
     def ask(self):
         """Ask for the next tile until there is none. One warp calls this, in each CTA."""
-        # After "no" no one may ask again, nor exit before the response is there ("clusterlaunchcontrol.try_cancel").
+        # After a refusal no CTA may ask again, nor exit before the response ("clusterlaunchcontrol.try_cancel").
         while True:
             if self.ctas == 1:
                 self.responses.wait_empty()

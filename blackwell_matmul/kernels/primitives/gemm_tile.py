@@ -39,7 +39,7 @@ class GemmTile(Script):
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barrier
 
-        # What lies outside of A and B arrives as zeros, which add nothing.
+        # Elements outside of A and B arrive as zeros, which add nothing.
         for offset_k in range(0, k, self.block_k):
             with self.single_warp():
                 with self.single_thread():
@@ -48,12 +48,12 @@ class GemmTile(Script):
                 self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=arrived)
             self.mbarrier.wait(arrived, phase=phase)
             acc = self.dot(self.load_shared(s_a), self.load_shared(s_b).transpose(), acc)
-            # Read through the generic proxy, overwritten through the async proxy: each reader fences, then all meet.
+            # Threads read through the generic proxy, TMA writes through the async proxy: each reader fences, then sync.
             self.fence.proxy_async(space="shared")
             self.sync()
             phase ^= 1
 
-        # Threads write the tile, TMA reads it: each writer fences, then all meet.
+        # Threads write the tile, TMA reads it: each writer fences, then sync.
         self.store_shared(s_c, acc.to(self.dtype))
         self.fence.proxy_async(space="shared")
         self.sync()

@@ -40,7 +40,7 @@ class TmaCopy(Script):
         self.tma.global_to_shared(src=g_x, dst=tile, offsets=offsets, mbarrier=arrived)
         self.mbarrier.wait(arrived, phase=0)
 
-        # TMA has written the box and TMA reads it: one proxy, no fence. What lies outside of y is not stored.
+        # TMA has written the box and TMA reads it: one proxy, no fence. Elements outside of y are not stored.
         self.tma.shared_to_global(tile, g_y, offsets=offsets)
         self.tma.commit_group()
         self.tma.wait_group(n=0, read=True)  # shared memory must last until TMA has read it

@@ -32,8 +32,8 @@ class BlackwellFewRows(MatmulScript):
         self.split_k = split_k
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for each part of each tile. Those of a tile are a cluster: they run at once, and can wait for
-        # each other.
+        # The grid: a CTA for each part of each tile. The CTAs of a tile are a cluster: they run at the same time, and
+        # can wait for each other.
         tiles_m: int32 = cdiv(m, self.columns)
         self.attrs.blocks = cdiv(m, self.columns) * cdiv(n, self.lanes) * self.split_k
         self.attrs.cluster_blocks = self.split_k
@@ -53,7 +53,7 @@ class BlackwellFewRows(MatmulScript):
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.columns, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.lanes, self.block_k])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.lanes, self.columns])
-        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        # One CTA of an SM at a time may allocate ("tcgen05.alloc"): give up the permit, so that another one can.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
@@ -72,7 +72,7 @@ class BlackwellFewRows(MatmulScript):
         # Main loop of the warp that loads.
         with self.single_warp(0):
             tile_bytes = (self.lanes + self.columns) * self.block_k * self.dtype.nbytes
-            # What lies outside of A and B arrives as zeros, which add nothing.
+            # Elements outside of A and B arrive as zeros, which add nothing.
             for offset_k in range(first, last, self.block_k):
                 ring.wait_empty()
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -86,10 +86,10 @@ class BlackwellFewRows(MatmulScript):
         # Main loop of the warp that multiplies.
         with self.single_warp(1):
             for offset_k in range(first, last, self.block_k):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                 ring.wait_full()
-                # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
-                # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                # The first k-tile overwrites the old contents of tensor memory. The MMA is asynchronous: commit makes
+                # the barrier track the MMAs of this thread so far ("tcgen05.commit").
                 stage = ring.stage
                 self.tcgen05.mma(s_b[stage], s_a[stage].transpose(), t_acc, enable_input_d=offset_k != first)
                 self.tcgen05.commit(mbarrier=ring.empty())
@@ -97,7 +97,7 @@ class BlackwellFewRows(MatmulScript):
             self.tcgen05.commit(mbarrier=complete)
         self.mbarrier.wait(complete, phase=0)
 
-        # Epilogue: tensor memory -> registers -> global memory; what lies outside of C is not stored. Loads are
+        # Epilogue: tensor memory -> registers -> global memory; elements outside of C are not stored. Loads are
         # asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
         r_acc = self.tcgen05.load(t_acc)
         self.tcgen05.wait_load()
@@ -118,6 +118,6 @@ class BlackwellFewRows(MatmulScript):
         if part == 0:
             self.store_global(g_c, r_sum.to(self.c_dtype), offsets=[offset_m, offset_n])
 
-        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        # Tensor memory must be freed before the CTA exits ("tcgen05.dealloc").
         self.sync()
         self.tcgen05.dealloc(t_acc)

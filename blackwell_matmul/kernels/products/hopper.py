@@ -119,20 +119,20 @@ class HopperMatmul(EpilogueScript):
         scale_b_ptr: void_p = 0,
         batches: int32 = 1,
     ):
-        rows, columns = (n, m) if self.swap_ab else (m, n)  # of what is computed: C, or C.T = B @ A.T
+        rows, columns = (n, m) if self.swap_ab else (m, n)  # of the result: C, or C.T = B @ A.T
 
-        # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
-        # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
+        # The grid: a CTA for an SM, in clusters, but no more than the rounds need. 512 tiles take 132 SMs four rounds,
+        # and 128 as well: these stay in step, and the idle SMs save power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
         tiles_m, tiles_n = cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.cluster_n * self.block_n)
         self.of_a_batch: int32 = tiles_m * tiles_n
         count = batches * self.of_a_batch
-        rounds = (count - 1) // self.teams + 1  # one without tiles, too
+        rounds = (count - 1) // self.teams + 1  # at least one
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
         self.mine = ClusterOfTiles(self.cluster_m, self.cluster_n, self.block_m, self.block_n)
-        self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # of K
+        self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # number of the CTA's part of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = DynamicGroupedTiles(tiles_m, tiles_n, self.group_m)
@@ -143,7 +143,7 @@ class HopperMatmul(EpilogueScript):
         )
         self.a, self.b = (self.b, self.a) if self.swap_ab else (self.a, self.b)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
-        if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
+        if self.split_k > 1:  # the sums that CTAs exchange, in two buffers that take turns
             shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
@@ -171,8 +171,8 @@ class HopperMatmul(EpilogueScript):
         if self.block_m < MMA_ROWS:
             few = ZeroPadding(s_a, held, self.block_m, self.box_k)
 
-        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival of
+        # each warpgroup that reads it. Parts are there after an arrival of each CTA that computes the tile.
         ring = Ring(self.stages, empties=self.mine.writers * self.consumers)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
@@ -188,7 +188,7 @@ class HopperMatmul(EpilogueScript):
                 row, column = tiles.place(tile_of_batch)
                 tile_m, tile_n = self.mine.tile_at(row, column)
                 offset_m, offset_n = self.out.begin(tile_m, tile_n)
-                # What lies outside of A and B arrives as zeros, which add nothing.
+                # Elements outside of A and B arrive as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
@@ -238,12 +238,12 @@ class HopperMatmul(EpilogueScript):
 
     def consume(self, which: int, ring: Ring, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32):
         """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
-        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()
         if self.of_blocks:
             self.scales = BlockScales(self.of_rows, self.of_columns, which, self.block_n, self.scaled_n)
-        turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
+        turn: uint32 = 0  # number of the buffer for parts, and the parity of their phase
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
@@ -264,11 +264,11 @@ class HopperMatmul(EpilogueScript):
                 most = min(self.sum_tiles, k_tiles - each * self.sum_tiles) if self.sum_tiles > 1 else 1
                 length = most if self.sum_tiles else k_tiles
                 for k_tile in self.range(0, length, 1, unroll=1):  # four a round would compile for twice as long
-                    # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                    # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
                     ring.wait_full()
                     stage = ring.stage
-                    # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"),
-                    # and until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                    # wgmma is asynchronous: the fence orders it after earlier accesses to its registers
+                    # ("wgmma.fence"), and no thread may touch the accumulator before the wait ("wgmma.wait_group").
                     self.wgmma.fence()
                     for part in self.range(0, self.boxes, 1, unroll="all"):
                         box = stage * self.boxes + part
@@ -293,8 +293,8 @@ class HopperMatmul(EpilogueScript):
 
             self.store_columns()
 
-            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
-            # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
+            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; if several CTAs
+            # compute a tile, each finishes every split_k-th strip. First it stores its sums of the others.
             self.annotate_layout(r_acc, self.acc_layout)
             r_strips = self.view(r_acc, layout=self.strip_layout)
             if self.split_k > 1:
@@ -311,10 +311,10 @@ class HopperMatmul(EpilogueScript):
                         self.mbarrier.arrive_and_expect_tx_remote(
                             self.given[which], transaction_bytes=0, target_rank=rank
                         )
-                # Who has passed this has also read what it was given of the tile before: that place is free again.
+                # After this wait every CTA has read the parts of the tile before: their buffer is free again.
                 self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")
             with self.single_warp():
-                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
             for strip in self.range(0, self.strips, 1, unroll="all"):
                 if strip % self.split_k == self.part:
                     r_sum = r_strips[0, strip]
@@ -326,22 +326,22 @@ class HopperMatmul(EpilogueScript):
                             r_sum += self.load_global(
                                 self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
                             )
-                    # What the epilogue reads comes while a buffer gets free.
+                    # The loads of the epilogue overlap the wait for a buffer.
                     at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
                     r_c = self.finish(r_sum, batch, at_m, at_n)
-                    # Two buffers take turns: this one is free when at most the other is still read. Only the thread
-                    # that issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+                    # Two buffers take turns: this one is free when TMA still reads at most the other. Only the thread
+                    # that issued the stores can wait ("cp.async.bulk.wait_group"): the others sync.
                     with self.single_warp():
                         self.tma.wait_group(n=self.buffers - 1, read=True)
                     self.sync()
-                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
-                    # all meet.
+                    # Threads write through the generic proxy, TMA reads through the async proxy: each writer fences,
+                    # then sync.
                     s_strip = self.s_c[which, strip // self.split_k % self.buffers]
                     self.out.put(s_strip, r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored, nor what the tiles before this one store.
+                        # Elements outside of C are not stored, nor those that the tiles before store.
                         self.out.store(s_strip, batch, at_m, at_n, tile_m, tile_n)
                         self.tma.commit_group()
             turn ^= 1

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from blackwell_matmul.base.errors import InputError
 
 How = Literal["measured", "derived", "assumed", "specified", "fitted"]
-"""Origin of a number. measured: a benchmark's own number. derived: computed from measured ones. assumed: nobody has
-published one. specified: from the maker's guide or data sheet. fitted: chosen so that a model agrees with times."""
+"""Origin of a number. measured: a benchmark's own number. derived: computed from measured ones. assumed: without a
+published value. specified: from the maker's guide or data sheet. fitted: chosen so that a model agrees with times."""
 
 Filled = TypeVar("Filled")
 
@@ -33,11 +33,11 @@ class DataEntry(NamedTuple):
     source: str
     """Measurement or page that it is from."""
     means: str = ""
-    """Its meaning, if no field's docstring has it."""
+    """Meaning of the number, if no docstring of a field has it."""
     gpu: str = ""
     """GPU that was measured."""
     taken: datetime.date | None = None
-    """Day of the measurement, or of reading what others published."""
+    """Day of the measurement, or of the reading of a published number."""
     file: str = ""
     """Files of the repository with the measurement, separated by commas."""
 
@@ -57,7 +57,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def entries(path: Path, tables: Mapping[str, Any]) -> dict[str, DataEntry]:
-    """Return the entries among `tables`, which are of this file; raise InputError for one that is not whole."""
+    """Return the entries of a file's tables by name; raise InputError for an entry with a missing field."""
     return {key: _entry(path, key, table) for key, table in tables.items() if isinstance(table, dict)}
 
 

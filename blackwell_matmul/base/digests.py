@@ -1,4 +1,4 @@
-"""Digests of source and data files: a changed file invalidates what was compiled, measured or tuned with it.
+"""Digests of source and data files: a changed file invalidates results that were compiled, measured or tuned with it.
 
 A process may run files that have changed since their import. The digest of such files is `EDITED`. Call
 `is_as_imported` before storing results.
@@ -68,7 +68,8 @@ def is_as_imported() -> bool:
 
 
 def is_file_as_imported(file: str) -> bool:
-    """Return true if this process imported a file of this package or tilus as it is; false for other files."""
+    """Return true for a file of this package or tilus that is unchanged since this process imported it; false for other
+    files."""
     stamps = next((each for folder, each in _seen.items() if file.startswith(f"{folder}{os.sep}")), {})
     try:
         return stamps.get(file) == _stamp(os.stat(file))
@@ -78,7 +79,8 @@ def is_file_as_imported(file: str) -> bool:
 
 @functools.cache
 def kernels_digest() -> str:
-    """Return the digest of the rungs' files, their shared parts, the choice of schedules and the figures behind it."""
+    """Return the digest of the rungs' files, their shared parts, the choice of schedules and the figures that it
+    uses."""
     return _of_rooms("kernels", "scheduling", "hardware/figures")
 
 

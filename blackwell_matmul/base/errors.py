@@ -1,4 +1,4 @@
-"""Errors for users. Each message is one sentence: what, where, the numbers, what would work."""
+"""Errors for users. Each message is one sentence: the fault, its place, the numbers, and a remedy."""
 
 from __future__ import annotations
 

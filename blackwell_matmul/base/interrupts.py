@@ -50,7 +50,7 @@ def sentence() -> str:
 
 @contextmanager
 def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.Event]:
-    """Answer Ctrl-C around a command; the event tells if it came. say: reports it from another thread if there is no
+    """Handle Ctrl-C around a command; the event is set if it came. say: reports it from another thread if there is no
     orderly end. last: the process exits afterwards and ignores further ones.
     """
     global _kept
@@ -131,7 +131,7 @@ def _begun(begin: Callable[[], None]) -> None:
 
 
 def _forget(error: BaseException) -> None:
-    """Ignore an error of a future that nobody waits for."""
+    """Ignore an error of a future without a waiting thread."""
 
 
 class Pool(ProcessPoolExecutor):

@@ -68,7 +68,7 @@ MOVED = RENAMED | {old + name: new + name for (old, new), names in SPLIT.items()
 
 
 class OldNames:
-    """A finder of `sys.meta_path` and a loader: what it loads is the module of the new name."""
+    """A finder of `sys.meta_path` and a loader: it loads the module of the new name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -100,6 +100,6 @@ def moved_to(old: str) -> str | None:
 
 
 def install() -> None:
-    """Add the finder, before those that would load a second copy of a moved folder's files."""
+    """Add the finder, before finders that would load a second copy of a moved folder's files."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, cast(Any, OldNames()))

@@ -114,7 +114,7 @@ def _is_read_only(tensor: Any) -> bool:
 
 
 def _permissions(address: int) -> str:
-    """Return permissions such as "rw-p" (proc_pid_maps(5)); "w" if the system does not tell."""
+    """Return permissions such as "rw-p" (proc_pid_maps(5)); "w" if the system does not report them."""
     if sys.platform != "linux":
         return "w"
     with open("/proc/self/maps") as maps:

@@ -100,7 +100,7 @@ def plain_text(value: object) -> str | None:
 
 
 def is_text(value: object) -> bool:
-    """Return true if a value is text that a file can hold, without lone surrogates."""
+    """Return true if a value is text that UTF-8 can encode: it has no unpaired surrogates."""
     text = plain_text(value)
     return text is not None and text.encode(errors="ignore").decode() == text
 

@@ -1,7 +1,7 @@
-"""From a tilus script to a `Program`, for a named target and without a GPU.
+"""Frontend: a tilus script becomes a `Program`, for a named target and without a GPU.
 
-`bind` checks the arguments and finds the schedule. `build` runs tilus once and keeps what the simulator and the
-compiler need. `fingerprint` names all that a program follows from. Importing this package imports no tilus.
+`bind` checks the arguments and finds the schedule. `build` runs tilus once and keeps the data of the simulator and the
+compiler. `fingerprint` names everything that a program depends on. Importing this package imports no tilus.
 
 May import: base, hardware, problem.
 """

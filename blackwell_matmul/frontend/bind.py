@@ -24,13 +24,13 @@ from blackwell_matmul.problem.problem import Schedule, as_pins
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A script class with all that one program depends on, and the arguments of one call.
+    """A script class with everything that one program depends on, and the arguments of one call.
 
-    init_kwargs: for `__init__`. args: aligned with the parameters of `__call__`, defaults applied.
-    consts: the parameters annotated int, float, bool or str. kernel_args: the others, with their values.
-    divisibility: for each integer kernel argument that is not negative, the divisor that tilus compiles for: 1, or what
-    the argument shares with the number that the class names in `divisors`. tilus takes what it knows a divisor of to be
-    >= 0 (`analyze_scalar`), so that it is told nothing of the others.
+    init_kwargs: for `__init__`. args: aligned with the parameters of `__call__`, defaults applied. consts: the
+    parameters annotated int, float, bool or str. kernel_args: the others, with their values. divisibility: for each
+    integer kernel argument that is not negative, the divisor that tilus compiles for. It is the greatest common divisor
+    of the argument and the class's number in `divisors`, or 1. tilus assumes an argument with a known divisor to be >=
+    0 (`analyze_scalar`), so negative ones have no entry.
     """
 
     script_cls: type
@@ -44,18 +44,18 @@ class Bound:
 def bind(
     script: Any, args: Sequence[Any], *, schedule: Mapping[str, object] | Schedule | None = None, target: str
 ) -> Bound:
-    """The first candidate of `bind_all`."""
+    """Return the first candidate of `bind_all`."""
     return bind_all(script, args, schedule=schedule, target=target)[0]
 
 
 def bind_all(
     script: Any, args: Sequence[Any], *, schedule: Mapping[str, object] | Schedule | None = None, target: str
 ) -> list[Bound]:
-    """Every way to build `script` for these arguments, best first; raise InputError if there is none.
+    """Yield every way to build `script` for these arguments, best first; raise InputError if there is none.
 
-    `script` is a tilus.Script class, what calling such a class returns, or an object with `script_cls` and
-    `pins`. A class with a classmethod `complete(pins, args, target)` chooses its `__init__` arguments itself;
-    any other is asked for its autotune space, of which `schedule` keeps the matching rows.
+    `script` is a tilus.Script class, the result of calling such a class, or an object with `script_cls` and `pins`. A
+    class with a classmethod `complete(pins, args, target)` chooses its `__init__` arguments itself; any other class has
+    an autotune space, and `schedule` keeps the matching rows of it.
     """
     import_tilus()
     check_target(target)
@@ -286,7 +286,7 @@ def _check(kernel: str, name: str, annotation: Any, value: Any) -> Any:
 
 
 def pointee(annotation: Any) -> str:
-    """The name of the type that a pointer's annotation says it points to; "" for void_p."""
+    """Return the name of the type that a pointer's annotation points to; "" for void_p."""
     from tilus.hidet.ir.type import DataType
 
     base = getattr(annotation, "base_type", None)

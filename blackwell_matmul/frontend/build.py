@@ -61,7 +61,8 @@ def _key(bound: Bound, target: str) -> Hashable | None:
 
 
 def named_values(bound: Bound) -> Hashable | None:
-    """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
+    """Return names of all values that a call compiles in. The names distinguish 1 from True and 1.0, and 0.0 from -0.0.
+    None: a value has no name."""
     from blackwell_matmul.frontend.fingerprint import named_value
 
     parts = (bound.init_kwargs, bound.consts, bound.divisibility)

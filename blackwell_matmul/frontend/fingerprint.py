@@ -1,4 +1,4 @@
-"""Names for scripts as they are in memory. A name stands for all that decides the program of a script.
+"""Names for scripts, by their present contents in memory.
 
 `Meaning` walks from the methods that tilus reads to what these read: constants of modules, closures, defaults,
 attributes of classes, helpers, and what helpers read. Attributes count by their names alone: any that some code names
@@ -59,7 +59,8 @@ _IMPURE_BUILTINS = frozenset((
 ))  # fmt: skip
 _READS_BY_TEXT = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
 _READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))
-"""Names by which code reads attributes that it does not name: those that some text on the way is, or any."""
+"""Functions that read attributes by a name in a variable: any string of the walked code may be that name, or any name
+at all."""
 
 _PLAIN = frozenset((
     "torch.dtype", "torch.device", "torch.layout", "torch.memory_format", "re.Pattern", "builtins.range",
@@ -67,7 +68,7 @@ _PLAIN = frozenset((
     "builtins.ellipsis", "logging.Logger", "logging.RootLogger", "pathlib.PosixPath", "pathlib.WindowsPath",
     "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
 ))  # fmt: skip
-"""Types whose objects do not change, and whose repr says what they are."""
+"""Types of immutable objects whose repr has their whole value."""
 
 _ATOMS = (bool, int, str, bytes, type(None))
 _CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
@@ -80,7 +81,7 @@ _UNREAD = frozenset((
 """Attributes of every class that decide no program."""
 
 MOST_OBJECTS = 20_000
-"""Objects of one walk, beyond which a script counts as one that has no name."""
+"""Maximum number of objects of one walk; a script with more has no name."""
 
 _HOME = f"{Path(__file__).parents[2]}/"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of a class that is no static one of C
@@ -89,7 +90,7 @@ _MISSING = object()
 _MAPPINGS = (dict, types.MappingProxyType)
 
 Watch = tuple[Callable[[Any], Iterable[object]], Any, tuple[object, ...]]
-"""A function, what it is called with, and the very objects that it gave."""
+"""A function, its arguments, and the objects that it returned, compared by identity."""
 
 
 INSTANCE = (*PROGRAM, "_autotune_space", "debug_schedule")
@@ -125,8 +126,8 @@ class Meaning:
             return False
 
     def same_names(self) -> bool:
-        """Tell in 2 to 9 us whether the classes among the roots, and those that they inherit from, have what they had,
-        and the names that code reads in its modules."""
+        """Return True if the classes among the roots, their base classes, and the names that code reads in its modules
+        are unchanged. It takes 2 to 9 us."""
         try:
             if not all(all(map(is_, read(space), found)) for read, space, found in self._modules):
                 return False
@@ -151,7 +152,7 @@ def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
 
 
 def named_value(value: object) -> str | None:
-    """The name of what is handed to a script; None where it has none."""
+    """Return the name of an argument of a script; None if it has none."""
     kind = type(value)
     return _atom(value) if kind in _ATOMS or kind is float else Meaning([value], everything=True).name
 
@@ -164,7 +165,8 @@ def _atom(value: Any) -> str:
 
 
 class _Walk:
-    """One walk with the attributes `read`. found: those that some code on the way names. lines: what was met."""
+    """One walk with the attributes `read`. found: attributes that the walked code names. lines: a description of each
+    object."""
 
     def __init__(self, read: frozenset[str], everything: bool) -> None:
         self.read, self.before, self.everything = read, everything, everything
@@ -259,7 +261,7 @@ class _Walk:
         return f"function {value.__qualname__} {facts.text} {', '.join(told)}"
 
     def _chain(self, chain: tuple[str, ...], outer: Mapping[str, object], space: Any) -> str:
-        """Describe the value that code reads by a name; behind the name of a module, by the attributes after it."""
+        """Describe the value that code reads by a name; after the name of a module, by the attributes that follow."""
         first, *rest = chain
         found = outer[first] if first in outer else self._get(space, first)
         if found is _MISSING:
@@ -367,7 +369,7 @@ class _Walk:
         return f"{type(value).__name__} {', '.join(sorted(map(self.refer, self._watch(tuple, value))))}"
 
     def _array(self, value: Any) -> str:
-        """Describe an array by its content. Nothing tells of a change: each check compares the bytes."""
+        """Describe an array by its content. No object signals a change, so each check compares the bytes."""
         if value.dtype.hasobject or value.nbytes > 1 << 16:
             raise Unnameable
         content = value.tobytes()
@@ -407,7 +409,7 @@ class _Walk:
 
 
 def _through(*names: str) -> Callable[[_Walk, Any], str]:
-    """The description of what stands for other objects."""
+    """Return the description of objects that stand for other objects."""
 
     def described(walk: _Walk, value: Any) -> str:
         return f"{type(value).__name__} {', '.join(walk.refer(getattr(value, name)) for name in names)}"
@@ -458,12 +460,12 @@ def _is_trusted(module: str) -> bool:
 
 
 def _is_named(value: type) -> bool:
-    """Return True where the name of a class says all: a library's class, or a static class of C."""
+    """Return True if its name identifies a class: a library's class, or a static class of C."""
     return _is_library(value.__module__) or not value.__flags__ & _HEAP_TYPE
 
 
 def _computed(kind: type) -> frozenset[str]:
-    """The attributes that are kept once they were asked for."""
+    """Return the attributes that a class caches after their first read."""
     found = (item for each in kind.__mro__ for item in vars(each).items())
     return frozenset(name for name, value in found if isinstance(value, functools.cached_property))
 
@@ -481,7 +483,8 @@ def _is_of_python(value: type) -> bool:
 
 
 class _Watched:
-    """The watches, the frequent kinds of them in columns: a launch asks for all, and C's loops read a column."""
+    """Watched objects. Frequent kinds are in columns, because a launch checks all of them, and C's loops read a
+    column."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         reads: list[tuple[Any, Any, Any, tuple[Any, ...]]]

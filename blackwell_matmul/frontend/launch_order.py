@@ -55,7 +55,7 @@ class GridDependencyInst(Instruction):
 
 @dataclass(frozen=True, eq=False)
 class RelaxedClusterSyncInst(Instruction):
-    """`cluster.sync` of CTAs that have nothing to tell each other but that their barriers are initialised."""
+    """`cluster.sync` between CTAs that wait only for each other's initialised barriers."""
 
     template = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;"
 
@@ -83,11 +83,13 @@ def is_lone(cluster: Iterable[Any]) -> bool:
 
 
 Rewritten = Callable[[Stmt, Stmt], None]
-"""Told each statement that another takes the place of; what is new, with the one that it stands before."""
+"""Function that is called with each replaced statement and its replacement, and with each new statement and the one
+after it."""
 
 
 def waiting(body: Stmt, rewritten: Rewritten) -> Stmt:
-    """The body of a kernel with `griddepcontrol` at the end of its prologue, the first `cluster.sync` in it relaxed."""
+    """Return the body of a kernel with `griddepcontrol` at the end of its prologue, the first `cluster.sync` in it
+    relaxed."""
     prologue = _Prologue(rewritten)
     walked = prologue.walk(body)
     return walked if prologue.ended else SeqStmt.create([walked, InstStmt(_new(GridDependencyInst))])

@@ -1,7 +1,7 @@
-"""The assumptions of a script's views about the tensors behind its pointers.
+"""Assumptions of a script's views about the strides of the tensors that its pointers address.
 
-`global_view` without strides is row-major: the tensor that is passed must lie so (`base.strides`). A script
-that gives one of a pointer's views strides takes that tensor as it lies.
+`global_view` without strides is row-major, and the passed tensor must be row-major (`base.strides`). If a script gives
+strides to one view of a pointer, any strides of that tensor are allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blackwell_matmul.frontend.recording import Recorder, walk
 
 
 def row_major_pointers(function: Any, params: tuple[tuple[str, Any], ...], recorder: Recorder) -> frozenset[str]:
-    """The names of the pointers that the script takes without strides, those that it does not view left out."""
+    """Return the names of the pointers whose views have no strides; pointers without a view are left out."""
     pointers = {id(var): name for name, var in params if isinstance(var.type, PointerType)}
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for view, pointer in _views(function):
@@ -40,7 +40,7 @@ def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> 
 
 
 def _views(function: Any) -> Iterator[tuple[GlobalViewInst, Expr]]:
-    """The views with their pointers, in which a name of the script stands for what it was bound to."""
+    """Return the views with their pointers; a name of the script is replaced by its value."""
     bound: dict[Var, Expr] = {}
     for node in walk(function.body):
         if isinstance(node, LetStmt):

@@ -1,8 +1,8 @@
-"""`Program`: one run of tilus over one script, in two views, with the names and lines that tilus forgets.
+"""`Program`: one run of tilus over one script, in two views, with the names and lines that tilus does not keep.
 
-The tile view (after the first layout inference) keeps tensors and rectangles; the simulator executes it.
-The lowered view (after all passes and code generation) is what a compiler reads; the tile view borrows
-from it what only code generation decides: shared-memory addresses, dynamic bytes, barrier order.
+The tile view (after the first layout inference) keeps tensors and rectangles; the simulator executes it. The lowered
+view (after all passes and code generation) is the compiler's input. The tile view takes values from it that only code
+generation decides: shared-memory addresses, dynamic bytes, barrier order.
 """
 
 from __future__ import annotations

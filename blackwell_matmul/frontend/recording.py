@@ -1,4 +1,4 @@
-"""Facts that tilus forgets: the source line of each instruction, the Python name of each tensor and barrier.
+"""Facts that tilus does not keep: the source line of each instruction, the Python name of each tensor and barrier.
 
 `NamingTranspiler` notes both while tilus reads a script; `Recorder` follows them through the passes and remembers which
 instruction became which; `RecordingCodegen` notes the addresses that code generation picks. This module imports tilus
@@ -115,7 +115,7 @@ class Recorder:
             self._names[value] = new + text.removeprefix(old)
 
     def text(self, value: Any, node: ast.AST, owner: str) -> None:
-        """Note the source text behind a value, to stand in should no name be bound to it."""
+        """Note the source text of a value, which is used if no name is bound to it."""
         self._texts.setdefault(value, (node, owner))
 
     def attribute(self, text: str, line: Location) -> None:
@@ -134,7 +134,8 @@ class Recorder:
             self._descend(new, old)
 
     def _descend(self, new: Any, old: Any) -> None:
-        """Make `old` the parent of `new`, and of what a pass put in the place of an instruction or into a new one's."""
+        """Make `old` the parent of `new`, and of the instructions that a pass put in place of an instruction or into a
+        new one."""
         if new in self._parent or new in self._lines or new in self._texts:
             return
         self._parent[new] = old
@@ -159,7 +160,7 @@ class Recorder:
     # --- asked at the end
 
     def ancestry(self, node: Any) -> Iterator[Any]:
-        """`node`, what it was made from, and so on back to what the script wrote."""
+        """Yield `node`, the node that it was made from, and so on, back to the script's own statement."""
         while node is not None:
             yield node
             node = self._parent.get(node)
@@ -242,7 +243,7 @@ def source_text(node: ast.AST, owner: str) -> str:
 
 
 class NamingScope(OwningScope):
-    """A scope of the transpiler that tells which name is bound to what."""
+    """Scope of the transpiler that reports which value each name is bound to."""
 
     def __init__(self, transpiler: NamingTranspiler) -> None:
         super().__init__(transpiler)
@@ -301,7 +302,8 @@ class NamingTranspiler(PythonTranspiler):
         return SourcePlace(node, self._line(line))
 
     def _line(self, line: int) -> Location:
-        """A line of what is being read; of a tilus.Class in a file of its own, the call in the kernel's."""
+        """Return a line of the file that is read; for a tilus.Class in another file, the line of the call in the
+        kernel."""
         shared = self.file != self._places[0].line.file and isinstance(self.lookup("self"), Class)
         return self._places[-1].line if shared else Location(self.file, self.start_lineno + line - 1)
 
@@ -373,7 +375,7 @@ class NamingTranspiler(PythonTranspiler):
             self._christen_object(value, "self.", text)
 
     def _christen_object(self, value: Class, old: str, text: str) -> None:
-        """Call a helper object `text`; what it named `self.…` while it was built follows."""
+        """Name a helper object `text`, and rename the objects that it named `self.…` while it was built."""
         self._objects[value] = text
         for attribute in list(vars(value).values()):
             self._rename(attribute, old, text + ".")
@@ -436,8 +438,9 @@ class RecordingCodegen(FunctionCodegen):
     def visit_ThreadGroupStmt(self, stmt: ThreadGroupStmt) -> None:
         """Select the threads of a group of whole warps by the number of their warp. ptxas then knows that all threads
         of a warp go the same way, and keeps what they share in uniform registers: the loops over k-tiles of H7 lose up
-        to a quarter of their instructions, and two CTAs for a tile of 128x256 no longer spill. tilus 0.2.0 asks so only
-        where the threads around are a power of two; of 128 it then takes the first 64 for 32 to 95."""
+        to a quarter of their instructions, and two CTAs for a tile of 128x256 no longer spill. tilus 0.2.0 does so only
+        if the number of threads around is a power of two. Of 128 threads it then takes the first 64 for threads 32 to
+        95."""
         stack, before = self.thread_group_stack, self.current_thread
         begin, threads = stmt.thread_begin, stmt.num_threads
         if begin < 0 or any(n % WARP for n in (begin, threads, *stack.thread_begin, *stack.num_threads)):
@@ -467,7 +470,7 @@ class RecordingCodegen(FunctionCodegen):
 
     @property
     def workspace(self) -> SharedAllocation | None:
-        """Scratch memory for emitters: behind everything else, aligned to 128 bytes."""
+        """Scratch memory for emitters: after all other shared memory, aligned to 128 bytes."""
         smem = self.contexts.smem_alloc_ctx
         if smem.shared_workspace_var is None:
             return None

@@ -1,7 +1,7 @@
-"""The lines of a function, where they are still what it was made of.
+"""Lines of a function, if its file is unchanged since the import.
 
-tilus reads a method's source from its file, when the kernel is built; what runs was read when the file was imported. Of
-a file that has changed in between tilus would read other lines, and say nothing.
+tilus reads a method's source from its file when the kernel is built. Python runs the code that it read at the import.
+If the file has changed in between, tilus would read other lines, without an error.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _COMMUTATIVE = frozenset({Add, Multiply, BitwiseXor, LogicalAnd, LogicalOr})
 
 @contextmanager
 def quick_rules() -> Iterator[None]:
-    """Inside the block, the simplifier leaves out what does not match."""
+    """Make the simplifier skip rules that cannot match, inside the block."""
     rules: Any = base.RuleBasedSimplifier
     replaced: list[tuple[Any, str, Any]] = [
         (rules, "apply_rule", _only_of(_WITH_RULES, rules.apply_rule)),

@@ -1,6 +1,5 @@
-"""The visits of hidet's passes, found sooner: `BaseFunctor.visit` asks up to sixty times what a node is; here, once for
-each class of functors and each class of nodes. This module imports tilus at its top: import it after `import_tilus`.
-"""
+"""Faster visits of hidet's passes. `BaseFunctor.visit` tests up to sixty types of a node at each visit. Here each class
+of functors does this once for each class of nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _methods: dict[tuple[type, type], str | None] = {}
 
 @contextmanager
 def quick_hidet_visits() -> Iterator[None]:
-    """Inside the block, hidet's passes visit as this module says."""
+    """Make hidet's passes visit as this module describes, inside the block."""
     with lock:
         before = BaseFunctor.visit, py._is_immutable, py.same_list.__code__
         BaseFunctor.visit, py._is_immutable = _visit_of(BaseFunctor.visit), _is_immutable
@@ -69,7 +68,8 @@ def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _after_prologue(rewriter: StmtRewriter, made: Stmt) -> Stmt:
-    """Return the statement behind its prologue, as the end of `StmtRewriter.visit_dispatch` does."""
+    """Return a rewritten statement with the statements that a pass puts before it, as the end of
+    `StmtRewriter.visit_dispatch` does."""
     prologue, rewriter._prologues = rewriter._prologues, []
     return SeqStmt([*prologue, *(made.seq if isinstance(made, SeqStmt) else [made])])
 
@@ -82,7 +82,7 @@ class _Told:
 
 
 def _method(functor: type, node: Any) -> str | None:
-    """The name of the method for nodes of this class; None where it takes more than the class to tell."""
+    """Return the name of the method for nodes of this class; None where the class alone does not decide it."""
     for cls in functor.__mro__:
         dispatch = cls.__dict__.get("visit_dispatch")
         if cls is StmtRewriter:
@@ -96,7 +96,7 @@ def _method(functor: type, node: Any) -> str | None:
 
 
 def _is_immutable(value: Any) -> bool:
-    """`tilus.utils.py._is_immutable`, which imports what it asks for at each call."""
+    """Return the result of `tilus.utils.py._is_immutable`, without its imports at each call."""
     kind = value.__class__
     if kind is Constant:
         return not value.type.is_tensor()
@@ -104,7 +104,7 @@ def _is_immutable(value: Any) -> bool:
 
 
 def _same_list(lhs: Any, rhs: Any, use_equal: bool = False) -> bool:
-    """`tilus.utils.py.same_list`, which compares by value also what is one object, as nearly all is."""
+    """Return the result of `tilus.utils.py.same_list`; identical objects are not compared by value."""
     if len(lhs) != len(rhs):
         return False
     for left, right in zip(lhs, rhs):

@@ -1,4 +1,4 @@
-"""tilus's passes, the same visits found sooner: they are most of what a build takes.
+"""Faster visits of tilus's passes, which take most of the time of a build.
 
 `IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
 instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
@@ -44,12 +44,12 @@ _KINDS = (
     stmt.InstStmt, *_WITH_METHODS_OF_THEIR_OWN, prog.Program, func.Function, *_STATEMENTS, Expr, BaseType, *_TENSORS,
     *_LAYOUTS, list, tuple, dict,
 )  # fmt: skip
-"""The classes of nodes, in the order in which tilus asks."""
+"""Classes of nodes, in the order in which tilus tests them."""
 
 
 @contextmanager
 def quick_visits() -> Iterator[None]:
-    """Inside the block, tilus's passes visit as this module says."""
+    """Make tilus's passes visit as this module describes, inside the block."""
     replaced: list[tuple[Any, str, Any]] = [
         (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
         (IRRewriter, "visit_InstStmt", _statement),
@@ -109,7 +109,8 @@ def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
 
 
 def _expression_of(visit: Any) -> Any:
-    """`IRRewriter.visit_Expr`; what stands for itself is not in the memo, where `visit` has looked."""
+    """Return a function like `IRRewriter.visit_Expr` that does not memoise an expression which stays itself; `visit`
+    has looked in the memo."""
 
     def quick_expression(self: Any, node: Any) -> Any:
         itself = isinstance(node, Constant) or (isinstance(node, Var) and isinstance(node.type, DataType))
@@ -134,8 +135,8 @@ def _defined(self: Any, var: Any) -> bool:
 
 
 def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `find` with a memory for functions, whose lines do not change. Other objects, as frames, are looked up
-    anew."""
+    """Return `find` with a memory for functions, whose lines do not change. Other objects, such as frames, are looked
+    up each time."""
     found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def known(method: Any) -> Any:
@@ -153,8 +154,8 @@ _source_file, _source_lines = _once(inspect.getsourcefile), _once(own_lines(insp
 
 
 def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`infer_layout` that keeps the layouts that it finds beside the function, which is rewritten once, with all. Where
-    it does not find all, tilus says why."""
+    """Return an `infer_layout` that collects the layouts which it finds, and rewrites the function once with all of
+    them. If some are missing, tilus reports the reason."""
 
     def inferred(function: Any) -> Any:
         known = _Search(function).run()
@@ -164,8 +165,8 @@ def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _Search:
-    """The instructions that lack a layout, in program order, each with what tilus's rules ask of its place. known: each
-    tensor of the function with its layout."""
+    """Instructions without a layout, in program order, each with the requirements of tilus's rules on its position.
+    known: each tensor of the function with its layout."""
 
     def __init__(self, function: Any) -> None:
         collector = inference.InstructionCollector()
@@ -194,7 +195,8 @@ class _Search:
         return {}
 
     def _in_order(self) -> list[tuple[Any, Any, Any]]:
-        """Instructions that know a layout already first, then by rule, then the last of the program first."""
+        """Return the instructions in tilus's order: first those with a known layout, then by rule, then the last of the
+        program first."""
         ranked = [
             (not inference.has_inferred_layouts(each), inference.rule2order[rule], -place, each, context, rule)
             for place, (each, context) in enumerate(self.open)

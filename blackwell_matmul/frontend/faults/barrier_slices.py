@@ -1,8 +1,8 @@
-"""Slices of barriers that something was assigned to.
+"""Slices of barrier tensors that have got new values by an assignment.
 
-tilus 0.2.0 computes an element of what `mbarrier.alloc` gave from where the barriers lie
-(`SliceRegisterInstEmitter._emit_const_reg`), also when the tensor was assigned other addresses since, such as those of
-another CTA. Removable when an assignment makes tilus forget the expression.
+tilus 0.2.0 computes an element of the result of `mbarrier.alloc` from the barriers' addresses
+(`SliceRegisterInstEmitter._emit_const_reg`). It does so even if the tensor was assigned other addresses since, such as
+those of another CTA. Removable when an assignment makes tilus forget the expression.
 """
 
 from __future__ import annotations

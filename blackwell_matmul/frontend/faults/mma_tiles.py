@@ -1,13 +1,13 @@
-"""Tiles that no MMA multiplies, or of which tilus 0.2.0 multiplies a part, without a word.
+"""Tiles that no MMA multiplies. tilus 0.2.0 multiplies a part of them, without an error.
 
-- It divides M, N and K of a tile by those of an instruction and drops the rest: of k = 24 an instruction multiplies 16,
-  and of k = 8 none does.
-- It packs two float16 into a column of tensor memory; tcgen05.mma writes a column for each element of D (as CUTLASS
-  allocates them, mma_traits_sm100.hpp), hence beyond what is allocated.
-- It asks no layout of an accumulator of wgmma, and what the instruction writes is one fixed layout (PTX ISA, "wgmma:
-  Register Fragments ... D"): columns would be exchanged.
+- It divides M, N and K of a tile by those of an instruction and drops the remainder. For k = 24 it multiplies 16, and
+  for k = 8 nothing.
+- It packs two float16 into a column of tensor memory. tcgen05.mma writes a column for each element of D (as CUTLASS
+  allocates them, mma_traits_sm100.hpp), so it writes beyond the allocated columns.
+- It requires no layout of an accumulator of wgmma. The instruction writes one fixed layout (PTX ISA, "wgmma: Register
+  Fragments ... D"), so columns would be exchanged.
 
-Removable, each for itself, when tilus refuses it.
+Each refusal is removable when tilus refuses the tile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Shape = tuple[int, int, int]
 """M, N and K."""
 
 WARPGROUP = 128
-"""Threads that execute a wgmma, of which each has two neighbours of a row."""
+"""Threads that execute a wgmma; each has two neighbouring elements of a row."""
 
 K_BITS = 256
 """Bits of a row of A that one wgmma or tcgen05.mma multiplies. An element below a byte counts as 8 bits."""
@@ -62,7 +62,8 @@ class MmaTile(NamedTuple):
 
 
 def refusal(inst: Instruction) -> str | None:
-    """Why no instruction multiplies this tile, and what works; None: one does, or tilus itself says what it lacks."""
+    """Return the reason why no instruction multiplies this tile, and a remedy; None: one does, or tilus itself reports
+    the reason."""
     if not isinstance(inst, (DotInst, WgmmaMmaSSInst, Tcgen05MmaSSInst)):
         return None
     tile, known = _tile(inst), _mmas(inst)
@@ -123,7 +124,8 @@ def _multiplies(config: WgmmaConfig, a: Any, b: Any) -> bool:
 
 
 def layout_refusal(inst: Instruction, name: str) -> str | None:
-    """Why the layout of a wgmma's accumulator, which is called `name`, is not what the instruction writes."""
+    """Return the reason why the layout of a wgmma's accumulator, called `name`, differs from the layout that the
+    instruction writes."""
     if not isinstance(inst, WgmmaMmaSSInst) or _is_as_written(inst):
         return None
     return (
@@ -151,7 +153,7 @@ def _writes(modes: Modes, mma_n: int) -> bool:
 
 
 def _element(layout: RegisterLayout, thread: int, register: int) -> list[int]:
-    """Row and column of a register; tilus's get_global takes thirty times as long."""
+    """Return the row and column of a register; tilus's get_global takes thirty times as long."""
     digits: dict[int, int] = {}
     for modes, shape, left in (
         (layout.spatial_modes, layout.spatial_shape, thread),
@@ -169,8 +171,8 @@ def _element(layout: RegisterLayout, thread: int, register: int) -> list[int]:
 
 
 def _fragment(thread: int, register: int, across: int, mma_n: int) -> list[int]:
-    """Row and column of a register, where `across` instructions of that N lie side by side (PTX ISA, "wgmma: Register
-    Fragments ... D"). What a thread adds to them is the same for all registers, and the other way round."""
+    """Return the row and column of a register, if `across` instructions of that N lie side by side (PTX ISA, "wgmma:
+    Register Fragments ... D"). They are a sum of a part of the thread and a part of the register."""
     tile, index = divmod(register, 64 * mma_n // WARPGROUP)
     row = tile // across * 64 + thread // 32 * 16 + thread % 32 // 4 + index // 2 % 2 * 8
     return [row, tile % across * mma_n + index // 4 * 8 + thread % 4 * 2 + index % 2]

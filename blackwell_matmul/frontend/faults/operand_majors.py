@@ -6,8 +6,8 @@ a B of different orders. The instructions take all four (PTX ISA, "wgmma.mma_asy
 types; "tcgen05: Instruction descriptor": Transpose A, Transpose B). Removable when tilus does.
 
 A shared tensor is contiguous along its last dimension. Where that is the m of A or the n of B, here called MN-major, an
-operand lies in spans of up to 128 bytes along m or n, one span behind the other, each swizzled; TMA brings each span by
-a box of its own, to the same mbarrier.
+operand lies in spans of up to 128 bytes along m or n. The spans follow each other and are swizzled. TMA loads each span
+as one box, and all boxes signal the same mbarrier.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import numpy as np
 from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 TRANSPOSED_BITS = 16
-"""The types of which both instructions read MN-major operands."""
+"""Types whose MN-major operands both instructions read."""
 
 SPAN_BYTES = (128, 64, 32)
-"""Rows that TMA swizzles and the tensor core reads, widest first."""
+"""Widths of rows in bytes that TMA swizzles and the tensor core reads, widest first."""
 
 TMA_ALIGNMENT_BYTES = 128
 """The alignment of a box in shared memory, in bytes (PTX ISA, "cp.async.bulk.tensor")."""
@@ -73,7 +73,7 @@ def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def views(nodes: Iterable[Any]) -> dict[Any, Any]:
-    """Return the instruction behind each view of a shared tensor, of those among some nodes of a script."""
+    """Return the instruction that makes each view of a shared tensor, for the views among some nodes of a script."""
     generic: Any = importlib.import_module("tilus.ir.instructions.generic")
     kinds = (generic.SliceSharedInst, generic.PermuteSharedInst, generic.ReshapeSharedInst)
     return {node.output: node for node in nodes if isinstance(node, kinds)}
@@ -91,7 +91,7 @@ def _operands(func: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _layout(tensor: Any, rows: int, made: Any) -> Any:
-    """Return the layout of an operand: that given for the tensor behind the view, or MN-major; None for K-major, which
+    """Return the layout of an operand: the layout given for the viewed tensor, or MN-major; None for K-major, which
     tilus finds."""
     given = _given(tensor, made)
     if given is not None:
@@ -102,7 +102,7 @@ def _layout(tensor: Any, rows: int, made: Any) -> Any:
 
 
 def _given(tensor: Any, made: Any) -> Any:
-    """The layout that follows from that of the tensor behind the views; None where it has none."""
+    """Return the layout that follows from the layout of the viewed tensor; None without such a layout."""
     if tensor.optional_layout is not None or tensor not in made:
         return tensor.optional_layout
     inst = made[tensor]
@@ -123,7 +123,7 @@ def _retained(inst: Any) -> list[int]:
 
 
 def contiguous(tensor: Any, made: Any) -> int | None:
-    """Return the dimension of a view that is the last of the tensor behind it; None where a slice leaves it out."""
+    """Return the dimension of a view that is the last one of the viewed tensor; None if a slice leaves it out."""
     if tensor not in made:
         return len(tensor.shape) - 1
     inst = made[tensor]
@@ -244,7 +244,7 @@ def _emit_boxes(self: Any, inst: Any, shared: Any, starts: tuple[int, ...]) -> N
 
 
 def _first_span(layout: Any, width: int) -> Any:
-    """The layout of the first so many columns."""
+    """Return the layout of the first `width` columns."""
     ops: Any = importlib.import_module("tilus.ir.layout.ops")
     *outer, columns = layout.shape
     cut = ops.shared_reshape(layout, [*outer, columns // width, width])

@@ -1,9 +1,9 @@
 """Products by mma.sync for which tilus 0.2.0 has wrong code.
 
-Where a thread holds neighbours along k for several mma.sync (`vec_k` of `AtomicMmaConfig`), and the result is not the
-accumulator, `DotInstEmitter` begins each of the first ones with c again: the last of them alone is in the result. Seen
-on an H200. Layouts that tilus chooses have a `vec_k` of 1. Removable when the emitter takes c for the first one only,
-which the test of `tests/frontend/test_products.py` that shows the fault tells.
+A thread may hold neighbours along k for several mma.sync (`vec_k` of `AtomicMmaConfig`). If the result is not the
+accumulator, `DotInstEmitter` begins each of these mma.sync with c again, and the result has only the last product. Seen
+on an H200. Layouts that tilus chooses have a `vec_k` of 1. Removable when the emitter takes c for the first one only;
+a test of `tests/frontend/test_products.py` shows the fault.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from tilus.ir.instructions import DotInst
 
 
 def refusal(inst: DotInst) -> str | None:
-    """Why this product has no right code, and what works; None: there is, or tilus itself says what it lacks."""
+    """Return the reason why this product has no right code, and a remedy; None: it has, or tilus itself reports the
+    reason."""
     accumulator, out = inst.inputs[2].as_register_tensor(), inst.register_output
     vec_k = 1 if accumulator is out else _vec_k(inst)
     if vec_k == 1:

@@ -1,9 +1,9 @@
-"""Instructions that move bytes from one tensor into another, where a Python reader expects values.
+"""Instructions that copy bytes between tensors of two types, where a reader of Python expects a conversion.
 
-tilus 0.2.0 converts no type on the way. Only `store_shared`, `assign` and the tensor copies of TMA ask whether types
-are equal; the others compile. `store_global` of float32 registers into a float16 view writes 4 bytes for each element,
-over its neighbours, if a thread holds several in a row, and converts if it does not. Integers of one width are the same
-bytes, whatever their sign. Removable when tilus converts, or asks everywhere.
+tilus 0.2.0 converts no type in a copy. Only `store_shared`, `assign` and the tensor copies of TMA refuse unequal types;
+the others compile. `store_global` of float32 registers into a float16 view writes 4 bytes for each element, over its
+neighbours, if a thread holds several elements in a row; else it converts. Signed and unsigned integers of one width
+have the same bytes. Removable when tilus converts, or refuses everywhere.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ BY_POINTER: Mapping[type[Instruction], str] = {
 
 
 class Copy(NamedTuple):
-    """The two ends of a copy. source, target: tensors; None for memory behind a pointer."""
+    """Source and target of a copy: tensors; None for memory behind a pointer."""
 
     name: str
     source: Any

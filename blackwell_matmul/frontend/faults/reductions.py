@@ -4,7 +4,7 @@
   fp8 meets another type. Six types have max and min (float16's by `tilus_compat.hidet_by_name`).
 - A sum over lanes shuffles, and no overload of `__shfl_down_sync` takes fp8.
 - Which lanes to add is asked bit by bit (`check_whether_spatial_bit_reduced`), as if every extent were a power of two:
-  with another one among the lanes of a warp it adds the wrong ones, without a word.
+  with another one among the lanes of a warp it adds the wrong ones, without an error.
 
 The first two fail in a pass of hidet or in NVRTC, hence only when a script is compiled. Removable, each for itself,
 when the test of `tests/frontend/test_reductions.py` that shows its fault fails.
@@ -20,11 +20,11 @@ from tilus.ir.layout import RegisterLayout
 
 WARP = 32
 EXTREMES = ("float64", "float32", "float16", "bfloat16", "int32", "int64")
-"""The types of which hidet has max and min."""
+"""Types for which hidet has max and min."""
 
 
 def refusal(inst: ReduceInst) -> str | None:
-    """Why there is no such reduction, and what works; None: there is."""
+    """Return the reason why a reduction has no right code, and a remedy; None: it has."""
     x, y = inst.register_input, inst.register_output
     common = combining_type(inst)
     if common is None or (inst.op in ("max", "min") and common.name not in EXTREMES):
@@ -44,7 +44,7 @@ def refusal(inst: ReduceInst) -> str | None:
 
 
 def combining_type(inst: ReduceInst) -> DataType | None:
-    """The type in which an element is combined with what there is so far; None: tilus finds none."""
+    """Return the type in which an element is combined with the partial result; None: tilus finds none."""
     types = inst.register_output.dtype, inst.register_input.dtype
     try:
         return types[0] if types[0] == types[1] and types[0].nbits >= 8 else numeric_promotion(*types)

@@ -22,7 +22,8 @@ from blackwell_matmul.frontend.recording import instructions
 
 
 def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
-    """The instructions whose tiles nothing multiplies, and why; asked before tilus looks for layouts for them."""
+    """Return the instructions whose tiles no MMA multiplies, with the reasons. It runs before tilus looks for layouts
+    of these tiles."""
     for inst in instructions(function):
         why = mma_tiles.refusal(inst)
         if why is not None:

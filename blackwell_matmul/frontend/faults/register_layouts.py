@@ -1,8 +1,9 @@
 """Register layouts for fewer threads than execute an instruction.
 
-tilus 0.2.0 asks for no number of threads. It splits the number of a thread by the extents of its layout and takes no
-remainder by the first of them, so that the threads beyond the last come to elements beyond the last: they read and
-write outside of the tile, and of the tensor. Seen on an H200 with 16 rows over 32 threads. Removable when tilus asks.
+tilus 0.2.0 does not compare the layout with the number of threads. It divides the number of a thread by the extents of
+its layout, without a remainder by the first extent. So the threads after the last one of the layout reach elements
+after the last one: they read and write outside of the tile and of the tensor. Seen on an H200 with 16 rows over 32
+threads. Removable when tilus compares them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _COUNTED = (WgmmaMmaSSInst, Tcgen05LoadInst, Tcgen05StoreInst)
 
 
 def beyond(function: Any) -> list[tuple[Instruction, RegisterTensor, int]]:
-    """The operands with such a layout: an instruction, its operand, and how many threads execute it. None where an
-    instruction is among them that tilus refuses."""
+    """Return the operands with such a layout: the instruction, its operand, and the number of threads that execute it.
+    The list is empty if tilus itself refuses one of the instructions."""
     short = list(_short(function))
     return [] if any(isinstance(inst, _COUNTED) for inst, _, _ in short) else short
 

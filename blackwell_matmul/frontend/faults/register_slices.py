@@ -1,17 +1,17 @@
 """Slices of register tensors that tilus 0.2.0 reads from the wrong place, or writes there.
 
-No slice moves anything between threads, and its code generation takes for granted that none has to:
+tilus's code for a slice moves no value between threads, even where it would have to:
 
-- For element l of a slice it asks where element l of the *whole* tensor is, and adds the offsets
-  (`SliceRegisterInstEmitter._emit_default`). That is the same place only if the slice's elements come first in a
-  thread's registers: for leading dimensions, as a rule. Seen on an H200 with the strips of a wgmma accumulator.
-- What one index picks may be in some of the threads alone. Each thread takes a register of its own nevertheless, and
-  which of them is stored last is chance: seen on an H200. An assignment writes one in each: `x[3, 2] = 5` sets column 2
-  of all rows, where each thread has a row.
-- Nor does an assignment ask whether a thread that has an element of the right side has the place for it on the left.
+- For element l of a slice it takes the place of element l of the *whole* tensor, and adds the offsets
+  (`SliceRegisterInstEmitter._emit_default`). This is right only if the slice's elements come first in a thread's
+  registers, usually for leading dimensions. Seen on an H200 with the strips of a wgmma accumulator.
+- Only some of the threads may have the element at an index. Still each thread takes one of its own registers, and the
+  last one to store it wins: seen on an H200. An assignment writes a register of each thread: `x[3, 2] = 5` sets column
+  2 of all rows if each thread has a row.
+- An assignment does not check that a thread with an element of the right side also has its place on the left side.
 
-The kernel computes with the wrong registers, without a word. Removable, each for itself, when the emitter asks the
-slice's layout, and when tilus refuses the others.
+The kernel computes with the wrong registers, without an error. The first is removable when the emitter uses the slice's
+layout, the others when tilus refuses them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def fault(inst: Instruction, name: str) -> str | None:
 
 
 def _spread(layout: RegisterLayout, dims: tuple[int, ...]) -> int | None:
-    """The first dimension of which one index is taken although it lies over threads."""
+    """Return the first dimension in which a single index is taken although the dimension lies over threads; None
+    without one."""
     over_threads = {mode for mode in layout.spatial_modes if mode >= 0 and layout.mode_shape[mode] > 1}
     groups = enumerate(layout.grouped_modes)
     return next((dim for dim, modes in groups if dim not in dims and over_threads.intersection(modes)), None)

@@ -19,7 +19,7 @@ from tilus.hidet.ir.expr import Var
 from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 ALIGNMENT_BYTES = 128
-"""Alignment of a part, in bytes: that of the whole."""
+"""Alignment in bytes of each part and of the whole scratch memory."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def _request(context: Any, nbytes: int) -> Any:
 
 
 def _finalize(context: Any, finalize: Any) -> None:
-    """Place the parts one behind the other; the first one begins the whole, whose bytes tilus then allocates."""
+    """Place the parts one after the other and set the total of bytes, which tilus then allocates."""
     end = 0
     for pointer, nbytes in vars(context).get("scratch_parts", {}).values():
         begin = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -1,8 +1,8 @@
-"""Parts of a shared tensor, and the same tensor in another shape, that lie otherwise than the tensor itself.
+"""Parts or reshaped views of a shared tensor with another layout than the tensor itself.
 
-tilus 0.2.0 gives a slice the layout that an instruction asks for first, and does not compare it with one that the
-tensor has already, by `annotate_layout` or by another slice. Then both address the same memory, each in its own way:
-what is stored through the one is found elsewhere through the other, and nothing says so. Removable when tilus compares
+tilus 0.2.0 gives a slice the layout that an instruction requires first. It does not compare that layout with one that
+the tensor already has, by `annotate_layout` or by another slice. Then both address the same memory in different ways,
+and a value stored through one is found elsewhere through the other, without an error. Removable when tilus compares
 them.
 """
 
@@ -46,8 +46,8 @@ def _differ(whole: SharedLayout, view: SharedLayout, dims: tuple[int, ...] | Non
 
 
 def _places(shape: Sequence[int]) -> Iterator[Place]:
-    """Such as tell two layouts apart, which are sums of digits times strides, and swizzles, which give bits of one
-    dimension to another one: the powers of two in each dimension, and the last place."""
+    """Return places that distinguish two layouts: the powers of two in each dimension, and the last place. They
+    suffice, because a layout is a sum of digits times strides, and a swizzle maps bits of one dimension to another."""
     yield tuple(extent - 1 for extent in shape)
     for dim, extent in enumerate(shape):
         for bit in range((extent - 1).bit_length()):

@@ -80,8 +80,8 @@ def _type_of(e: Any) -> Any:
 
 
 def _with_groups(bounds: Any) -> Callable[[Any, Any], None]:
-    """The number of a thread in its group is 0 or more: it is defined behind a condition that says so, where the
-    analyzer, which does not read conditions, sees `threadIdx.x - 32` alone."""
+    """Add the bound that the number of a thread in its group is 0 or more. A condition around it ensures that. The
+    analyzer does not read conditions, and sees only `threadIdx.x - 32`."""
 
     def visit_let(self: Any, stmt: Any) -> None:
         for var, value in zip(stmt.bind_vars, stmt.bind_values, strict=True):
@@ -95,7 +95,7 @@ def _with_groups(bounds: Any) -> Callable[[Any, Any], None]:
 
 
 def _is_thread(e: Any) -> bool:
-    """The CTA's thread index, or what tilus makes of it in a thread group."""
+    """Return True for the CTA's thread index, or tilus's expression of it in a thread group."""
     return getattr(e, "name", None) == "threadIdx.x" or getattr(e, "hint", None) == "tid"
 
 
@@ -174,7 +174,8 @@ def _visited(process: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_cast_arguments(self: Any, call: Any) -> Any:
-    """tilus keeps the call as it was where its arguments are equal to the cast ones, and 7 is equal to int64(7)."""
+    """Keep the cast arguments of a call. tilus keeps the old call if its arguments are equal to the cast ones, and 7 is
+    equal to int64(7)."""
     return type(call)(call.func_var, tuple(self.process_list(self.visit(call.args), call.func_var.type.param_types)))
 
 

@@ -1,7 +1,7 @@
 """Every workaround for tilus 0.2.0, each next to the fault that makes it necessary.
 
-Nothing here changes an installed file. What is replaced in the running process is replaced inside a
-context manager, under one lock, and put back.
+Nothing here changes an installed file. Each replacement in the running process happens inside a context manager, under
+one lock, and is undone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def import_tilus() -> ModuleType:
 
 @functools.cache
 def _tell_instances_apart() -> None:
-    """tilus keeps what calling a class returned by the class and the arguments, of which 0.0 is -0.0 and 1 is True.
+    """Distinguish instances of a script by the values of their arguments. tilus caches an instance by its class and
+    arguments, and 0.0 equals -0.0 there, and 1 equals True. It also ignores later changes of the defaults of `__init__`
+    and of the autotune space. This replacement is never undone and holds for tilus's own calls too. An instance is
+    cached by the meaning of its class and arguments. Removable when `InstantiatedScriptCache` does the same.
 
     It holds the defaults of `__init__` and the rows of the autotune space as they were. For good, and for tilus's own
     calls too, an instance is kept by what its class and arguments mean. Removable when `InstantiatedScriptCache` does.
@@ -79,7 +82,9 @@ def _tell_instances_apart() -> None:
 
 @functools.cache
 def _tell_zeros_apart() -> None:
-    """tilus has one constant for 0.0 and -0.0: whichever a process meets first, for good.
+    """Distinguish the constants 0.0 and -0.0. tilus has one constant for both: the one that a process meets first. This
+    replacement is never undone, and the simulator's own expressions use it too. Removable when the key of
+    `Constant._constant_pool` distinguishes them.
 
     For good, too, and for the simulator's own expressions, they are two. Removable when the key of
     `Constant._constant_pool` tells them apart.
@@ -150,8 +155,8 @@ def _git_may_be_missing() -> Iterator[None]:
 def _cuda_bindings_may_be_missing() -> Iterator[None]:
     """tilus/lang/modules/cuda.py imports cuda.bindings.runtime, which tilus does not declare.
 
-    There is no wheel of it for macOS. tilus uses it for `get_device_properties` alone, so a stand-in that
-    says so is enough. It leaves sys.modules again, so that nobody else takes it for the real one.
+    There is no wheel of it for macOS. tilus uses it for `get_device_properties` alone, so a stand-in without that
+    function is enough. It is removed from sys.modules afterwards, so that no other code takes it for the real one.
     Removable when tilus imports it at the call.
     """
     added = [] if _importable("cuda.bindings.runtime") else _add_stubs()
@@ -211,7 +216,7 @@ a thread's stack had room for 20,000, half of them through C, in Python 3.11."""
 
 @contextmanager
 def deep() -> Iterator[None]:
-    """Let what walks through tilus's nodes call itself `DEPTH` times."""
+    """Allow recursion of `DEPTH` calls, for functions that walk through tilus's nodes."""
     with lock:
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(max(before, DEPTH))
@@ -228,7 +233,8 @@ def target_names() -> tuple[str, ...]:
 
 
 def check_target(name: object, offered: Sequence[str] = ()) -> str:
-    """The name as plain text; InputError, with those offered or else all, unless tilus knows this target."""
+    """Return the name as plain text; InputError unless tilus knows this target. offered: names for the message; empty:
+    all."""
     import_tilus()
     known = plain_text(name)
     if known is None or known not in target_names():
@@ -241,8 +247,8 @@ def check_target(name: object, offered: Sequence[str] = ()) -> str:
 def target(name: str) -> Iterator[Any]:
     """Make `name` tilus's current target inside the block, and restore what was there.
 
-    tilus keeps the target in a module global and, when it is unset, asks torch for a GPU and raises without
-    one. Its setter refuses None, so that the global is put back by hand.
+    tilus keeps the target in a module global. If the global is unset, tilus takes torch's GPU, and raises without one.
+    Its setter refuses None, so that the global is put back by hand.
     """
     check_target(name)
     targets: Any = importlib.import_module("tilus.target")
@@ -315,7 +321,7 @@ def restore_scopes() -> Iterator[None]:
 
 
 FRAGMENT_K = 16
-"""The K of the 16-bit types, for which tilus's layout of an accumulator is right."""
+"""K of an MMA of 16-bit types, for which tilus's layout of an accumulator is right."""
 
 
 @contextmanager
@@ -365,7 +371,7 @@ def widest_wgmma() -> Iterator[None]:
 
 @contextmanager
 def wgmma_descriptors() -> Iterator[None]:
-    """Say where an operand of wgmma begins once, and add its k-steps to that.
+    """Compute the address of an operand of wgmma once, and add its k-steps to it.
 
     tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
     the other, and with tiles of few columns that takes longer than the wgmma. Shared memory has 18 bits of address, of
@@ -406,7 +412,7 @@ def _widest(n: int, most: int, step: int) -> int:
 
 @contextmanager
 def one_wgmma() -> Iterator[None]:
-    """Make of a wgmma with a new N the function that is called.
+    """Compile only the variant of a wgmma with a new N that is called.
 
     `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
     than the kernel around it. Those of tilus itself are made first: it would make all, and does not make one twice.
@@ -750,7 +756,7 @@ def _remainder(a: Range, b: Range) -> Range:
 
 @contextmanager
 def modes_kept_apart() -> Iterator[None]:
-    """Let tilus look at the layouts of a dot whose M, K and N have n and n + 1 instructions, as K = 80 has with M = 64.
+    """Find the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
 
     `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
     their numbers, and `mode_groups` finds no dimension in what is merged ("Cannot group the modes"). Without merging
@@ -776,7 +782,7 @@ def _without_ones(func: Any) -> Any:
 
 @contextmanager
 def declared_copies() -> Iterator[None]:
-    """Keep a copy of a copy of registers, whose source goes away.
+    """Keep a copy of a copy of registers if its source is removed.
 
     `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
     that it puts elsewhere: after `squeeze` of `unsqueeze`, what reads the second reads the first, which nothing

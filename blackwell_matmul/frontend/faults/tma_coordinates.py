@@ -1,4 +1,4 @@
-"""The coordinates where a box of TMA can begin. Anywhere else the copy is an illegal instruction, and no driver tells.
+"""Coordinates at which a box of TMA can begin.
 
 The innermost coordinate is a multiple of 16 bytes, also a negative one (so it was on an H200; Triton, Gluon tutorial
 04-tma: "The innermost coordinate must be 16-byte aligned"). Of a store, no coordinate is negative; a load may begin
@@ -14,7 +14,7 @@ INNERMOST_BYTES = 16
 
 
 def step_of(nbits: int) -> int:
-    """Return the step of the innermost coordinate, in elements of so many bits."""
+    """Return the step of the innermost coordinate, in elements of `nbits` bits."""
     return INNERMOST_BYTES * 8 // math.gcd(INNERMOST_BYTES * 8, nbits)
 
 

@@ -98,14 +98,14 @@ _OF_GROUPS: dict[str, dict[str, str]] = {
                      "rank": "self.cluster.blockRank"},
     "self.fence": {"async_proxy": "self.fence.proxy_async(space=...)", "view_async_shared": _ORDER},
 }  # fmt: skip
-"""Meanings of names behind `self.tma` and the like; they come before the general meanings."""
+"""Meanings of names after `self.tma` and the like; they take precedence over the general meanings."""
 
 _PATTERNS = [(re.compile(name.replace("*", ".*")), text) for text, names in _SAID.items() for name in names.split()]
 
 
 def instead(name: str, owner: str = "self") -> str | None:
-    """Return the statement for a name of CUDA, Triton or torch, or None. owner: the object that was asked for the
-    name."""
+    """Return the statement for a name of CUDA, Triton or torch, or None. owner: the object whose attribute the name
+    is."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("_")).lower()
     found = _OF_GROUPS.get(owner, {}).get(plain)
     spellings = (plain, plain.replace("_", ""))

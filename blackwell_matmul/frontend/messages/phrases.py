@@ -9,7 +9,7 @@ import ast
 import re
 
 LONGEST = 200
-"""Characters kept of what tilus says."""
+"""Maximum number of characters of a message of tilus."""
 
 LANES_ALONE = (
     "tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile{} has {}; take one of 128 rows, which four "
@@ -259,12 +259,12 @@ _SYNTAX = {
 
 
 def one(noun: str) -> str:
-    """Return a noun behind its article: a float, an int."""
+    """Return a noun with its article: a float, an int."""
     return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
 
 
 def told(text: str) -> str:
-    """A sentence without its end for what tilus says."""
+    """Return a sentence, without its period, for a message of tilus."""
     text = " ".join(text.split())
     unknown = re.match(r"The AST node (\w+) is not supported", text)
     if unknown:

@@ -68,7 +68,7 @@ def _attribute_reason(error: AttributeError) -> str:
 
 
 def group_name(value: object) -> str | None:
-    """`self.tcgen05` for what a script calls so."""
+    """Return the name of an instruction group in a script, such as `self.tcgen05`."""
     return next((f"self.{name}" for name, group in vars(InstructionInterface).items() if group is value), None)
 
 

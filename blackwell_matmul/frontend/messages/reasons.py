@@ -71,7 +71,7 @@ def _explain(
 
 
 def _unknown_before_launch(error: BaseException) -> list[Any]:
-    """The variables that tilus names by their hints, where the launch needs what parameters alone give."""
+    """Return the variables that tilus names by their hints, where the launch needs what parameters alone give."""
     text = str(error)
     if text.startswith("Used variables") and (found := innermost(error, "lower_param_only_param", "illegal_vars")):
         return list(found["illegal_vars"])

@@ -19,7 +19,7 @@ from blackwell_matmul.frontend.program import Location
 
 
 def script_reason(error: TilusProgramError) -> str:
-    """The message, or that of the exception behind tilus's one phrase for all others."""
+    """Return the message; in place of tilus's general phrase, the message of the exception that caused it."""
     last = chain(error)[-1]
     if error.msg.startswith("Internal exception") and last is not error:
         return _cause_reason(error, last)
@@ -52,7 +52,8 @@ _DECLARED: dict[type, str] = {bool: "boolean", float: "float32"}
 
 
 def _assignee_reason(error: TilusProgramError) -> str:
-    """tilus names the type of what cannot be assigned; here the name, and whose it is."""
+    """Return the reason with the name of the variable that cannot be assigned, and its owner. tilus's message has only
+    the type."""
     plain = innermost(error, "process_name_assign", "name", "bound_value")
     return _unassignable(error, plain["name"], plain["bound_value"]) if plain else phrases.told(str(error.msg))
 

@@ -31,7 +31,7 @@ TENSOR_MEMORY_LANES = 128
 
 
 class Statements:
-    """The instructions of a script, in its order. name: what a script calls a tensor, or None."""
+    """Instructions of a script, in its order. name: the script's name of a tensor, or None."""
 
     def __init__(self, name: Callable[[Any], str | None]) -> None:
         self._name = name
@@ -52,7 +52,7 @@ class Statements:
         return _allocated(inst) if isinstance(inst, Tcgen05AllocInst) else None
 
     def _follow(self, inst: Any) -> None:
-        """Keep in mind what comes of a reduction whose dimension is gone."""
+        """Remember the results of a reduction that removes its dimension."""
         if isinstance(inst, ReduceInst) and not inst.keepdim:
             self._reduced[inst.output] = inst
         elif isinstance(inst, ElementwiseBinaryBaseInst) and inst.output is not None:
@@ -98,7 +98,7 @@ class Statements:
         return f"mma multiplies {a} by {b}, which goes into an accumulator of {(a[0], b[1])}, and {name} has shape {d}"
 
     def _copy(self, inst: Any) -> str | None:
-        """TMA from and to what it cannot, or a tile of another rank."""
+        """Refuse a TMA copy between memories that it cannot copy, or with a tile of another rank."""
         into, out_of = inst.inputs
         shared, outside = (into, out_of) if isinstance(inst, CopyAsyncTensorGlobalToSharedInst) else (out_of, into)
         if isinstance(shared, GlobalTensor) and isinstance(outside, SharedTensor):

@@ -1,8 +1,8 @@
 """`range` in a script means what it means in Python.
 
-tilus 0.2.0 refuses `range(start, stop)`, fails in a later pass at a range that is empty whatever the arguments are, and
-runs one with a negative step too often: `range(3, 0, -1)` five times. Removable when it does none of these. This module
-imports tilus at its top: import it after `import_tilus`.
+tilus 0.2.0 refuses `range(start, stop)`, fails in a later pass at a range that is always empty, and runs one with a
+negative step too often: `range(3, 0, -1)` five times. Removable when it does none of these. This module imports tilus
+at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations

@@ -45,13 +45,13 @@ _OF_OBJECTS = frozenset((
     "isinstance", "items", "iter", "keys", "len", "list", "next", "pop", "reverse", "reversed", "setdefault", "tuple",
     "type", "update", "values", "zip",
 ))  # fmt: skip
-"""Functions and methods of Python that ask for no value of what they hold."""
+"""Functions and methods of Python that read no value of a container's elements."""
 
 _BY_PLACE = ("get", "insert", "pop", "setdefault")
 """Methods whose first argument is a key or an index."""
 
 _OF_LISTS = frozenset(("dict", "enumerate", "extend", "iter", "len", "list", "next", "reversed", "tuple", "zip"))
-"""Functions that go over a list."""
+"""Functions of Python that iterate over a list."""
 
 _INSTEAD: Mapping[str, str] = {
     "abs": "n if n > 0 else -n is the same",
@@ -158,14 +158,14 @@ class PythonCalls(PythonNames):
         raise refused(expr, f"asks for values that are known only when the kernel runs; {instead}")
 
     def _sum(self, expr: ast.Call, items: Any, start: Any = 0) -> Any:
-        """Add by the operators of scripts: those of expressions of tilus are not Python's."""
+        """Add by the operators of scripts, because tilus's operators of expressions are not Python's."""
         if isinstance(items, (Expr, Tensor)):
             raise refused(expr, f"adds the values of a list, and here is one {kind(items)}; {_OF_TILES['sum']}")
         return functools.reduce(partial(self.binary, expr, ast.Add()), tried(expr, list, items), start)
 
 
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
-"""Integers that tilus says are constants and takes as variables."""
+"""Integers that tilus declares as constants and accepts as variables."""
 
 
 def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -193,7 +193,8 @@ def _integers_of(method: Any) -> Sequence[tuple[int, str, bool]]:
 
 
 def _read_call(expr: ast.Call, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ast.Call:
-    """Return a call at the place of another one, of what its parts have been read as."""
+    """Return a call at another call's place in the source, with a function and arguments that have been read
+    already."""
     keywords = [ast.keyword(name, Visited(value)) for name, value in kwargs.items()]
     return ast.copy_location(ast.Call(Visited(function), list(map(Visited, args)), keywords), expr)
 

@@ -71,7 +71,7 @@ def _is_in_place(node: Any) -> bool:
 
 
 class OwningScope(Scope):
-    """A scope whose names have tiles of their own where they are assigned again."""
+    """Scope in which a name gets a tile of its own when it is assigned again."""
 
     def __init__(self, transpiler: PythonNames) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class OwningScope(Scope):
 
 
 class LexicalLambda(LambdaProxy):
-    """A lambda whose names are those of where it stands."""
+    """Lambda whose names are resolved where it is written."""
 
     def __init__(self, expr: ast.Lambda, transpiler: PythonNames) -> None:
         super().__init__(expr, transpiler)
@@ -126,7 +126,7 @@ class PythonNames(PythonOperators):
     # --- what a name stands for
 
     def get_external_env(self, func: Any) -> dict[str, Any]:
-        """Without the names that the method binds itself: these are its own, as in Python."""
+        """Return the environment without names that the method binds itself: these are local, as in Python."""
         env: dict[str, Any] = super().get_external_env(func)
         for name in (*func.__code__.co_varnames, *func.__code__.co_cellvars):
             env.pop(name, None)
@@ -188,7 +188,7 @@ class PythonNames(PythonOperators):
         return value if same else type(value)(settled)
 
     def _kept(self, value: Any) -> Any:
-        """The value as it is now, in registers of its own."""
+        """Return a copy of the present value, in new registers."""
         if isinstance(value, RegisterTensor):
             return self._copy(value) if value in self._names else value
         if isinstance(value, Expr) and not isinstance(value, Constant):

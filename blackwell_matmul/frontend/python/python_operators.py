@@ -1,9 +1,9 @@
 """Operators in a script have the value that they have in Python, or are refused; docs/python.md lists each.
 
-tilus 0.2.0 reads `a < b < c` as `(a < b) < c`, adds truths as truths, makes 0 of 0.5 beside a tile of integers, divides
-integers by `/` as C does, gives `n and 5` another value in its simplifier than in C, and takes `~n` for an address.
-Integers are divided as C does, variables and constants alike: docs/numbers.md. This module imports tilus at its top:
-import it after `import_tilus`.
+tilus 0.2.0 reads `a < b < c` as `(a < b) < c`, adds truths as truths, converts 0.5 to 0 in an expression with a tile of
+integers, divides integers by `/` as C does, gives `n and 5` another value in its simplifier than in C, and takes `~n`
+for an address. Integers are divided as C does, variables and constants alike: docs/numbers.md. This module imports
+tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def remainder(a: int, b: int) -> int:
 
 
 def number(value: Any) -> Any:
-    """A number of Python as one of the kernel: what is beyond int32 is an int64, as in C."""
+    """Return a Python number as a kernel's number: an int64 beyond int32, as in C."""
     if isinstance(value, int) and not fits(value, int32):
         if not fits(value, int64):
             raise Refusal(f"{value} is beyond int64, the widest integer of a kernel")
@@ -126,7 +126,7 @@ def number(value: Any) -> Any:
 
 
 def counted(value: Any) -> Any:
-    """A truth as the number that it is in Python, 0 or 1; any other number as it is."""
+    """Return a truth value as 0 or 1, as in Python; any other number unchanged."""
     if type_of(value) != boolean:
         return number(value)
     return int(value) if isinstance(value, bool) else int32(value)
@@ -208,7 +208,7 @@ class PythonOperators(Transpiler):
         return methods[type(op)]
 
     def _tile(self, node: ast.AST, value: Any, beside: Any) -> Any:
-        """A number as a tile of the type and shape of the one beside it."""
+        """Return a number as a tile of the type and shape of the other operand."""
         if isinstance(value, RegisterTensor):
             return value
         why = misfit(value, beside.dtype)
@@ -259,7 +259,7 @@ class PythonOperators(Transpiler):
     # --- truths
 
     def truth(self, test: ast.expr) -> Any:
-        """The value of what is asked for its truth alone, as a condition is."""
+        """Return the value of an expression of which only the truth matters, such as a condition."""
         nodes = [test]
         while nodes:
             node = nodes.pop()
@@ -301,7 +301,8 @@ class PythonOperators(Transpiler):
         return found
 
     def _aside(self, node: ast.expr, visit: Callable[[Any], Any]) -> Any:
-        """The value of what Python skips at times: it must do nothing that shows where it is skipped."""
+        """Return the value of an operand that Python may skip. It must have no side effects, since the kernel always
+        evaluates it."""
         before = len(self._stack[-1])
         value = visit(node)
         if not all(map(_is_pure, self._stack[-1][before:])):
@@ -389,7 +390,7 @@ _JOINS: dict[type[ast.boolop], tuple[Callable[..., Any], bool]] = {
 
 
 def _computed(value: Any) -> bool:
-    """Return True if the kernel computes a value, so that Python does not know it."""
+    """Return True if the kernel computes a value, so that it is unknown before the kernel runs."""
     return isinstance(value, Tensor) or (isinstance(value, Expr) and not isinstance(value, Constant))
 
 
@@ -420,7 +421,7 @@ def _identical(node: ast.AST, a: Any, b: Any) -> bool:
 
 
 def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """Return what Python computes of its own values; raise Refusal with its complaint."""
+    """Return the result of `compute` on Python values; raise Refusal with Python's message."""
     try:
         return compute(*(each.value if isinstance(each, Constant) else each for each in values), **named)
     except Refusal:
@@ -438,7 +439,7 @@ def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
 
 
 def holds_computed(value: Any) -> bool:
-    """Tell whether a container of Python has a value that the kernel computes."""
+    """Return True if a Python container has a value that the kernel computes."""
     items = (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
     return isinstance(items, (list, tuple, set)) and any(_computed(each) or holds_computed(each) for each in items)
 
@@ -476,7 +477,7 @@ def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
 
 
 def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conversion: str) -> None:
-    """Refuse where C divides otherwise than Python beyond the signs that docs/numbers.md tells of."""
+    """Refuse divisions in which C differs from Python in more than the signs of docs/numbers.md."""
     floats = any(map(is_float, kinds))
     if isinstance(op, ast.Div) and not floats:
         raise refused(

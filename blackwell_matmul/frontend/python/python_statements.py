@@ -1,8 +1,8 @@
 """Statements, calls and indices in a script do what they do in Python, or are refused; docs/python.md lists each.
 
 tilus 0.2.0 drops the `else` of a loop, computes what a `while` calls once, ends the kernel where an inlined method
-returns, runs `xs.append(1)` in a loop once, takes the whole of a dimension for `x[2:6]`, and binds the variable of a
-loop beside the one of the same name. This module imports tilus at its top: import it after `import_tilus`.
+returns, runs `xs.append(1)` in a loop once, takes a whole dimension for `x[2:6]`, and binds the variable of a loop in
+addition to one of the same name. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PythonTranspiler(PythonCalls):
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """A scope of what does not run exactly once."""
+        """Return a scope for statements that do not run exactly once."""
         before, self.blocks = self.blocks, (*self.blocks, object())
         with self.scope():
             yield
@@ -124,7 +124,7 @@ class PythonTranspiler(PythonCalls):
         super().visit_With(stmt)
 
     def _check_targets(self, target: ast.expr | None) -> None:
-        """Refuse a name that is bound: it would get its old value back behind the block."""
+        """Refuse a name that is bound already: it would get its old value back after the block."""
         for node in ast.walk(target) if target is not None else ():
             if isinstance(node, ast.Name) and node.id != "_" and self.lookup(node.id) is not None:
                 raise Refusal(
@@ -147,7 +147,7 @@ class PythonTranspiler(PythonCalls):
         raise Refusal("tilus has no code for continue; put the rest of the loop's body under an if")
 
     def visit_Expr(self, expr: ast.Expr) -> None:
-        """A value that nobody takes does nothing; the call of a primitive does."""
+        """Read an expression statement: an unused value has no effect, but the call of a primitive has."""
         if isinstance(expr.value, ast.Constant):
             return
         node = ast.copy_location(Visited(self.visit(expr.value)), expr.value)
@@ -222,7 +222,7 @@ class PythonTranspiler(PythonCalls):
     # --- comprehensions and indices
 
     def process_generator(self, elt: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
-        """Bind the names of a comprehension anew in each round: tilus 0.2.0 refuses the second."""
+        """Bind the names of a comprehension again in each round: tilus 0.2.0 refuses the second."""
         with self.scope():
             return list(self._rounds(elt, generators))
 
@@ -290,7 +290,7 @@ class PythonTranspiler(PythonCalls):
         return self.allocate_register(dtype=base.dtype, shape=shape, f_init=lambda _: base.dtype(number))
 
     def _at(self, expr: ast.Subscript, base: Any) -> ast.Subscript:
-        """The same of what is visited, with an index for each that counts from the end."""
+        """Return the subscript with visited parts, and with an index from the front for each negative one."""
         found = self.visit(expr.slice)
         if isinstance(base, Tensor):
             parts = found if isinstance(found, (list, tuple)) else (found,)

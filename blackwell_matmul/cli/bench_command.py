@@ -102,7 +102,7 @@ def bench(
 ) -> None:
     """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
 
-    Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
+    Exit code 0: all results are right. 1: something is wrong, crashed or hung. 2: could not run.
     """
     from blackwell_matmul.harness.studies_part import studies
 

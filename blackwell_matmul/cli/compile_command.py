@@ -69,9 +69,9 @@ def compile(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Compile one kernel for a GPU, and say what it takes of one.
+    """Compile one kernel for a GPU, and report its registers and shared memory.
 
-    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not be.
+    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not compile.
     """
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     records = None if timeline is None else options.integer("--timeline", timeline)

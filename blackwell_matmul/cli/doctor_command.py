@@ -18,9 +18,9 @@ EXAMPLES = """Examples:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Look at this machine: what is installed, which GPUs there are and what they can do, and what to mend.
+    """Report this machine's packages, GPUs and their features, and problems with their remedies.
 
-    Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
+    Exit code 0: no problem, also without a GPU. 1: a problem. 2: could not run.
     """
     with redirect_stdout(sys.stderr):  # libraries may print at import
         from blackwell_matmul.cli.doctor import diagnosis_lines, facts

@@ -33,8 +33,8 @@ def emulate(
 ) -> None:
     """Run a program that launches CUDA kernels; each kernel is executed by the emulator.
 
-    Exit code: the program's own. 1: a kernel is at fault; the program has ended, and one sentence has the line. 2: the
-    program cannot be run, or needs what is not emulated.
+    Exit code: the program's own. 1: a kernel has a fault; the program has ended, and one sentence has the line. 2: the
+    program cannot be run, or needs a feature that is not emulated.
     """
     from blackwell_matmul.emulator.cuda_runtime import run
     from blackwell_matmul.hardware.gpus import target_named

@@ -23,7 +23,7 @@ Record = Callable[[], Mapping[str, object]]
 
 
 READER_LEFT_EXIT_CODE = 2
-"""Exit code if nobody reads the result."""
+"""Exit code if the reader of the output has closed it."""
 
 
 def stdout_is_there() -> bool:

@@ -42,11 +42,11 @@ def predict(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Predict the time of kernels on a GPU that is not here: cycles, µs, and what holds them.
+    """Predict the time of kernels on a GPU that is not in this machine: cycles, µs, and the bottleneck.
 
     Nothing is measured: one SM's share of the kernel is simulated with published figures of its parts.
 
-    Exit code 0: predicted. 1: a kernel does not end. 2: could not be.
+    Exit code 0: predicted. 1: a kernel does not end. 2: could not predict.
     """
     named_gpu = options.one_gpu(gpu, target)
     requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]

@@ -97,7 +97,7 @@ def _extents(name: str, words: str | None) -> tuple[int, ...] | None:
 
 
 def _argument(word: str) -> object:
-    """Return the argument that a word says: a tensor, a number, a null pointer, or the array in a file."""
+    """Return the argument that a word describes: a tensor, a number, a null pointer, or the array in a file."""
     import numpy as np
 
     if word == "null":

@@ -55,11 +55,11 @@ def trace(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Draw what runs when in a predicted run: warps, TMA, tensor core and mbarriers of one SM.
+    """Draw the predicted timeline of one SM: warps, TMA, tensor core and mbarriers.
 
-    Nothing is measured. The file's ending says what it is: a page, Chrome's trace format, or a picture.
+    Nothing is measured. The file's suffix selects a page, Chrome's trace format, or a picture.
 
-    Exit code 0: written. 1: the kernel does not end. 2: could not be.
+    Exit code 0: written. 1: the kernel does not end. 2: could not draw.
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     named_gpu = options.one_gpu(gpu, target)

@@ -25,9 +25,9 @@ def verify(
     timeout: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a layer may take.")] = "300",
     as_json: Json = False,
 ) -> None:
-    """Compile, run and compare for real, layer by layer, and say what ran where.
+    """Compile, run and compare, layer by layer, and report the device of each layer.
 
-    Exit code 0: all that ran is right. 1: something is wrong, or failed. 2: bad input.
+    Exit code 0: all results are right. 1: a result is wrong, or a layer failed. 2: bad input.
     """
     from blackwell_matmul.cli.doctor.verify import LAYERS, known_layers, passed, verify
 

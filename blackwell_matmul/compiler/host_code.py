@@ -79,7 +79,7 @@ _SENTENCES = {
     "At most 8 thread blocks in a cluster": "the cluster has more than 8 CTAs",
     "The last dimension of the global tensor must be contiguous": "a tensor behind TMA has strided rows",
 }
-"""Message for each failed assertion of tilus, whose own text states the requirement."""
+"""Message for each failed assertion of tilus, because tilus's text states the requirement and not the fault."""
 
 
 @deep()

@@ -102,7 +102,7 @@ _GROUP = re.compile(r"/\*\n \* ThreadGroup\(thread_begin=(\w+),.* num_threads=(\
 
 
 class _EventMarker(IRRewriter):
-    """Puts marks around instructions, each one statement behind tilus's comment.
+    """Puts marks around instructions, each as one statement after tilus's comment.
 
     All lanes of a warp count records alike. The first lane writes if the whole warp executes an instruction; if one
     thread does, it writes, and the others then take over its count. Groups of 2 to 31 threads, and statements inside

@@ -120,7 +120,7 @@ def python_text(expr: Expr, names: Mapping[str, str]) -> str:
 
 
 def folded(expr: Expr) -> Expr:
-    """Return the value of an expression without parameters; any other expression as it is."""
+    """Return the value of an expression without parameters; any other expression unchanged."""
     if not isinstance(expr, tuple) or parameters_of(expr):
         return expr
     return int(eval(python_text(expr, {}), {"__builtins__": {}, **_FUNCTIONS}))
@@ -141,7 +141,7 @@ class Parameter:
     """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on.
 
     element: of a pointer, such as "float16"; "" if unknown. default: None for a required argument. row_major: the
-    tensor must be contiguous, as the kernel takes no strides. taken_as: element type that the code assumes behind a
+    tensor must be contiguous, as the kernel takes no strides. taken_as: element type that the code assumes for a
     void_p; "" if unknown.
     """
 
@@ -279,7 +279,7 @@ class LaunchPlan:
 
     @functools.cached_property
     def text(self) -> str:
-        """Return the Python function behind `evaluate`, as text."""
+        """Return the source of the Python function that `evaluate` calls."""
         return "\n".join(_text(self))
 
     @functools.cached_property

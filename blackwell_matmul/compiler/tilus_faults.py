@@ -92,7 +92,7 @@ def isolated_wait(template: str) -> str:
     """Return a `wgmma.wait_group` alone in its basic block, inside a loop that runs once without the assembler knowing.
 
     ptxas (13.0 to 13.5 at least) moves reads of accumulators above their wait while other groups are in flight. After
-    `wait_group(1)` in a loop and `wait_group(0)` behind it, registers were converted before the last MMA had written
+    `wait_group(1)` in a loop and `wait_group(0)` after it, registers were converted before the last MMA had written
     them. No clobber or operand prevents that, as the order in the PTX is right. A basic block of its own does. It also
     keeps ptxas from turning waits into `wait_group(0)`, which serialises MMAs. A running warp's activemask is never 0,
     which ptxas does not know. Removable when ptxas keeps the order.

@@ -47,7 +47,8 @@ class DetectedGpu:
 
     @property
     def features(self) -> Mapping[str, bool | None]:
-        """Return what a kernel may use, by name in `gpus.FEATURES`; None if this version does not know."""
+        """Return the features that a kernel may use, by name in `gpus.FEATURES`; None if this version does not know the
+        GPU."""
         asked = {"tma": self.tensor_maps, "clusters": self.clusters}
         by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC}
         known = self.compute_capability in _KNOWN

@@ -100,7 +100,7 @@ def bindings() -> Any:
 
 
 def call(function: str, attempted: str, *arguments: Any) -> Any:
-    """Return the result of a driver function; DriverError with its name and what was attempted."""
+    """Return the result of a driver function; DriverError with its name and the attempted operation."""
     driver = bindings()
     code, *results = getattr(driver, function)(*arguments)
     if int(code) != SUCCESS:
@@ -109,7 +109,7 @@ def call(function: str, attempted: str, *arguments: Any) -> Any:
 
 
 def refused(function: str, attempted: str, code: int, driver: Any = None) -> DriverError:
-    """Return the error for a driver's code: what was attempted, the function, the code's name, the remedy."""
+    """Return the error for a driver's code: the attempted operation, the function, the code's name, the remedy."""
     driver = driver or bindings()
     name, meaning = (_text(driver, which, code) for which in ("cuGetErrorName", "cuGetErrorString"))
     hint = _HINTS.get(name) or ("blackwell-matmul doctor says what mends it" if function == "cuInit" else "")

@@ -34,13 +34,13 @@ MMA_SYNC_PRODUCTS = 16 * 8 * 16
 """Products of an mma.sync.m16n8k16."""
 
 ROW_BYTES = 128
-"""Bytes that TMA moves, and requests from the L2, at a time; a shorter row takes as long."""
+"""Bytes that TMA moves, and requests from the L2, at a time; a shorter row takes as long as one of this size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeFigures:
-    """Figures of one GPU. None: the GPU has no such thing, or nobody has published it. A name ends with the unit; a
-    figure in cycles says how long its operation takes."""
+    """Figures of one GPU. None: the GPU has no such part, or its figure is not published. A name ends with the unit; a
+    figure in cycles is the time of its operation."""
 
     clock_ghz: GpuFigure
     """Clock without load."""
@@ -69,7 +69,7 @@ class TimeFigures:
     l2_ns: GpuFigure
     """From a load's issue to its data, from the L2."""
     memory_ns: GpuFigure
-    """From a load's issue to its data, from memory."""
+    """Time from a load's issue to its data, from memory."""
     queue_ns: GpuFigure
     """Additional latency while the memory is always busy."""
     fill_bytes_per_cycle: GpuFigure
@@ -81,8 +81,8 @@ class TimeFigures:
     port_bytes_per_cycle: GpuFigure
     """Rate of the L2 to one SM, even if few others load."""
     l2_joins: GpuFigure | None = None
-    """Exponent j of joined requests. What p pairs of neighbours in a GPC load at the same time, the L2 delivers
-    p ** (1 - j) times."""
+    """Exponent j of joined requests. If p pairs of neighbours in a GPC load the same data at the same time, the L2
+    delivers them p ** (1 - j) times."""
     near_l2_bytes: GpuFigure
     """Data that repeated use finds in the L2."""
     memory_bytes_per_ns: GpuFigure
@@ -106,7 +106,7 @@ class TimeFigures:
     remote_cycles: GpuFigure
     """An arrival at an mbarrier of the other CTA."""
     release_cycles: GpuFigure | None = None
-    """Additional, for an arrival with a release of what was stored."""
+    """Additional time of an arrival that releases earlier stores."""
     sync_cycles: GpuFigure
     """A bar.sync."""
     sync_warp_cycles: GpuFigure
@@ -118,7 +118,7 @@ class TimeFigures:
     half_load_cycles: GpuFigure
     """A tcgen05.ld of 128 columns in one piece."""
     cast_cycles: GpuFigure
-    """A conversion."""
+    """Time of a conversion between types."""
     cast_value_cycles: GpuFigure
     """Additional cycles of a conversion for each value of a thread."""
     special_results: GpuFigure
@@ -165,7 +165,7 @@ class TimeFigures:
     alloc_again_cycles: GpuFigure
     """A tcgen05.alloc that had to wait."""
     launch_ns: GpuFigure
-    """From a CTA's end to the next one's start on its SM."""
+    """Time from a CTA's end to the next one's start on its SM."""
     start_cycles: GpuFigure
     """From a CTA's start to its first work."""
     ramp_ns: GpuFigure
@@ -185,7 +185,7 @@ class TimeFigures:
 
 
 class _EachGpu(Mapping[str, TimeFigures]):
-    """Figures by GPU; each GPU's files are read when they are asked for."""
+    """Figures by GPU; each GPU's files are read at the first access."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -206,7 +206,7 @@ def _figures(file: str) -> TimeFigures:
 
 
 def _values(file: str) -> dict[str, GpuFigure]:
-    """Return the figures of a file and those that it inherits, which are assumed if it says that they are borrowed."""
+    """Return the figures of a file and those that it inherits, which count as assumed if the file borrows them."""
     content = read(FIGURES / file)
     own = entries(FIGURES / file, content)
     values = _values(content["inherits"]) if "inherits" in content else {}

@@ -44,7 +44,7 @@ NEIGHBOURS: int = _EVERY["l2_path_sms"]
 once."""
 
 GPC_SMS: int = _EVERY["gpc_sms"]
-"""SMs of a GPC, on most of an H100. The L2 delivers once what CTAs of a GPC load at the same time."""
+"""SMs of a GPC, on most of an H100. The L2 delivers data once that CTAs of a GPC load at the same time."""
 
 _WARPGROUP = 128
 """Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
@@ -73,7 +73,7 @@ class Gpu:
     max_threads_per_block: int = _EVERY["max_threads_per_block"]
     """Most threads of a CTA."""
     max_threads_per_sm: int = _EVERY["max_threads_per_sm"]
-    """Most threads of an SM."""
+    """Maximum number of threads of an SM."""
     max_registers_per_thread: int = _EVERY["max_registers_per_thread"]
     """Most registers of a thread."""
     memory_gb: int | None = None
@@ -172,7 +172,7 @@ def target_of(name: object) -> str | None:
 
 
 def target_named(text: str) -> str:
-    """Return the target of the GPU of this name, or a target as it is; raise InputError for anything else."""
+    """Return the target of the GPU of this name, or a target unchanged; raise InputError for anything else."""
     return text if text in OTHER_TARGETS else target_of(text) or gpu_named(text).arch
 
 

@@ -42,11 +42,11 @@ def run_matmul(
     """Run a matmul kernel in the simulator, and check C against float64.
 
     kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
-    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; with the tensors a,
-    b and c behind them, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the
-    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for products,
-    how the matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64.
-    `seed` gives the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
+    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; if the tensors a, b
+    and c follow, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the others
+    are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for products, how the
+    matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64. `seed` gives the inputs
+    and the simulator's order. policy, workers and progress are those of `simulate`.
 
     Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
     simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
@@ -132,7 +132,7 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
 
 
 TOLD = ("dtype", "form", "c_dtype")
-"""Arguments of `__init__` that the problem tells."""
+"""Arguments of `__init__` that follow from the problem."""
 
 
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:

@@ -1,7 +1,7 @@
-"""Likely mistakes with scales and nibbles: which one gives the numbers of a wrong block-scaled product.
+"""Likely mistakes with scales and nibbles, to explain a wrong block-scaled product.
 
 Each candidate reads the operands as a faulty kernel would. A sample of the wrong elements of C is compared with the
-float64 product of what it read.
+float64 product of these operands.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ SAMPLE = 64
 """Rows and columns of C, at most, that are compared."""
 
 EXPLAINED = 0.9
-"""Share of the wrong elements that a mistake has to explain, of those that it determines."""
+"""Fraction of the wrong elements that a mistake must explain, among those whose value it determines."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
     """Rows of A or of B as a kernel reads them.
 
-    elements: rows x k in float64. rows: those whose scales it takes. count: rows of the operand. scales: all bytes.
-    type: of a scale. block: elements with one scale. shift: blocks along k. plain: rows one behind the other, no atoms.
+    elements: rows x k in float64. rows: numbers of the rows whose scales are taken. count: rows of the operand. scales:
+    all bytes. type: of a scale. block: elements with one scale. shift: blocks along k. plain: scales are row-major,
+    without atoms.
     """
 
     elements: torch.Tensor
@@ -61,7 +62,7 @@ class Scaled:
         return (row // ATOM_ROWS * along + column // ATOM_BLOCKS) * ATOM_BYTES + inside
 
     def moved(self, by: int | torch.Tensor) -> Scaled:
-        """Return the reading with the scales of other rows."""
+        """Return the operand as it is read with the scales of other rows."""
         return replace(self, rows=self.rows + by)
 
     def nibbles_swapped(self) -> Scaled:
@@ -74,7 +75,7 @@ class Scaled:
 
 
 def _of_one(name: str, right: Scaled) -> Iterator[tuple[str, Scaled]]:
-    """Yield the mistakes with one operand, in words, and what is read then."""
+    """Yield the mistakes with one operand: a sentence, and the operand as it is read then."""
     yield f"the scales of {name} are read row by row, not in atoms of 128 rows and 4 blocks", replace(right, plain=True)
     for rows in (32, -32, 64, -64, 96, -96):
         yield f"the scales of {name} are those of {abs(rows)} rows {_further(rows)}", right.moved(rows)
@@ -94,7 +95,7 @@ def _further(by: int) -> str:
 
 
 def candidates(a: Scaled, b: Scaled, packed: bool) -> Iterator[tuple[str, Scaled, Scaled]]:
-    """Yield the likely mistakes: a sentence, and what is read of A and of B."""
+    """Yield the likely mistakes: a sentence, and A and B as they are read then."""
     of_a, of_b = list(_of_one("A", a)), list(_of_one("B", b))
     yield from ((what, wrong, b) for what, wrong in of_a)
     yield from ((what, a, wrong) for what, wrong in of_b)
@@ -122,7 +123,7 @@ def likely_mistake(
     rows: torch.Tensor | None = None,
     columns: torch.Tensor | None = None,
 ) -> str:
-    """Return the mistake that makes (A scales) @ (B scales).T what C is, in a sentence's words; "" if none does.
+    """Return a sentence about the mistake that gives C in place of (A scales) @ (B scales).T; "" if none does.
 
     a, b: e4m3 or e5m2, or two e2m1 in a byte. scale_a, scale_b: of type `scale`, for blocks of `block` elements, in
     atoms. c: m x n. rows, columns: indices of those with wrong elements; None: all.
@@ -151,7 +152,8 @@ def _operand(data: torch.Tensor, scales: torch.Tensor, rows: torch.Tensor, block
 
 
 def _wrong(c: torch.Tensor, a: Scaled, b: Scaled) -> torch.Tensor:
-    """Return where C is not the product of what was read, rounded to its type, with sums in float32."""
+    """Return a mask of the elements of C that differ from the product of the read operands, summed in float32 and
+    rounded to C's type."""
     left, right = a.values, b.values
     exact, size = left @ right.T, left.abs() @ right.abs().T
     apart = (c.double() - exact).abs()

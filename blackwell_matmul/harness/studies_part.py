@@ -1,6 +1,6 @@
 """The optional part `blackwell_matmul_studies`: studies, baselines and mutants, which a checkout has in `bench/`.
 
-An installed package has the part where somebody has put it on Python's path.
+An installed package has the part if it is on Python's path.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def part(module: str) -> Any:
 
 
 def folder(what: str) -> Path:
-    """Return the folder of the part. InputError where the part is not there; `what` begins the sentence."""
+    """Return the folder of the part. InputError if the part is not there; `what` is the subject of the sentence."""
     if not make_importable():
         raise InputError(f"{what} of {PART}, which is not here; run the command in a checkout, whose bench/ has it.")
     return Path(str(import_module(PART).__file__)).parent

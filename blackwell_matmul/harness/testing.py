@@ -37,7 +37,8 @@ def assert_clean(
     kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. A kernel called with (m, n, k, a, b, c)
     must compute C = A @ B.T, on generated inputs of `dtype` (None: as its pointers say, or fp16) or on these tensors. A
     class with `example_args` in its module is called with their result and compared with its `reference`, if any; m, n
-    and k may then be omitted. strict: also fail for what works today without a guarantee. The rest is as for `check`.
+    and k may then be omitted. strict: also fail for findings that work today without a guarantee. The rest is as for
+    `check`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     from blackwell_matmul.harness.calls.kernel_call import resolve

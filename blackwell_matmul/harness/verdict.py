@@ -62,7 +62,7 @@ class Verdict(OneLine):
     elements of C beyond the limit. unwritten: those of them that are NaN or infinite. bad_tiles: (row, column) of each
     tile of tile_m x tile_n elements with a wrong element. bad_rows, bad_columns: rows and columns of C with a wrong
     element, as ranges (first, last). worst: index of the element with the largest error. batch: the batch with these
-    errors, if there are several. likely: of a block-scaled product, the mistake that gives the same numbers.
+    errors, if there are several. likely: for a block-scaled product, a mistake that gives the same numbers.
     """
 
     ok: bool
@@ -161,9 +161,9 @@ def _judged(
 
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
-    """The same for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the batches, as a product takes
-    them, or the first three of them; or a, b, scale_a, scale_b and c of a block-scaled product, which is compared with
-    that of the dequantised operands."""
+    """Judge C as `check_matmul` does, for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the
+    batches, as a product takes them, or the first three of them. For a block-scaled product they are a, b, scale_a,
+    scale_b and c, and C is compared with the product of the dequantised operands."""
     if problem.format:
         return _block_scaled(problem, operands, tile_m, tile_n)
     a, b, c, *rest = operands

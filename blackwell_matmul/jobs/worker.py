@@ -151,7 +151,7 @@ class _Child:
         return left_with(code, errors)
 
     def end(self) -> None:
-        """Kill the child with its children; called once, as `Worker.renew` forgets the child."""
+        """Kill the child with its children. Call it once: `Worker.renew` drops the child."""
         self._process.end()
 
 

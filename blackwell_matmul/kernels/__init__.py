@@ -1,8 +1,9 @@
-"""Kernels by name: `rung("v1")` is a class, imported when it is asked for.
+"""Kernels by name: `rung("v1")` is a class, imported at the first call.
 
 `blackwell/`, `hopper/` and `geforce/` are the ladders, one rung a file and one idea a step. `products/` has the kernels
 of torch operations and `tune`, `experts/` the grouped GEMM. They are built from `parts/`, device code, and `host/`, the
-checks and the choice of a schedule. A kernel imports parts, host, the schedules and what lies below, and no simulator.
+checks and the choice of a schedule. A kernel imports parts, host, the schedules and the rooms below these, and no
+simulator.
 
 May import: base, frontend, hardware, lang, problem, runtime, scheduling.
 """
@@ -42,7 +43,7 @@ PRODUCTS: Mapping[str, str] = MappingProxyType(
         "few": "blackwell_matmul.kernels.products.few_rows:BlackwellFewRows",
     }
 )
-"""Kernels that `matmul` and its like take, besides the rungs of a GPU without a product; likewise."""
+"""Kernels of `matmul` and the other operations, in addition to the rungs of GPUs without a product; likewise."""
 
 KERNELS: Mapping[str, str] = MappingProxyType({**RUNGS, **PRODUCTS})
 """Rungs and products: all kernels with a name."""

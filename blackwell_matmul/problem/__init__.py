@@ -1,4 +1,4 @@
-"""The product that is asked for: sizes and dtype, the schedule, the form of the operands, the epilogue.
+"""The requested product: sizes and dtype, the schedule, the form of the operands, the epilogue.
 
 May import: base.
 """

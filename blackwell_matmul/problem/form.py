@@ -40,8 +40,8 @@ class Epilogue:
 
     bias: a vector of N. residual: a matrix of C's shape before the activation, not read where beta is 0. activation:
     one of `ACTIVATIONS`. scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each
-    column of C; those of `BLOCK_SCALES` multiply the products of 128 of K each. bias and residual have C's type, scales
-    are fp32.
+    column of C; those of `BLOCK_SCALES` multiply the sums of 128 products along K each. bias and residual have C's
+    type, scales are fp32.
     """
 
     bias: bool = False
@@ -95,9 +95,9 @@ class Form:
 
     a_major, b_major: dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: leading dimension in
     elements; 0: packed. a_batched, b_batched: true if each batch has its own matrix; a_batch_stride, b_batch_stride:
-    elements from one to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type; "": as
-    `problem.c_dtype` says. fast_accum: true if 8-bit products may accumulate as the tensor cores do, on Hopper with
-    less precision than fp32.
+    elements from one to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type; "": the type
+    of `problem.c_dtype`. fast_accum: true if 8-bit products may accumulate as the tensor cores do, on Hopper with less
+    precision than fp32.
     """
 
     a_major: str = "k"

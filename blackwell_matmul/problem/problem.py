@@ -221,7 +221,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
-"""Features of a kernel, in any combination, besides the instruction that multiplies."""
+"""Features of a kernel, in any combination. The MMA instruction is not one of them."""
 
 
 @dataclass(frozen=True)

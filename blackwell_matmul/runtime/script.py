@@ -47,7 +47,7 @@ class Kernel:
 
         CPU tensors are simulated, and a `Run` is returned. For CUDA tensors the kernel is compiled on first use and
         launched on torch's current stream. That call returns None at once, like torch's operations. The type is `Run |
-        Any`, as types do not tell devices.
+        Any`, because types do not distinguish devices.
 
         Raises InputError for arguments that break a rule. Raises UnsupportedError for a device that cannot run the
         kernel, and DriverError if the driver refuses. Raises SimulationError if a finding is an error, after writing

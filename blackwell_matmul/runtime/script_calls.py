@@ -62,7 +62,7 @@ class ScriptCalls:
         return len(arguments) == self._count and self._calls.attempt(arguments)
 
     def _forget(self) -> None:
-        """Forget launches made before the script's meaning changed."""
+        """Drop launches that were made before the script changed."""
         self._is_same = _check_of(self._kernel)
         self._calls, self._chosen = Calls(self.prepare), Recent(KEPT_KERNELS)
         self.launch = self._calls.launch
@@ -86,8 +86,9 @@ class ScriptCalls:
 
 
 def _check_of(kernel: HasScript) -> Callable[[], bool]:
-    """Return what each launch asks, whether a script still means what it does now: all of a user's, in 5 to 30 us; of a
-    kernel of this package, its classes and the constants of its modules, in 2 to 9."""
+    """Return the check that each launch calls: whether a script is unchanged. For a user's script it compares
+    everything, in 5 to 30 us. For a kernel of this package it compares the classes and the constants of their modules,
+    in 2 to 9 us."""
     means = _meaning_of(kernel)
     ours = kernel.script_cls.__module__.startswith("blackwell_matmul.")
     return means.same_names if ours else means.same
@@ -199,7 +200,7 @@ def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[o
 
 
 def _completed(kernel: HasScript) -> Any:
-    """Return the class if it completes a schedule, pins included; else the kernel."""
+    """Return the class if it completes a schedule from pins itself; else the kernel."""
     return kernel.script_cls if _chooses(kernel) else kernel
 
 

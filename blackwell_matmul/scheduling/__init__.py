@@ -1,4 +1,5 @@
-"""The schedule space: what each schedule takes on a GPU, why a schedule cannot run, and the predicted fastest.
+"""The schedule space: resources of each schedule on a GPU, reasons why a schedule cannot run, and the predicted fastest
+one.
 
 May import: base, hardware, problem.
 """

@@ -86,7 +86,7 @@ def predicted_cycles(tile: TileConfig) -> int:
 
 
 def traits(tile: TileConfig) -> tuple[str, ...]:
-    """Return the traits by which `CUT_ROWS_TRAITS` tells schedules apart."""
+    """Return the traits of a schedule that are keys of `CUT_ROWS_TRAITS`."""
     boxes = ceil_div(tile.row_bytes, ROW_BYTES)
     found = f"cluster {tile.cluster_m}x{tile.cluster_n}", f"split {tile.split_k}", f"boxes {boxes}"
     return *found, f"warpgroups {tile.consumers}"
@@ -201,8 +201,8 @@ def _loaded_ghz(figures: TimeFigures) -> float:
 
 
 def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
-    """Return the memory rate in bytes/ns, limited by what the CTAs' paths to the L2 carry. CTAs that share a path end
-    last; few CTAs share none. Kernels with `split_k` combine both bounds."""
+    """Return the memory rate in bytes/ns, limited by the CTAs' paths to the L2. CTAs that share a path end last; few
+    CTAs share none. Kernels with `split_k` combine both bounds."""
     ctas = tile.ctas
     sharing = NEIGHBOURS if ctas * NEIGHBOURS > tile.gpu.sm_count else 1
     bounds = 1, sharing / (ctas * FIT.neighbours_part)
@@ -435,7 +435,7 @@ def _turnover(tile: TileConfig, supply: Supply) -> float:
 
 
 def _drain(tile: TileConfig, figures: TimeFigures) -> float:
-    """Return TMA's cycles to store what a CTA finishes of a tile."""
+    """Return TMA's cycles to store a CTA's part of a tile."""
     slower = FIT.narrow_rows if tile.strip_row_bytes <= FIT.narrow_row_bytes else 1
     return slower * tile.cta_m * _finished_columns(tile) * C_BYTES / KIB * figures.drain_kib_cycles
 

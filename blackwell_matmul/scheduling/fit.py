@@ -1,6 +1,6 @@
 """Constants of the cost model that are fitted to measured times.
 
-The files of fits/ have the values, each with its meaning, its unit and the measurements behind it.
+The files of fits/ have the values, each with its meaning, its unit and its measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLOSED_FORM, UNALIGNED_ROWS = FITS / "closed_form.toml", FITS / "unaligned_rows.
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants of fits/closed_form.toml, which says what each one means."""
+    """Constants of fits/closed_form.toml, which has their meanings."""
 
     out_of_step: float
     part_of_a: float

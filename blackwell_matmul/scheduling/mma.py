@@ -88,7 +88,7 @@ def tensor_memory_columns(block_n: int) -> int:
 class ScaledTcgen05(Tcgen05):
     """tcgen05.mma with a scale for each block (PTX ISA, "tcgen05 Block Scaling"), as the room `lang` emits it.
 
-    step_n: rows of scales in a column of tensor memory, where those of a tile of B begin.
+    step_n: rows of scales in a column of tensor memory; scales of a tile of B begin at a multiple of it.
     """
 
     instruction = "tcgen05.mma.block_scale"
@@ -127,7 +127,7 @@ class ScaledTcgen05(Tcgen05):
         return super().barriers(tile) - (2 if overlaps else 0)
 
     def multiplied_columns(self, tile: TileConfig) -> float:
-        """Count the copies of scales as well, of 128 bytes a cycle, a derived figure: nobody has published another."""
+        """Count the copies of scales as well, of 128 bytes a cycle, a derived figure, because none is published."""
         copied_cycles = sum(self._atoms(tile)) * ATOM_BYTES / COPIED_BYTES
         products_cycles = tile.row_bytes / (2 * MMA_K_BYTES)  # of one column
         return super().multiplied_columns(tile) + copied_cycles / products_cycles
@@ -177,7 +177,7 @@ class Wgmma(MmaSpec):
     plain_strips = True
     least_rows = rows
     few_rows = (16, 32)
-    """Values of block_m of a tile with fewer rows than wgmma; the kernel multiplies zeros besides."""
+    """Values of block_m of a tile with fewer rows than wgmma; the kernel pads them with zeros."""
     columns = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     """Values of block_n in the space without swap_ab; with swap_ab any multiple of 8 from 64 on."""
 
@@ -220,7 +220,7 @@ class Wgmma(MmaSpec):
         return None
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        """Tell whether the space has this tile: any width for specialised warps; small tiles for single CTAs."""
+        """Return True if the space has this tile: any width for specialised warps; small tiles for single CTAs."""
         if "consumers" not in row:
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
@@ -239,12 +239,13 @@ class Wgmma(MmaSpec):
         return alone and few and SPACE_ROW_ELEMENTS <= row.get("block_k", 0) <= most
 
     def _is_for_three(self, row: Mapping[str, int]) -> bool:
-        """Tell whether three warpgroups have the registers for this width."""
+        """Return True if three warpgroups have the registers for this width."""
         whole = row["block_k"] == SPACE_ROW_ELEMENTS
         return whole and SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three
 
     def registers(self, tile: TileConfig) -> int:
-        """Count registers of the sums; of 8 bits the sums of a few k-tiles are held besides, and scales of columns."""
+        """Count registers of the sums, per thread. 8-bit products also hold the sums of a few k-tiles, and scales of
+        columns."""
         form = tile.problem.form
         sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, form) else 1
         of_a, of_b = BLOCK_SCALES.get(form.epilogue.scale, (0, 0))
@@ -268,7 +269,7 @@ class Wgmma(MmaSpec):
     def scale_bytes(of_blocks: bool, rows: int) -> int:
         """Return the bytes of one operand's scales in a stage, for a tile that may begin within 128 rows.
 
-        of_blocks: 128 rows share a scale, of which TMA brings a line of `SCALES_OF_A_LINE`.
+        of_blocks: 128 rows share a scale, and TMA loads a line of `SCALES_OF_A_LINE` scales.
         """
         return 4 * (SCALES_OF_A_LINE * (ceil_div(rows - 1, SCALED_K) + 1) if of_blocks else rows)
 

@@ -1,4 +1,4 @@
-"""Schedules with one change each, and what must change with it."""
+"""Schedules with one changed knob each, and the knobs that must change with it."""
 
 from __future__ import annotations
 

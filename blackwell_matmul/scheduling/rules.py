@@ -23,8 +23,8 @@ from blackwell_matmul.scheduling.tile_config import (
 )
 
 SPARE_REGISTERS = 60
-"""Registers that a thread needs besides its part of the accumulator: addresses, the loop, a strip of C. Kernels
-compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+"""Registers of a thread in addition to its part of the accumulator: addresses, the loop, a strip of C. Kernels compiled
+for sm_90a took 26 to 60 (`Bundle.resources`)."""
 
 FEW_REGISTERS = 32
 """Registers likewise, if a thread can have fewer than the hardware's maximum, for which ptxas saves registers: 192x192
@@ -41,7 +41,7 @@ SPAN_BYTES = 128
 """Bytes of one piece of an MN-major operand in shared memory (`frontend.operand_majors`)."""
 
 SHARE_ROWS = 8
-"""Rows after which a swizzle repeats: TMA writes parts of a tile from such a row on."""
+"""Rows after which a swizzle repeats: parts of a tile that TMA writes begin at a multiple of it."""
 
 MAX_CLUSTER_CTAS = 8
 """CTAs of the largest portable cluster (CUDA Programming Guide, "Thread Block Clusters")."""
@@ -135,7 +135,7 @@ def _registers_fit(tile: TileConfig) -> str | None:
 
 
 def fits(tile: TileConfig) -> bool:
-    """Tell whether the tile fits the shared memory of a CTA."""
+    """Return True if the tile fits the shared memory of a CTA."""
     return tile.shared_bytes <= tile.gpu.shared_memory_per_block_bytes
 
 
@@ -179,7 +179,7 @@ def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
 
 
 def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
-    """Tell whether a kernel can store a tile of C as one strip of any width."""
+    """Return True if a kernel can store a tile of C as one strip of any width."""
     return mma.plain_strips and "any_size" in features
 
 
@@ -473,7 +473,7 @@ PROBLEM_RULES: tuple[Rule, ...] = (
     _cp_async_copies_four_bytes,
     _offsets_fit_int32,
 )
-"""Those of both tuples in which all schedules of a kernel are alike."""
+"""Rules of both tuples that give the same answer for all schedules of a kernel."""
 
 
 def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
@@ -484,7 +484,7 @@ def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
 
 
 def can_run(schedule: Schedule, problem: Problem, gpu: Gpu) -> bool:
-    """Tell whether `why_not` has no reason, and stop at the first one."""
+    """Return True if `why_not` has no reason; it stops at the first one."""
     if _missing(schedule):
         return False
     tile = tile_config(schedule, problem, gpu)

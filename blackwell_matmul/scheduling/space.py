@@ -1,4 +1,4 @@
-"""The autotune space of all rungs, and the choice of a schedule if nobody pins it.
+"""The autotune space of all rungs, and the choice of a schedule that is not pinned.
 
 A rung gets the part of `SPACE` that its knobs span (`BlackwellMatmulV1.knobs`), which follow from its features.
 """
@@ -45,7 +45,7 @@ from blackwell_matmul.scheduling.tile_config import (
 )
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
-"""Every knob with its values. Not every combination fits into every GPU: `why_not` tells."""
+"""Every knob with its values. Not every combination fits every GPU: `why_not` has the reasons."""
 
 
 class HasKnobs(Protocol):
@@ -108,10 +108,10 @@ _ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m", "swa
 """Knobs that `MmaSpec.in_space` reads."""
 
 _ASKED_BY_STRIPS = ("e_block_n",)
-"""Knobs that `_has_strips` reads besides."""
+"""Further knobs that `_has_strips` reads."""
 
 _ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
-"""Knobs that `_fills_its_cluster` reads besides."""
+"""Further knobs that `_fills_its_cluster` reads."""
 
 
 def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:
@@ -123,12 +123,13 @@ def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row])
 
 
 def _has_one_purpose(row: Row) -> bool:
-    """Tell whether the row does at most one of these: split a tile, share A, order CTAs without clusters."""
+    """Return True if the row does at most one of these: split a tile, share A, order CTAs without clusters."""
     return (row.get("split_k", 1) > 1) + (row.get("cluster_n", 1) > 1) + (row.get("neighbours") == 1) <= 1
 
 
 def _has_strips(row: Row, plain: bool) -> bool:
-    """Tell whether strips fill the tile. Without a swizzle one strip does, and C transposed has one width of strips."""
+    """Return True if strips fill the tile. Without a swizzle one strip does, and C transposed has one width of
+    strips."""
     columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
     if row.get("swap_ab") and "e_block_n" in row:
         return strip == _transposed_strip(columns, row["consumers"])
@@ -149,7 +150,7 @@ each; wider ones could cost a stage (h100_swapped.json)."""
 
 
 def _fills_its_cluster(row: Row) -> bool:
-    """Tell whether each CTA of the cluster has a strip and a share of B, and whether the cluster and the order are
+    """Return True if each CTA of the cluster has a strip and a share of B, and whether the cluster and the order are
     useful.
 
     Orders of few or small tiles make no difference, so one is left. CTAs in order, three warpgroups, clusters of four,
@@ -189,7 +190,7 @@ def _knobs(rung: Rung) -> tuple[str, ...]:
 
 
 def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None) -> Schedule:
-    """Choose the schedule for a problem if nobody pins it, or the best of those that match `pins`.
+    """Choose the schedule for a problem: the best of all, or of those that match `pins`.
 
     It is the one with the fewest predicted cycles that can run (`cost_model.predicted_cycles`), and of equals the
     largest tile. Pins that leave nothing raise InputError.
@@ -241,7 +242,7 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
 
 
 def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Schedule]:
-    """Yield the preferred ones first. Schedules whose lower bound exceeds those asked for are not predicted."""
+    """Yield the preferred schedules first. A schedule is predicted only when the caller reaches its lower bound."""
     waiting = [(_certain(tile), i) for i, (_, tile) in enumerate(some)]
     heapq.heapify(waiting)
     while waiting:
@@ -253,7 +254,7 @@ def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Sche
 
 
 def _certain(tile: TileConfig) -> tuple[int, ...]:
-    """Return a lower bound of a preference. Wasteful schedules, which are seldom asked for, are not estimated."""
+    """Return a lower bound of a preference. Wasteful schedules are not estimated, because callers seldom reach them."""
     wasteful = _is_wasteful(tile)
     return (wasteful, 0 if wasteful else _log_cycles(least_cycles(tile)))
 
@@ -340,7 +341,8 @@ def counted_alike(cycles: float) -> float:
 
 
 def _order(tile: TileConfig) -> int:
-    """Return the order's preference among equals: groups nearest to the best known size."""
+    """Return the preference of a raster order among equal tiles; the group size nearest to the best known one comes
+    first."""
     rows, wanted = ceil_div(tile.problem.m, tile.block_m), SPACE["group_m"][-1]
     if tile.problem.form.b_major == "n":
         wanted = N_MAJOR_GROUP
@@ -369,8 +371,8 @@ def _useful_stages(tile: TileConfig) -> int:
 
 
 def _is_wasteful(tile: TileConfig) -> bool:
-    """Tell whether a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay. Two boxes
-    halve the waits and the stages, which pays for narrow tiles (h200_tiles_wide.json)."""
+    """Return True if a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay. Two
+    boxes halve the waits and the stages, which pays for narrow tiles (h200_tiles_wide.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
     narrow = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow)
@@ -427,7 +429,7 @@ def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: G
 
 
 def _common(matching: list[Schedule], problem: Problem, gpu: Gpu) -> list[str]:
-    """Return the reasons that all of them have; where there are none, those of the one that has fewest."""
+    """Return the reasons that all schedules share; if there are none, the reasons of the schedule with the fewest."""
     listed = [why_not(schedule, problem, gpu) for schedule in matching]
     return [reason for reason in listed[0] if all(reason in other for other in listed)] or min(listed, key=len)
 

@@ -71,7 +71,7 @@ class MmaSpec(ABC):
     """Feature that a GPU must have (`gpus.FEATURES`)."""
 
     workspace_bytes: ClassVar[int] = 0
-    """Bytes of shared memory behind everything else."""
+    """Bytes of shared memory after all other parts."""
 
     one_swizzle: ClassVar[bool] = False
     """True if tilus needs the same swizzle for A and B."""
@@ -94,7 +94,7 @@ class MmaSpec(ABC):
         """Return why the instruction cannot compute block_m rows, or None."""
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        """Tell whether the space has a tile with these values, complete or not, for a kernel with these features."""
+        """Return True if the space has a tile with these values, complete or not, for a kernel with these features."""
         small = (
             SPACE_LEAST_ROWS <= row.get("block_m", SPACE_ROWS) <= SPACE_ROWS
             and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
@@ -120,7 +120,7 @@ class MmaSpec(ABC):
         return tile.block_n
 
     def rows_read(self, tile: TileConfig) -> int:
-        """Return rows of a k-tile that MMAs read from shared memory; 0 if that costs no time of its own."""
+        """Return rows of a k-tile that MMAs read from shared memory; 0 if these reads cost no time."""
         return 0
 
     def column_bytes(self, tile: TileConfig) -> int:
@@ -145,7 +145,7 @@ class TileConfig:
     """A complete schedule on a problem and a GPU, with the sizes that follow. Knobs that the schedule lacks are 1, and
     e_block_n is block_n.
 
-    problem: what is computed; C transposed with `swap_ab`.
+    problem: the computed product; with `swap_ab` it is C transposed.
     """
 
     block_m: int
@@ -167,7 +167,7 @@ class TileConfig:
 
     @property
     def asked(self) -> Problem:
-        """The problem as asked for, before `swap_ab`."""
+        """Return the caller's problem, before `swap_ab`."""
         return self.problem.swapped if self.swap_ab else self.problem
 
     @property
@@ -190,7 +190,7 @@ class TileConfig:
 
     @property
     def barriers(self) -> int:
-        """Mbarriers: one or two for each stage, one for each warpgroup of a split tile, and those of the MMA."""
+        """Count mbarriers: one or two for each stage, one for each warpgroup of a split tile, and those of the MMA."""
         of_tma = self.stages * (2 if "specialised" in self.features else 1) if "tma" in self.features else 0
         of_parts = self.consumers if self.split_k > 1 else 0
         return of_tma + of_parts + self.mma.barriers(self)
@@ -231,7 +231,7 @@ class TileConfig:
 
     @cached_property
     def ctas(self) -> int:
-        """CTAs of the launch, in whole clusters; for a persistent kernel, as if each tile had its own."""
+        """Count CTAs of the launch, in whole clusters; for a persistent kernel, as if each tile had one."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
         tiles_n = round_up(ceil_div(self.problem.n, self.block_n), self.cluster_n)
         return self.problem.batches * tiles_m * tiles_n * self.split_k * self.pair

@@ -120,7 +120,7 @@ def _ranked(pins: Pins, row: Row | None) -> Ranked:
 
 
 def _with_slowdown(row: Ranked, first: Ranked) -> Ranked:
-    """Return the row with its percentage behind the first."""
+    """Return the row with its slowdown against the first row, in percent."""
     if row is first or row.predicted_us is None or first.predicted_us is None:
         return row
     slower = row.predicted_us / first.predicted_us - 1

@@ -60,7 +60,7 @@ def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterato
 
 
 def _told(row: Row) -> str:
-    """Return remarks on a row besides its figures."""
+    """Return the remarks on a row that follow its figures."""
     if row.status != "correct":
         return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
     if row.untimed:

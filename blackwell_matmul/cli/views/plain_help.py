@@ -26,7 +26,8 @@ class Group(_PlainHelp, TyperGroup):
 
 
 def _tell_plainly(parameter: Any) -> None:
-    """typer puts a default in words into parentheses, and `<str>` or `<bool>` beside an argument or a flag."""
+    """Show defaults and types in plain words. typer puts a default in words into parentheses, and `<str>` or `<bool>`
+    next to an argument or a flag."""
     if isinstance(parameter.show_default, str):
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
         parameter.show_default = False

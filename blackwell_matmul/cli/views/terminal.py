@@ -112,7 +112,7 @@ class _AtCommas(textwrap.TextWrapper):
 def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
     """Show progress on stderr from the third second on: stage, CTAs done of all, elapsed time.
 
-    Yields the function that takes the counts; None if nobody watches.
+    Yields the function that takes the counts; None without a terminal.
     """
     watched = console(stderr=True)
     if quiet or not watched.is_terminal:

@@ -1,8 +1,8 @@
 """Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
 
-`index.json` says for each kernel, its pins and a problem which bundle serves it, with which schedule. m is no constant
-of a rung, and n and k are none of the products, so that several problems share a bundle. An index made from other
-sources of kernels or compiler is void.
+`index.json` has a bundle and its schedule for each kernel, pins and problem. m is no constant of a rung, and n and k
+are none of the products, so that several problems share a bundle. An index made from other sources of kernels or
+compiler is void.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """Distribution of the inputs, on which a GPU's power and clock depend."""
 
 Call = Callable[..., "torch.Tensor | None"]
-"""Takes a, b and c, and of a form what follows them in its call: C[m, n] = A[m, k] @ B[n, k].T, written into c; or
-returned, by one that makes its own output."""
+"""Function that takes a, b and c, and the further operands of a form: C[m, n] = A[m, k] @ B[n, k].T. It writes c, or
+returns an output of its own."""
 
 Arguments = tuple[Any, ...]
 
 MAX_SETS = 512
 GUARD_ELEMENTS = 1024
-"""Elements before and behind a poisoned output that must stay unwritten."""
+"""Number of elements before and after a poisoned output that must stay unwritten."""
 LEAST_CALLS = 32
 """Minimum short calls in a graph, so that gaps between graphs do not matter."""
 

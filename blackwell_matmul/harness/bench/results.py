@@ -119,11 +119,11 @@ class ResultFile(ABC):
 
     @abstractmethod
     def read_parts(self) -> None:
-        """Take over what the content has."""
+        """Read the fields from the content of a file."""
 
     @abstractmethod
     def parts(self) -> dict[str, Any]:
-        """Return the current content besides format and machine."""
+        """Return the current content without format and machine."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), **self.parts()}

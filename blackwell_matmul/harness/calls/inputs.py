@@ -59,8 +59,9 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """All of a call; None: nobody fills the tensors. Scales stand before C. Those of a form are as the products have
-    them: bias, residual, scale_a, scale_b and the batches follow, and 0 stands for what the epilogue has not."""
+    """Return all arguments of a call. seed: None leaves the tensors unfilled. Scales stand before C. A product takes
+    them in its own order: bias, residual, scale_a, scale_b and the batches follow C, and 0 stands for an operand that
+    the epilogue does not have."""
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     sizes = problem.m, problem.n, problem.k
     if problem.is_plain or problem.format:

@@ -31,14 +31,15 @@ Target = str | Gpu | None
 
 
 FormOf = Form | Epilogue | None
-"""Form of a product; an epilogue stands for the plain form with it, None for what the kernel pins."""
+"""Form of a product. An epilogue stands for the plain form with that epilogue, None for the form that the kernel
+pins."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
     """A call of a kernel. script: a class, or a kernel with pins of its own. pins: further arguments of `__init__`.
-    seed: of generated arguments; None if nothing runs, for tensors without values. form: given or pinned. problem: of a
-    matmul; None for any other call. given: all arguments, with tensors; None: they are generated. size, dtype: given
+    seed: of generated arguments; None if nothing runs, then tensors have no values. form: given or pinned. problem: of
+    a matmul; None for any other call. given: all arguments, with tensors; None: they are generated. size, dtype: given
     ones, for `example_args`.
     """
 
@@ -203,7 +204,7 @@ def _of_size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: F
 
 
 def _require_agreement(problem: Problem, dtype: str | None, form: Form) -> None:
-    """Raise InputError if a dtype or a form is given beside a `Problem` of another one."""
+    """Raise InputError if a given dtype or form differs from the `Problem`'s."""
     if dtype is not None and plain_dtype(dtype) != problem.dtype:
         raise InputError(f"dtype is {shown(dtype)} and the Problem's is {problem.dtype!r}; give one of the two.")
     if PLAIN != form != problem.form != PLAIN:

@@ -74,7 +74,7 @@ class UserKernel:
 
     @property
     def takes_forms(self) -> bool:
-        """Return true if it computes any `Form`, with this epilogue and none of its own."""
+        """Return true if the kernel computes any `Form` and has no epilogue of its own."""
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
         found = self.script_cls
@@ -117,7 +117,7 @@ def check_name(kernel: str) -> None:
 
 
 def find(kernel: Any) -> UserKernel:
-    """Return the class and the functions of its module; InputError for what is no kernel."""
+    """Return the class and the functions of its module; InputError for anything that is no kernel."""
     if isinstance(kernel, UserKernel):
         return kernel
     if isinstance(kernel, str) and not names_a_file(kernel):

@@ -1,7 +1,7 @@
-"""S1: V4 with scales, as S0 is V1: a warp loads, a warp multiplies, and the ring has the scales, too.
+"""S1: V4 with scales: a warp loads, a warp multiplies, and the ring has the scales, too.
 
-New against V4: `ScaleAtoms` takes the scales along, stage by stage (S0 spells it out). Tensor memory has those of two
-k-tiles, in turn.
+New against V4: `ScaleAtoms` loads and copies the scales of each stage, with the statements of S0. Tensor memory has
+those of two k-tiles, in turn.
 """
 
 from tilus import DataType, bfloat16, float32, int32, void_p

@@ -1,8 +1,8 @@
 """V3: warps specialise: one loads, one multiplies.
 
-New against V2: loading and multiplying are loops of their own, in different warps, which tell each other by barriers
-which stages are full and which are empty. Neither waits for what the other has just begun, and the other warps wait
-only once, for the whole accumulator.
+New against V2: loading and multiplying are loops of their own, in different warps, which signal full and empty stages
+by barriers. Neither waits for an operation that the other has just issued, and the other warps wait only once, for the
+whole accumulator.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

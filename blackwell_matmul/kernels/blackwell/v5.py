@@ -1,4 +1,4 @@
-"""V5: a CTA stays on its SM and computes tile after tile, as cluster launch control hands them out.
+"""V5: a CTA stays on its SM and computes tile after tile, as cluster launch control grants them.
 
 New against V4: a CTA asks for the tile of another one, which then never starts (`ClcTileScheduler`). A second
 accumulator in tensor memory lets the next tile's main loop run while four warps store this one.

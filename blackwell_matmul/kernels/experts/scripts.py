@@ -1,4 +1,4 @@
-"""Grouped GEMM of a mixture of experts, and the gradient of its weights: what Blackwell and Hopper share.
+"""Grouped GEMM of a mixture of experts, and the gradient of its weights: the parts that Blackwell and Hopper share.
 
 offs, int32 on the device, holds the end of the rows of each group; the host does not know it.
 """

@@ -1,8 +1,8 @@
 """V3: warps specialise: one of them loads, two warpgroups multiply.
 
-New against V2: loading and multiplying are loops of their own, in different warps, which tell each other by barriers
-which stages are full and which are empty. Two warpgroups share a tile: their registers hold an accumulator twice as
-large, and while one waits for its wgmma the tensor core has the other's.
+New against V2: loading and multiplying are loops of their own, in different warps, which signal full and empty stages
+by barriers. Two warpgroups share a tile: their registers hold an accumulator twice as large, and while one waits for
+its wgmma the tensor core has the other's.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

@@ -1,4 +1,4 @@
-"""Base class of the block-scaled rungs: checks the tensors of a call, and tells which format they have."""
+"""Base class of the block-scaled rungs: checks the tensors of a call, and finds their format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ScaledMatmulScript(MatmulScript):
 
     a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8. scale_a, scale_b: one for each
     block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with anything but NaN; of any shape. c:
-    bf16, fp16 or fp32. dtype: the format, pinned where bytes do not tell it.
+    bf16, fp16 or fp32. dtype: the format, pinned where bytes do not determine it.
     """
 
     tcgen05 = BlockScaled()

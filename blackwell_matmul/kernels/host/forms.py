@@ -88,7 +88,7 @@ def why_unreadable(tensor: Any) -> str:
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     """Return the problem of a call.
 
-    form: the pinned form, whose activation, alpha, beta and fast_accum count; the tensors tell everything else.
+    form: the pinned form, whose activation, alpha, beta and fast_accum count; all else follows from the tensors.
     """
     m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)

@@ -44,8 +44,8 @@ class MatmulScript(Script):
 
     A and B are fp16 or bf16, and C is the same; or, on tcgen05, e4m3 or e5m2, and C is bf16.
 
-    A subclass names its `features`. Its knobs follow from them, and are parameters of its `__init__` besides `dtype`;
-    a persistent kernel takes the number of SMs as well, `sm_count`.
+    A subclass names its `features`. Its knobs follow from them, and are parameters of its `__init__`, after `dtype`; a
+    persistent kernel takes the number of SMs as well, `sm_count`.
     """
 
     features: ClassVar[tuple[str, ...]] = ()
@@ -116,10 +116,11 @@ class MatmulScript(Script):
 
     @classmethod
     def starts_early(cls, arguments: Mapping[str, Any]) -> Any:
-        """Return when a grid may start before the preceding one ends: for small problems, unless CTAs come in order.
+        """Return the condition under which a grid may start before the preceding one ends: for small problems, unless
+        CTAs come in order.
 
-        The value is an expression of a launch plan (`compiler.plan.Expr`) over `arguments`: what the kernel was built
-        with, and each parameter of a call, a number or its own name.
+        The value is an expression of a launch plan (`compiler.plan.Expr`) over `arguments`: the kernel's constants, and
+        each parameter of a call as a number or as its name.
         """
         if arguments.get("neighbours") == 1:
             return 0

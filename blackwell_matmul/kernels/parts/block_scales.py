@@ -23,7 +23,7 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 class StagedScales(tilus.Class):
     """Scales of one operand in shared memory, for a tile of `length` rows and 128 of k in each stage.
 
-    of_blocks: 128 rows share a scale. Then a stage has a line of scales along k, of which the k-tile needs one.
+    of_blocks: 128 rows share a scale. Then a stage has a line of scales along k, and the k-tile needs one of them.
     """
 
     def __init__(self, scale_ptr: void_p, rows: int32, k: int32, of_blocks: bool, length: int, stages: int):
@@ -64,7 +64,7 @@ class ScalesOfRows(tilus.Class):
         self.staged = self.reshape_shared(scales.staged, [scales.staged.shape[0], *one])
 
     def begin(self, row: int32):
-        """Tell which scales are of which rows, for a tile whose first row is `row`."""
+        """Map rows to scales, for a tile whose first row is `row`."""
         if self.of_blocks:
             self.block: int32 = (row % SCALED_K + self.first) // SCALED_K  # of the warpgroup's first row
             self.behind: int32 = cdiv(SCALED_K - (row + self.first) % SCALED_K, self.step)  # that many share the first
@@ -108,7 +108,8 @@ class BlockScales(tilus.Class):
         self.strips = strip_layout(MMA_ROWS, block_n, strip_n)
 
     def begin(self, row: int32, column: int32, first: int32, step: int32):
-        """Begin a tile whose first sum is [row, column]. first, step: the first 128 of k, and the way to the next."""
+        """Begin a tile whose first sum is [row, column]. first, step: number of the first 128 of k, and the step to the
+        next."""
         self.block_k: int32 = first
         self.step: int32 = step
         self.of_rows.begin(row)

@@ -1,6 +1,6 @@
 """Column vector: a bias, or a scale for each column of C.
 
-An example of block_n = 96, loaded by the 128 threads of a warpgroup, of which gcd(96, 128) = 32 load different columns:
+An example of block_n = 96, loaded by the 128 threads of a warpgroup. gcd(96, 128) = 32 of them load different columns:
 
     thread      0    1    2  ...   31    32 to 127
     columns     0    1    2  ...   31    the same as threads 0 to 31, three times over

@@ -17,7 +17,7 @@ class GroupedRaster(tilus.Class):
     """Place of the calling warp among the groups. Each warp goes through all tiles by itself, once, in their order.
 
     ends: int32, one for each of `count` groups. The rows after the last end are one more group. Ends that decrease, or
-    lie outside of the m rows, count as the nearest ends that do not. tiles_n: tiles beside each other, in each group.
+    lie outside of the m rows, count as the nearest ends that do not. tiles_n: tiles along N, in each group.
     """
 
     def __init__(self, ends: GlobalTensor, count: int32, m: int32, block_m: int, tiles_n: int):

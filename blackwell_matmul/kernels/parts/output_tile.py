@@ -76,7 +76,7 @@ class OutputTile(tilus.Class):
         tile_m: int32,
         tile_n: int32,
     ):
-        """Store a strip from shared memory into C, without what the preceding tile stores.
+        """Store a strip from shared memory into C, without the elements that the preceding tile stores.
 
         [at_m, at_n]: first sum of the strip. [tile_m, tile_n]: first sum that the tile stores.
         """

@@ -21,7 +21,7 @@ from blackwell_matmul.scheduling.mma import SCALED
 class OverlappingSums(tilus.Class):
     """Accumulators of `block_n` columns, their barriers, and the place of the calling warp.
 
-    e_block_n: columns of a strip. others: columns behind the accumulators, from column `behind` on. columns: number of
+    e_block_n: columns of a strip. others: columns after the accumulators, from column `behind` on. columns: number of
     columns of all. An accumulator is full after one arrival, by tcgen05.commit, and empty, at the leader, after one of
     each of the 128 threads of both CTAs that store.
     """
@@ -59,7 +59,7 @@ class OverlappingSums(tilus.Class):
         self.ring.wait_empty()
 
     def loaded(self, offset: int32):
-        """Tell the leader, if the strip after `offset` columns of others is the last one that the next tile shares."""
+        """Arrive at the leader's barrier, if the strip at `offset` is the last one that the next tile shares."""
         if offset == self.last_shared:
             self.mbarrier.arrive_and_expect_tx_remote(
                 self.ring.empty(), transaction_bytes=0, target_rank=0, scope="cluster"

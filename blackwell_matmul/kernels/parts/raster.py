@@ -1,4 +1,4 @@
-"""Raster order: which tile of C has which number, so that CTAs that run together share tiles of A and B in the L2.
+"""Raster order: numbers of the tiles of C, so that CTAs that run together share tiles of A and B in the L2.
 
 Tiles go down the rows of a group, then to the next column. An example of 5 x 3 tiles with group_m = 2; each number is a
 tile:

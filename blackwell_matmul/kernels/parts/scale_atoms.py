@@ -18,7 +18,7 @@ from blackwell_matmul.lang import FORMATS, BlockScaled
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 SETS = 2
-"""K-tiles whose scales tensor memory holds, in turn."""
+"""Number of k-tiles whose scales tensor memory holds, in turn."""
 
 
 class ScaleAtoms(tilus.Class):
@@ -63,12 +63,13 @@ class ScaleAtoms(tilus.Class):
         )
 
     def copy(self, ring: Ring, column: int32):
-        """Copy the scales of the ring's stage to tensor memory, from this column of `t_all` on, or behind those of the
-        k-tile before; return both tensors.
+        """Copy the scales of the ring's stage to tensor memory, from this column of `t_all` on, or after the columns of
+        the preceding k-tile; return both tensors.
 
         The copies are asynchronous, like the products: of one thread, they come before its products ("tcgen05 Memory
-        Consistency Model"), and the same commit covers both. That a copy comes after products that still read these
-        columns PTX does not promise: those of the k-tile before the last must be over, and their commit tells.
+        Consistency Model"), and the same commit covers both. PTX does not promise that a copy comes after products that
+        still read these columns. So the products of the k-tile before the last must be complete, which their commit
+        signals.
         """
         stage, wraps = ring.stage, ring.stage < SETS
         read = ring.empty_barriers[stage - SETS + (ring.stages if wraps else 0)]

@@ -1,5 +1,5 @@
-"""Tile scheduler: the tiles that a persistent CTA computes, one after the other, as cluster launch control (CLC) hands
-them out.
+"""Tile scheduler: the tiles that a persistent CTA computes, one after the other, as cluster launch control (CLC) grants
+them.
 
 The grid has a CTA for each tile. A CTA that is done with its tile cancels the launch of another CTA, which has not
 started yet, and computes that tile instead (PTX ISA, "clusterlaunchcontrol.try_cancel"). An example of 8 tiles on 3

@@ -1,6 +1,6 @@
 """Matmul of Hopper, for every form: any order of A and B, batches, scales, bias, residual, activation.
 
-The kernel is H7, the last rung of the ladder, with what makes it fast on every shape. By knob and by part:
+The kernel is H7, the last rung of the ladder, with the knobs and parts that make it fast on every shape:
 
 - cluster_n: a cluster is a rectangle of tiles and shares A, too (`parts.multicast`).
 - neighbours: CTAs that share nothing come in clusters of two all the same, since two SMs have one way to the L2. 1:
@@ -18,7 +18,7 @@ The kernel is H7, the last rung of the ladder, with what makes it fast on every 
 - n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
 - A and B in any order, batches, and the epilogue of a strip (`parts.operand`, `parts.epilogue`).
 
-`scheduling/space.py` chooses among these knobs; docs/measured.md says how fast the kernel is.
+`scheduling/space.py` chooses among these knobs; docs/measured.md has measurements.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

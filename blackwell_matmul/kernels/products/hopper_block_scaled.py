@@ -32,9 +32,9 @@ def hopper_block_scaled_mm(
 ) -> Tensor:
     """Return a[m, k] @ b[k, n], scaled by blocks, plus bias[n]; CPU tensors are simulated.
 
-    scale: a key of `BLOCK_SCALES`. scale_a: [m, k / 128] or [m / 128, k / 128]; scale_b: [k / 128, n] or [k / 128,
-    n / 128]; with 128 rows each, k / 128 may be padded to a multiple of four. Any strides; scales with torch's are
-    copied only where their lines in memory have no multiple of four scales. Raises InputError for what does not fit.
+    scale: a key of `BLOCK_SCALES`. scale_a: [m, k / 128] or [m / 128, k / 128]; scale_b: [k / 128, n] or [k / 128, n /
+    128]; with 128 rows each, k / 128 may be padded to a multiple of four. Any strides; scales with torch's are copied
+    only where their lines in memory have no multiple of four scales. Raises InputError for arguments that do not fit.
     """
     for name, tensor in {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}.items():
         check_is_tensor(name, tensor)

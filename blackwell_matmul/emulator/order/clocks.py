@@ -74,10 +74,8 @@ class Known:
 
     def widened(self, rows: list[int], source: int) -> Known:
         """Return the knowledge with one row added to others: what a fence does."""
-        made = self.clocks.copy()
-        for row in rows:
-            np.maximum(made[row], made[source], out=made[row])
-        return Known(self.base, made, self.far)
+        far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
+        return Known(self.base, _widened(self.clocks, rows, source), far)
 
     def has(self, agent: int, clock: int, row: int = ORDERED) -> bool:
         place = agent - self.base
@@ -138,6 +136,13 @@ def _most(a: Array, b: Array) -> Array:
         width = max(a.shape[1], b.shape[1])
         a, b = _wide(a, width), _wide(b, width)
     return np.maximum(a, b)
+
+
+def _widened(clocks: Array, rows: list[int], source: int) -> Array:
+    made = clocks.copy()
+    for row in rows:
+        np.maximum(made[row], made[source], out=made[row])
+    return made
 
 
 def _only_weak(clocks: Array) -> Array:

@@ -165,6 +165,19 @@ def test_clusters(name: str, edge: str, wanted: set[str]) -> None:
     assert codes(checked(PEER + edge + "ld.shared.b32 %r9, [%mine];", ctas=2, cluster=2)) == wanted
 
 
+TOLD = """setp.ne.u32 %p1, %cta, 0; @%p1 bra READ; st.global.b32 [%out], %t; bar.sync 0;
+@%first st.release.gpu.global.b32 [%flag], 1; bra END; READ: @!%first bra END;
+POLL: ld.acquire.gpu.global.b32 %r9, [%flag]; setp.eq.u32 %p3, %r9, 0; @%p3 bra POLL;"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "wanted"),
+    [("", {"missing-proxy-fence"}), ("fence.proxy.async.global;", set()), (FENCE, {"missing-proxy-fence"})],
+)
+def test_a_proxy_fence_covers_what_another_cluster_has_told(fence: str, wanted: set[str]) -> None:
+    assert codes(checked(INIT.format(1) + TOLD + fence + LOAD + wait(0, "W") + "END:", ctas=2)) == wanted
+
+
 def test_two_ctas_write_one_word() -> None:
     assert codes(checked("st.global.b32 [%word], %cta;", ctas=2)) == {"data-race"}
     assert codes(checked("red.global.add.u32 [%word], 1;", ctas=2)) == set()

@@ -98,6 +98,7 @@ STOPS = (
     (" global memory at 0x", "out-of-bounds", "an address inside of a tensor"),
     (", which has ", "out-of-bounds", "an address inside of it"),
     (": no multiple of ", "misaligned-address", "an address that is a multiple of the size"),
+    (" in a cluster of ", "no-such-cta", "a rank, or a mask, of CTAs that the cluster has"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip
 """Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""

@@ -218,6 +218,12 @@ def test_a_finding_names_the_source_line() -> None:
     assert "kernel.py:41" in str(found) and "kernel.py:42" in str(found)
 
 
+def test_a_mask_of_a_cta_that_the_cluster_lacks() -> None:
+    commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], %h;"
+    body = f"{INIT.format(1)} {CLUSTERS[0][1]} .reg .b16 %h; mov.b16 %h, 7; @%first {commit}"
+    assert codes(checked(body, ctas=2, cluster=2, target="sm_100a")) == {"no-such-cta"}
+
+
 def test_a_deadlock_tells_the_phase_and_what_is_missing() -> None:
     (found,) = checked(INIT.format(65) + ARRIVE + wait(0, "W")).errors
     assert found.code == "deadlock" and "phase 0, 1 of 65 arrivals and 0 bytes missing" in found.text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import LANES, indices
-from blackwell_matmul.emulator.order.clocks import ORDERED, WEAK, Known, either, nothing
+from blackwell_matmul.emulator.order.clocks import OWN_ROWS, Array, Known, either, nothing
 from blackwell_matmul.emulator.order.registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -115,15 +116,20 @@ class WarpAgents:
         assert found is not None
         return found
 
-    def sent(self, mask: int, rows: Any = (ORDERED, WEAK)) -> Known:
+    def sent(self, mask: int) -> Known:
         """Return what these lanes release, their own accesses included; later accesses are not part of it."""
-        known = self.known(mask)
-        lanes = np.array(indices(mask))
-        known = known.told(rows, self.first + lanes, self.clock)
+        lanes = lanes_of(mask)
+        known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
         if self.copied is not None:
-            known = known.told(rows, self.copies + lanes, self.copied[lanes])
+            known = known.told(OWN_ROWS, self.copies + lanes, self.copied[lanes])
         self.clock += 1
         return known
+
+    def learn(self, mask: int, agent: int, clock: int, rows: slice) -> None:
+        """Let these lanes know a stream's operations up to a clock."""
+        for each in self.parts(mask):
+            if not each.known.has(agent, clock, rows.stop - 1):
+                each.known = each.known.told(rows, agent, clock)
 
     def receive(self, mask: int, known: Known) -> None:
         for each in self.parts(mask):
@@ -148,6 +154,12 @@ class WarpAgents:
                 each.known, each.seen = each.known.joined(each.seen), None
             released, level = self.sent(each.mask), min(SCOPES.index(scope), 2)
             each.released = tuple(released if place <= level else before for place, before in enumerate(each.released))  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=4096)
+def lanes_of(mask: int) -> Array:
+    """Return the lanes in the mask, read-only."""
+    return np.array(indices(mask), np.int64)
 
 
 @dataclass(slots=True, eq=False)

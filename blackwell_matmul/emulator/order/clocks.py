@@ -19,8 +19,14 @@ tcgen05.fence::after_thread_sync followed.
 """
 
 ROWS = 6
-ASYNC_ROWS = [ORDERED, WEAK, SHARED, GLOBAL]
+OWN_ROWS = slice(ORDERED, WEAK + 1)
+"""Rows that learn of a thread's accesses when the thread releases."""
+
+ASYNC_ROWS = slice(ORDERED, GLOBAL + 1)
 """Rows that learn of an asynchronous operation of the async proxy when it is waited for."""
+
+TRACKED_ROWS = slice(ORDERED, BEFORE + 1)
+"""Rows that learn of what tcgen05.commit tracks."""
 
 SITE_BITS, AGENT_BITS, CLOCK_BITS = 18, 24, 20
 STRONG = 1 << SITE_BITS
@@ -65,11 +71,17 @@ class Known:
 
     def told(self, rows: Any, agents: Any, clocks: Any) -> Known:
         """Return what is known when these agents are known up to these clocks, in some rows."""
-        highest = int(np.max(agents)) - self.base
-        made = _wide(self.clocks, highest + 1)
+        first = int(agents if isinstance(agents, int) else agents[0]) - self.base
+        last = first if isinstance(agents, int) else int(agents[-1]) - self.base
+        made = _wide(self.clocks, last + 1)
         made = made.copy() if made is self.clocks else made
-        index = np.ix_(np.atleast_1d(rows), np.atleast_1d(np.asarray(agents) - self.base))
-        made[index] = np.maximum(made[index], clocks)
+        count = 1 if isinstance(agents, int) else agents.size
+        if last - first + 1 == count and isinstance(rows, slice):
+            part = made[rows, first : last + 1]
+            np.maximum(part, clocks, out=part)
+        else:
+            index = np.ix_(np.arange(ROWS)[rows], np.atleast_1d(agents) - self.base)
+            made[index] = np.maximum(made[index], clocks)
         return Known(self.base, made, self.far)
 
     def widened(self, rows: list[int], source: int) -> Known:
@@ -92,28 +104,43 @@ class Known:
     def missing(self, cells: Array, row: int) -> Array:
         """Return which cells are not known in a row."""
         agents = (cells >> AGENT_SHIFT & AGENT_MASK) - self.base
-        clocks = cells >> CLOCK_SHIFT
-        width = self.clocks.shape[1]
-        if agents.min() >= 0 and agents.max() < width:
-            return np.asarray(self.clocks[row][agents] < clocks)
-        inside = (agents >= 0) & (agents < width)
+        clocks, known = cells >> CLOCK_SHIFT, self.clocks[row]
+        if int(agents.view(np.uint64).max()) < known.size:  # agents of earlier clusters are negative
+            return np.asarray(known[agents] < clocks)
+        inside = (agents >= 0) & (agents < known.size)
         found = np.ones(cells.shape, bool)
-        found[inside] = self.clocks[row][agents[inside]] < clocks[inside]
+        found[inside] = known[agents[inside]] < clocks[inside]
         if self.far:
             for place in np.flatnonzero(found & ~inside).tolist():
                 found[place] = not self._has_far(int(agents[place]) + self.base, int(clocks[place]), row)
         return found
 
 
+def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
+    """Return one of the bad cells for each warp and instruction of a writer or a reader."""
+    places = np.flatnonzero(bad)
+    if places.size > 1:
+        some = cells[places]
+        keys = some >> AGENT_SHIFT + 5 << AGENT_SHIFT | (some & SITE_MASK) << 1 | (slots[places] == 0)
+        keys &= (1 << CLOCK_SHIFT) - 1
+        places = places[np.unique(keys, return_index=True)[1]]
+    return [int(place) for place in places]
+
+
 def added(before: Known | None, known: Known, strong: bool) -> Known:
     """Return what a barrier carries once an arrival adds what it releases, by a weak edge if it is not strong."""
-    start = Known(known.base, np.zeros_like(known.clocks)) if before is None else before
+    start = empty(known) if before is None else before
     return start.joined(known) if strong else start.weakly_joined(known)
 
 
 def either(a: Known | None, b: Known | None) -> Known | None:
     """Return what one of two knows, of which either may be absent."""
     return b if a is None else a if b is None else a.joined(b)
+
+
+def empty(known: Known) -> Known:
+    """Return nothing, for the same agents."""
+    return Known(known.base, np.zeros_like(known.clocks))
 
 
 def nothing(base: int, agents: int) -> Known:

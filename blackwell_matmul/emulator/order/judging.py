@@ -64,16 +64,21 @@ def unordered(first: Access, second: Access) -> Rule:
     return Rule("data-race", ERROR, "an edge from the first to the second", mend, MODEL)
 
 
+def severity_of(wrote: bool, weak: bool) -> str:
+    """Return the class of two accesses. wrote: the first is a write. weak: a weak edge orders them."""
+    return ERROR if wrote or not weak else UNPROMISED
+
+
 def weakly_ordered(first: Access) -> Rule:
     """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders."""
-    severity = ERROR if first.writes else UNPROMISED
+    severity = severity_of(first.writes, True)
     mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
     return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
 
 
-def other_proxy(first: Access, space: str) -> Rule:
+def other_proxy(wrote: bool, space: str) -> Rule:
     """Return the kind of an access by the async proxy behind one by the generic proxy, with no fence between."""
-    severity = ERROR if first.writes else UNPROMISED
+    severity = ERROR if wrote else UNPROMISED
     mend = f"fence.proxy.async{space} by the threads of the first, before the edge (Triton: fence_async_shared)"
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from blackwell_matmul.emulator.parser import Address, Not, Operand, Pair, Register, Statement, Vector
 
@@ -29,6 +29,16 @@ class HeldRegisters:
     fresh: dict[int, int] = field(default_factory=dict)
     fenced: bool = False
     early: dict[int, Any] = field(default_factory=dict)
+
+
+class Touched(NamedTuple):
+    """Registers of operations that an instruction touches. fresh: of a wgmma, and written. moves: true for mov."""
+
+    writes: set[int]
+    reads: set[int]
+    all: set[int]
+    fresh: set[int]
+    moves: bool
 
 
 def slots(operand: Operand) -> Iterator[int]:
@@ -71,12 +81,30 @@ def held_by(each: Statement) -> tuple[set[int], set[int]]:
     return written, read
 
 
-def watch(steps: list[Any], hear: Callable[[Any, Any, int, set[int], set[int]], None]) -> None:
+def watch(steps: list[Any], hear: Callable[[Any, Any, int, Touched], None]) -> None:
     """Wrap each step that touches a register of a wgmma or a tcgen05.ld; hear is told before the step runs."""
-    watched: set[int] = set()
-    for step in steps:
-        if is_wgmma(step.source) or step.source.opcode.startswith("tcgen05.ld"):
-            watched |= set().union(*held_by(step.source))
+    products = _closed(steps, _held(steps, is_wgmma))
+    watched = products | _closed(steps, _held(steps, _is_load))
+    for place, step in enumerate(steps if watched else []):
+        each = step.source
+        if is_wgmma(each) or _is_load(each):
+            continue
+        writes, reads = results(each) & watched, sources(each) & watched
+        if writes or reads:
+            touched = Touched(writes, reads, writes | reads, writes & products, each.opcode.startswith("mov"))
+            steps[place] = step._replace(act=_heard(step, hear, touched))
+
+
+def _is_load(each: Statement) -> bool:
+    return each.opcode.startswith("tcgen05.ld")
+
+
+def _held(steps: list[Any], is_one: Callable[[Statement], bool]) -> set[int]:
+    return {slot for step in steps if is_one(step.source) for part in held_by(step.source) for slot in part}
+
+
+def _closed(steps: list[Any], watched: set[int]) -> set[int]:
+    """Return these registers and the copies of them that mov makes."""
     moves = [step.source for step in steps if step.source.opcode.startswith("mov")] if watched else []
     before = 0
     while len(watched) != before:
@@ -84,20 +112,14 @@ def watch(steps: list[Any], hear: Callable[[Any, Any, int, set[int], set[int]], 
         for each in moves:
             if not watched.isdisjoint(sources(each)):
                 watched |= results(each)
-    for place, step in enumerate(steps if watched else []):
-        each = step.source
-        if is_wgmma(each) or each.opcode.startswith("tcgen05.ld"):
-            continue
-        writes, reads = results(each) & watched, sources(each) & watched
-        if writes or reads:
-            steps[place] = step._replace(act=_heard(step, hear, writes, reads))
+    return watched
 
 
-def _heard(step: Any, hear: Any, writes: set[int], reads: set[int]) -> Callable[[Any, int], Any]:
+def _heard(step: Any, hear: Any, touched: Touched) -> Callable[[Any, int], Any]:
     act = step.act
 
     def heard(warp: Any, mask: int) -> Any:
-        hear(warp, step, mask, writes, reads)
+        hear(warp, step, mask, touched)
         return act(warp, mask)
 
     return heard

@@ -15,16 +15,16 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteShadow:
-    """Cells of a memory by bytes. slots: places for readers. shift: log2 of a unit's bytes to begin with."""
+    """Cells of a memory by bytes: of a unit, first that of the writer. slots: places for readers. shift: log2 of a
+    unit's bytes to begin with.
+    """
 
     def __init__(self, nbytes: int, slots: int, shift: int = 4) -> None:
         self.shift, self.slots = shift, slots
-        count = (nbytes >> shift) + 16
-        self.writer = np.zeros(count, np.int64)
-        self.readers = np.zeros((count, slots), np.int64)
+        self.cells = np.zeros(((nbytes >> shift) + 16, 1 + slots), np.int64)
 
     def index(self, offsets: Array, nbytes: int) -> tuple[Any, int]:
-        """Return the units of accesses, in their order, and how many each has. Ranges without gaps are a slice."""
+        """Return the units of accesses, in their order, and how many each has. A range without gaps is a slice."""
         if offsets.size == 1:
             start = int(offsets[0])
             self._fit((start | nbytes) & 15)
@@ -39,7 +39,12 @@ class ByteShadow:
         """Make units as small as the lowest set bit."""
         while low & (1 << self.shift) - 1:
             self.shift -= 1
-            self.writer, self.readers = self.writer.repeat(2), self.readers.repeat(2, axis=0)
+            self.cells = self.cells.repeat(2, axis=0)
+
+    def write(self, index: Any, word: Any) -> None:
+        """Note a writer; readers before it are forgotten."""
+        self.cells[index] = 0
+        self.cells[index, 0] = word
 
     def place(self, unit: int) -> int:
         """Return the first byte of a unit."""
@@ -47,8 +52,20 @@ class ByteShadow:
 
 
 class TensorShadow:
-    """Cells of tensor memory, lanes x columns."""
+    """Cells of tensor memory, slots x lanes x columns; slot 0 has the writers. used: slots that a reader has."""
 
     def __init__(self, lanes: int, columns: int, slots: int) -> None:
-        self.writer = np.zeros((lanes, columns), np.int64)
-        self.readers = np.zeros((lanes, columns, slots), np.int64)
+        self.slots = slots + 1
+        self.cells = np.zeros((self.slots, lanes, columns), np.int64)
+        self.used: set[int] = set()
+
+    def read(self, index: Any, slot: int, word: int) -> None:
+        """Note a reader. slot: its number among readers."""
+        self.used.add(slot + 1)
+        self.cells[slot + 1][index] = word
+
+    def write(self, index: Any, word: int) -> None:
+        """Note a writer; readers before it are forgotten."""
+        for slot in self.used:
+            self.cells[slot][index] = 0
+        self.cells[0][index] = word

@@ -1,0 +1,289 @@
+"""Accesses of shared and global memory, each compared with the last ones of the same bytes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import LANES
+from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.agents import SCOPES, Flying, WarpAgents, lanes_of
+from blackwell_matmul.emulator.order.clocks import (
+    AGENT_MASK,
+    AGENT_SHIFT,
+    ASYNC_ROWS,
+    CLOCK_BITS,
+    CLOCK_SHIFT,
+    GLOBAL,
+    ORDERED,
+    SHARED,
+    SITE_MASK,
+    STRONG,
+    Array,
+    Known,
+    agent_of,
+    cell,
+    one_each,
+)
+from blackwell_matmul.emulator.order.findings import BENIGN
+from blackwell_matmul.emulator.order.judging import Rule
+from blackwell_matmul.emulator.order.rules.flags import Flags
+from blackwell_matmul.emulator.order.run_state import RunState, name_of
+from blackwell_matmul.emulator.order.shadow import ByteShadow
+
+GLOBAL_READERS = 2
+"""Places for readers of a unit of global memory."""
+
+SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
+
+
+class Range(NamedTuple):
+    """Units of memory that an access touches. per: how many of them each lane has. values: that a store writes."""
+
+    memory: Any
+    shadow: ByteShadow
+    index: Any
+    per: int
+    values: Any = None
+
+    def where(self, place: int) -> str:
+        start, nbytes = self.start(place), 1 << self.shadow.shift
+        return f"bytes {start:,} to {start + nbytes - 1:,} of {self.memory.name}"
+
+    def start(self, place: int) -> int:
+        unit = self.index.start + place if isinstance(self.index, slice) else int(self.index[place])
+        return self.shadow.place(unit)
+
+    def is_same(self, place: int) -> bool:
+        """Return true if a store leaves a lane's word as it is."""
+        lane = place // max(self.per, 1)
+        value = np.ascontiguousarray(self.values[lane : lane + 1]).view(np.uint8)
+        start = self.start(lane * self.per)
+        return bool((self.memory.data[start : start + value.size] == value).all())
+
+
+class ByteAccesses:
+    """Hears of reads and writes of bytes."""
+
+    def __init__(self, run: RunState, flags: Flags) -> None:
+        self.run, self.flags = run, flags
+        self.shadows: dict[Any, ByteShadow] = {}
+        self.finest: list[ByteShadow] = []
+
+    def _shadow(self, memory: Any) -> ByteShadow:
+        cta = self.run.owners.get(memory)
+        slots = GLOBAL_READERS if cta is None else 2 * len(cta.warps) + 1
+        shift = min((each.shift for each in self.finest), default=4) if cta is not None else 4
+        found = self.shadows[memory] = ByteShadow(memory.nbytes, slots, shift)
+        if cta is not None:
+            self.finest = [*self.finest[-1:], found]
+        return found
+
+    def accessed(
+        self, memory: Any, places: Any, nbytes: int, warp: Any, mask: int, writes: bool, values: Any
+    ) -> None:  # fmt: skip
+        shadow = self.shadows.get(memory) or self._shadow(memory)
+        offsets = places.view(np.int64) - memory.base
+        if offsets.min() < 0 or offsets.max() + nbytes > memory.nbytes:
+            return  # the access itself stops the run, with its reason
+        index, per = shadow.index(offsets, nbytes)
+        range = Range(memory, shadow, index, per, values)
+        if warp is None:
+            self.by_operation(range, self.run.grid.completing.heard, mask, writes)
+        elif self.run.here()[1].opcode.startswith("tcgen05.alloc"):
+            self._by_allocation(range, self.run.warps[warp])
+        else:
+            self._by_threads(range, offsets, self.run.warps[warp], mask, writes)
+
+    # --- by threads
+
+    def _by_threads(self, range: Range, offsets: Array, agents: WarpAgents, mask: int, writes: bool) -> None:
+        memory, shadow, index, per, _ = range
+        site, at = self.run.here()
+        strong, lanes = at.order.semantics != "weak", lanes_of(mask)
+        if lanes.size != offsets.size:
+            lanes = np.resize(lanes, offsets.size)
+        if strong:
+            self.flags.synchronise(memory, offsets, agents, lanes, writes, at)
+        elif writes:
+            self.flags.overwritten(memory, offsets)
+        if per > 1:
+            lanes = lanes.repeat(per)
+        before = shadow.cells[index] if writes else shadow.cells[index, :1]
+        if before.any():
+            for each in agents.groups:
+                if each.mask & mask:
+                    some = slice(None) if not mask & ~each.mask else np.flatnonzero(each.mask >> lanes & 1)
+                    self._check(range, before, some, each.known, agents, lanes, strong, writes)
+        word = cell(agents.clock, agents.first, site, strong) + (lanes << AGENT_SHIFT)
+        if writes:
+            shadow.write(index, word)
+        else:
+            shadow.cells[index, 1 + self._reader(memory, agents)] = word
+
+    def _reader(self, memory: Any, agents: WarpAgents) -> int:
+        """Return the place of a warp among readers."""
+        cta = self.run.owners.get(memory)
+        if cta is None:
+            return agents.first // LANES % GLOBAL_READERS
+        return int(agents.warp.index) if cta is agents.warp.cta else -2
+
+    def _check(
+        self, range: Range, before: Array, some: Any, known: Known, agents: WarpAgents, lanes: Array, strong: bool,
+        writes: bool,
+    ) -> None:  # fmt: skip
+        """Tell the cells before that an access by lanes of equal knowledge does not know."""
+        block = before[some]
+        units, slots = block.nonzero()
+        if not units.size:
+            return
+        cells = block[units, slots]
+        missing = known.missing(cells, ORDERED)
+        if not missing.any():
+            return
+        units, slots, cells = units[missing], slots[missing], cells[missing]
+        own = lanes[some][units]
+        bad = self._is_other(cells, own, agents)
+        site, _ = self.run.here()
+        if strong and bad.any():
+            bad &= ~np.array([self._both_strong(one, agents.first, site) for one in cells.tolist()])
+        for place in one_each(cells, slots, bad):
+            unit = int(units[place]) if isinstance(some, slice) else int(some[units[place]])
+            self._judge(
+                range, int(cells[place]), known, agents.first + int(own[place]), slots[place] == 0, writes, unit
+            )
+
+    def _is_other(self, cells: Array, own: Array, agents: WarpAgents) -> Array:
+        """Return which cells are no access by the lane itself, nor a cp.async that it has waited for."""
+        theirs = cells >> AGENT_SHIFT & AGENT_MASK
+        bad: Array = theirs != own + agents.first
+        if agents.copied is not None:
+            bad &= (theirs - agents.copies != own) | (cells >> CLOCK_SHIFT > agents.copied[own])
+        return bad
+
+    def _both_strong(self, one: int, own: int, site: int) -> bool:
+        """Return true if two strong accesses are of scopes that have both ("Morally strong operations")."""
+        if not one & STRONG:
+            return False
+        a, b = self.run.cluster_of(agent_of(one)), self.run.cluster_of(own)
+        level = 2
+        if a is b:
+            width = a.warps_of_cta * LANES
+            level = 0 if (agent_of(one) - a.base) // width == (own - a.base) // width else 1
+        scopes = self.run.sites[one & SITE_MASK].order.scope, self.run.sites[site].order.scope
+        return all(SCOPES.index(scope) >= level for scope in scopes)
+
+    def _judge(self, range: Range, one: int, known: Known, own: int, wrote: bool, writes: bool, unit: int) -> None:
+        run, (site, _) = self.run, self.run.here()
+        if wrote and writes and one & SITE_MASK == site and range.values is not None and range.is_same(unit):
+            first, second = run.access(agent_of(one), site, True), run.access(own, site, True)
+            if not first.kind:
+                run.tell(SAME_VALUE, first, second, site, site, range.where(unit))
+                return
+        run.tell_unknown(known, one, wrote, own, site, writes, partial(range.where, unit))
+
+    def _by_allocation(self, range: Range, agents: WarpAgents) -> None:
+        """Note the address that tcgen05.alloc writes, which every proxy of the warp sees ("tcgen05.alloc")."""
+        mask, (site, _) = agents.warp.alive, self.run.here()
+        number = agents.cluster.number(agents.warp)
+        agent = agents.cluster.stream((agents.warp, "alloc"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
+        self.by_operation(range, Flying(agents.sent(mask), agents, mask, agents.clock, site, "", agent, agent), 0, True)
+        agents.learn(mask, agent, agents.clock, ASYNC_ROWS)
+        agents.clock += 1
+
+    # --- by operations
+
+    def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
+        """Check and note an access by an operation. mask: the lanes, of one that has an agent for each."""
+        memory, shadow, index, per, _ = range
+        self._check_operation(range, shadow.cells[index] if writes else shadow.cells[index, :1], flying, mask, writes)
+        agent = flying.agent if writes else flying.reader
+        if agent < 0:
+            flying.pending.append((shadow, index, writes))
+            return
+        word: Any = cell(flying.clock, agent, flying.site, writes and self._is_reduction(flying))
+        if flying.per_lane and mask:
+            word = word + (lanes_of(mask).repeat(max(per, 1)) << AGENT_SHIFT)
+        if writes:
+            shadow.write(index, word)
+        else:
+            shadow.cells[index, self._reader_of(memory, flying)] = word
+
+    def _reader_of(self, memory: Any, flying: Flying) -> int:
+        warp = flying.warp.warp
+        cta = self.run.owners.get(memory)
+        if cta is None:
+            return 1 + flying.warp.first // LANES % GLOBAL_READERS
+        return 1 + len(warp.cta.warps) + int(warp.index) if cta is warp.cta else -1
+
+    def _check_operation(self, range: Range, before: Array, flying: Flying, mask: int, writes: bool) -> None:
+        units, slots = before.nonzero()
+        if not units.size:
+            return
+        cells = before[units, slots]
+        unordered = flying.known.missing(cells, ORDERED)
+        if unordered.any():
+            missing = self._is_unordered(range, cells, units, unordered, flying, mask, writes)
+            for place in one_each(cells, slots, missing):
+                self._judge_operation(range, int(cells[place]), flying, slots[place] == 0, writes, int(units[place]))
+        if flying.proxy != "async":
+            return
+        row = SHARED if range.memory in self.run.owners else GLOBAL
+        missing = flying.known.missing(cells, row) & ~unordered
+        for place in one_each(cells, slots, missing) if missing.any() else ():
+            wrote, unit = bool(slots[place] == 0), int(units[place])
+            rule = judging.other_proxy(wrote, ".shared::cta" if row == SHARED else ".global")
+            self.run.tell_unknown(
+                flying.known, int(cells[place]), wrote, flying, flying.site, writes,
+                partial(range.where, unit), rule=rule,
+            )  # fmt: skip
+
+    def _is_unordered(
+        self, range: Range, cells: Array, units: Array, missing: Array, flying: Flying, mask: int, writes: bool
+    ) -> Array:  # fmt: skip
+        """Return which of the unknown cells are faults: a lane knows its own accesses, and reductions may meet."""
+        if flying.per_lane and mask:
+            agents, lanes = flying.warp, lanes_of(mask).repeat(max(range.per, 1))[units]
+            theirs, clocks = cells >> AGENT_SHIFT & AGENT_MASK, cells >> CLOCK_SHIFT
+            missing = missing & ((theirs != lanes + agents.first) | (clocks >= flying.clock))
+            missing = missing & ~((theirs == lanes + flying.agent) & (clocks <= flying.copied[lanes]))
+        if writes and missing.any() and self._is_reduction(flying):
+            own, site = flying.warp.first, flying.site
+            missing = missing & ~np.array([self._both_strong(one, own, site) for one in cells.tolist()])
+        return missing
+
+    def _judge_operation(
+        self, range: Range, one: int, flying: Flying, wrote: bool, writes: bool, unit: int
+    ) -> None:  # fmt: skip
+        later = self._is_later(one, flying)
+        where = partial(range.where, unit)
+        self.run.tell_unknown(flying.known, one, wrote, flying, flying.site, writes, where, later)
+
+    def _is_reduction(self, flying: Flying) -> bool:
+        """Return true for cp.reduce, whose writes are relaxed atomics of the GPU ("cp.reduce.async.bulk")."""
+        return self.run.sites[flying.site].order.semantics == "relaxed"
+
+    def _is_later(self, one: int, flying: Flying) -> bool:
+        """Return true if a thread accessed after an operation was issued, which took effect only now."""
+        agent = agent_of(one)
+        cluster = self.run.cluster_of(agent)
+        if flying.since is None or cluster is not flying.warp.cluster or cluster.stream_of(agent) is not None:
+            return False
+        return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent), 1 << CLOCK_BITS)
+
+    def settle(self, flying: Flying, agent: int, clock: int) -> None:
+        """Write the cells of an operation, now that an mbarrier says what its stream is."""
+        self.run.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
+        for shadow, index, writes in flying.pending:
+            word = cell(clock, agent, flying.site, writes and self._is_reduction(flying))
+            if writes:
+                shadow.write(index, word)
+            else:
+                shadow.cells[index, 1 + agent % shadow.slots if shadow.slots == GLOBAL_READERS else -1] = word
+        flying.pending = []
+
+    def forget(self, memory: Any) -> None:
+        self.shadows.pop(memory, None)
+        self.flags.flags.pop(memory, None)

@@ -1,0 +1,91 @@
+"""Asynchronous operations: their streams, and the groups by which threads wait for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import LANES, indices
+from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
+from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, OWN_ROWS
+from blackwell_matmul.emulator.order.findings import UNPROMISED
+from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
+from blackwell_matmul.emulator.order.run_state import RunState, name_of
+
+
+class Operations:
+    """Hears of asynchronous operations."""
+
+    def __init__(self, run: RunState, registers: RegisterUses) -> None:
+        self.run, self.registers = run, registers
+
+    def issued(self, operation: Any) -> None:
+        run, warp = self.run, operation.warp
+        agents, (site, at) = run.warps[warp], run.here()
+        own, known = agents.known(operation.lanes), agents.sent(operation.lanes)
+        made = operation.heard = Flying(known, agents, operation.lanes, agents.clock, site, at.order.proxy)
+        self._name(made, at.opcode)
+        if made.per_lane:
+            made.known, made.copied = own, agents.copied.copy()
+        if run.grid.order != "eager":
+            cluster = agents.cluster
+            made.since = {cluster.number(each): run.warps[each].clock for each in _warps_of(warp.cta.cluster)}
+        agents.clock += 1
+
+    def _name(self, made: Flying, opcode: str) -> None:
+        """Say which stream an operation belongs to; an mbarrier tells that of what has no group."""
+        agents, lane = made.warp, made.lanes.bit_length() - 1
+        if opcode.startswith("cp.async.c"):
+            if agents.copied is None:
+                agents.copies = self._stream(agents, "cp.async", "cp.async", "a cp.async", LANES)
+                agents.copied = np.zeros(LANES, np.int64)
+            made.agent, made.per_lane = agents.copies, True
+        elif opcode.startswith("wgmma"):
+            made.agent = self._stream(agents, "wgmma", "wgmma", "a wgmma")
+            self.registers.hold(agents, made.agent, made.site)
+        elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
+            made.agent = made.pipelined = self._stream(agents, (lane, "tcgen05"), "tcgen05", "a tcgen05 operation")
+        elif opcode.startswith("tcgen05.st"):
+            made.agent = self._stream(agents, "st", "tcgen05.st", "a tcgen05.st")
+        elif opcode.startswith(("cp.async.bulk", "cp.reduce")) and "mbarrier" not in opcode:
+            made.agent = self._stream(agents, (lane, "bulk"), "cp.async.bulk", "a bulk copy")
+            made.reader = self._stream(agents, (lane, "bulk read"), "cp.async.bulk.read", "a bulk copy")
+            return
+        made.reader = made.agent
+
+    def _stream(self, agents: WarpAgents, key: Any, kind: str, what: str, count: int = 1) -> int:
+        warp, cluster = agents.warp, agents.cluster
+        return cluster.stream((warp, key), kind, f"{what} of {name_of(warp)}", count, cluster.number(warp))
+
+    def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
+        agents = self.run.warps[warp]
+        if kind == "tcgen05.ld":
+            agents.learn(mask, loads_of(agents), agents.clock, OWN_ROWS)
+            self.registers.tell_early(agents, UNPROMISED)
+            agents.clock += 1
+            return
+        only_reads = "read" in self.run.grid.current.source.modifiers
+        for operation in operations:
+            self._waited(agents, operation.heard, kind, mask, only_reads)
+
+    def _waited(self, agents: WarpAgents, found: Flying, kind: str, mask: int, only_reads: bool) -> None:
+        if found.per_lane:
+            lanes = list(indices(found.lanes & mask))
+            agents.copied[lanes] = np.maximum(agents.copied[lanes], found.clock)
+            return
+        own = mask if kind in ("wgmma", "tcgen05.st") else mask & found.lanes
+        rows = OWN_ROWS if kind == "tcgen05.st" else ASYNC_ROWS
+        for agent in {found.reader} if only_reads else {found.reader, found.agent}:
+            if agent >= 0 and own:
+                agents.learn(own, agent, found.clock, rows)
+
+
+def loads_of(agents: WarpAgents) -> int:
+    """Return the stream of a warp's tcgen05.ld."""
+    what, number = f"a tcgen05.ld of {name_of(agents.warp)}", agents.cluster.number(agents.warp)
+    return agents.cluster.stream((agents.warp, "ld"), "tcgen05.ld", what, 1, number)
+
+
+def _warps_of(cluster: Any) -> list[Any]:
+    return [each for cta in cluster.ctas for each in cta.warps]

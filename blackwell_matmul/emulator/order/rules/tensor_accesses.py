@@ -1,0 +1,148 @@
+"""Accesses of tensor memory, by lanes and columns, and its allocations (PTX ISA, "tcgen05")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.clocks import (
+    AGENT_MASK,
+    AGENT_SHIFT,
+    ORDERED,
+    SITE_MASK,
+    TENSOR,
+    Array,
+    Known,
+    agent_of,
+    cell,
+)
+from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
+from blackwell_matmul.emulator.order.rules.operations import loads_of
+from blackwell_matmul.emulator.order.run_state import RunState
+from blackwell_matmul.emulator.order.shadow import TensorShadow
+
+
+class TensorAccesses:
+    """Hears of accesses of tensor memory."""
+
+    def __init__(self, run: RunState, registers: RegisterUses) -> None:
+        self.run, self.registers = run, registers
+        self.shadows: dict[Any, TensorShadow] = {}
+
+    def _shadow(self, memory: Any) -> TensorShadow:
+        found = self.shadows.get(memory)
+        if found is None:
+            lanes, columns = memory.words.shape
+            slots = 2 * len(self.run.owners[memory].warps) + 1
+            found = self.shadows[memory] = TensorShadow(lanes, columns, slots)
+        return found
+
+    def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
+        shadow = self._shadow(memory)
+        part = Part(self.run, shadow, rows, columns)
+        if warp is not None:
+            agents, (site, _) = self.run.warps[warp], self.run.here()
+            part.by(agents.known(warp.alive), loads_of(agents), agents.clock, site)
+            slot = warp.index
+            if not writes:
+                self.registers.hold(agents, part.agent, site)
+        else:
+            flying = self.run.grid.completing.heard
+            warp = flying.warp.warp
+            part.by(flying.known, flying.agent, flying.clock, flying.site, flying.pipelined)
+            slot = len(warp.cta.warps) + warp.index
+        slot = slot if warp.cta is self.run.owners[memory] else shadow.slots - 2
+        part.check(0, writes)
+        if not writes:
+            shadow.read(part.index, slot, part.word)
+            return
+        for each in sorted(shadow.used):
+            part.check(each, writes)
+        shadow.write(part.index, part.word)
+
+    def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
+        shadow, agents, (site, _) = self._shadow(memory), self.run.warps[warp], self.run.here()
+        part = slice(column, column + columns)
+        if gives_back:
+            known = agents.known(warp.alive)
+            for slot in (0, *sorted(shadow.used)):
+                cells = distinct(shadow.cells[slot, :, part])
+                for one in cells[known.missing(cells, ORDERED)].tolist() if cells.size else ():
+                    self._in_flight(one, agents.first, site, f"columns {column} to {column + columns - 1}")
+        shadow.cells[:, :, part] = 0
+
+    def _in_flight(self, one: int, own: int, site: int, columns: str) -> None:
+        run = self.run
+        first, second = run.access(agent_of(one), one & SITE_MASK, False), run.access(own, site, True)
+        rule = judging.unordered(first, second)._replace(code="dealloc-in-flight")
+        run.tell(rule, first, second, one & SITE_MASK, site, f"{columns} of tensor memory")
+
+
+class Part:
+    """Lanes and columns that an access touches. index: of cells, slices where they form a rectangle."""
+
+    def __init__(self, run: RunState, shadow: TensorShadow, rows: Array, columns: Array) -> None:
+        self.run, self.shadow = run, shadow
+        low, high = int(rows.min()), int(rows.max()) + 1
+        left, right = int(columns.min()), int(columns.max()) + 1
+        count = np.broadcast(rows, columns).size
+        is_whole = (high - low) * (right - left) == count
+        self.index: Any = (slice(low, high), slice(left, right)) if is_whole else (rows, columns)
+
+    def by(self, known: Known, agent: int, clock: int, site: int, pipelined: int = -1) -> None:
+        """Say who accesses. pipelined: stream of a thread's tcgen05 operations, which run in order."""
+        self.known, self.agent, self.site, self.pipelined = known, agent, site, pipelined
+        self.word = cell(clock, agent, site)
+
+    def check(self, slot: int, writes: bool) -> None:
+        """Tell the cells of a slot, 0 for the writers, that the access does not know."""
+        cells = distinct(self.shadow.cells[slot][self.index])
+        if not cells.size:
+            return
+        missing, theirs = self.known.missing(cells, ORDERED), cells >> AGENT_SHIFT & AGENT_MASK
+        queued = missing & (theirs == self.pipelined)
+        for one in cells[queued].tolist():
+            self._check_pipelined(one, slot, writes)
+        for one in cells[missing & ~queued].tolist():
+            self._tell(one, slot, writes, None)
+        if "fence" in self.run.findings:
+            return
+        bare = ~missing & self.known.missing(cells, TENSOR) & (theirs != self.agent)
+        for one in cells[bare].tolist():
+            self._check_fence(one, slot, writes)
+
+    def _tell(self, one: int, slot: int, writes: bool, rule: judging.Rule | None) -> None:
+        self.run.tell_unknown(
+            self.known, one, slot == 0, self.agent, self.site, writes, lambda: self._where(one, slot), rule=rule
+        )
+
+    def _where(self, one: int, slot: int) -> str:
+        cells = self.shadow.cells[slot]
+        inside = np.zeros(cells.shape, bool)
+        inside[self.index] = True
+        lane, column = np.argwhere((cells == one) & inside)[0]
+        return f"lane {lane}, column {column} of tensor memory"
+
+    def _check_pipelined(self, one: int, slot: int, writes: bool) -> None:
+        """Tell orders of a thread's tcgen05 operations that PTX does not list: an mma, then a cp."""
+        opcodes = self.run.sites[self.site].opcode, self.run.sites[one & SITE_MASK].opcode
+        if ".cp." in opcodes[0] and ".mma" in opcodes[1]:
+            self._tell(one, slot, writes, judging.pipelined())
+
+    def _check_fence(self, one: int, slot: int, writes: bool) -> None:
+        """Tell once that tensor memory changes hands between warps without tcgen05.fence."""
+        run = self.run
+        if run.warp_of(agent_of(one)) == run.warp_of(self.agent):
+            return
+        first, second = run.access(agent_of(one), one & SITE_MASK, slot == 0), run.access(self.agent, self.site, writes)
+        run.findings.setdefault("fence", judging.finding(judging.unfenced(), first, second, self._where(one, slot)))
+
+
+def distinct(cells: Array) -> Array:
+    """Return the different cells, without 0."""
+    cells = cells[cells != 0]
+    if cells.size and (cells[0] == cells).all():
+        return cells[:1]
+    return np.unique(cells)

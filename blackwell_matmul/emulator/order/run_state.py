@@ -1,0 +1,138 @@
+"""`RunState`: what the rules share of a run, and how they tell of two accesses."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from blackwell_matmul.emulator.code import Order, order_of
+from blackwell_matmul.emulator.lanes import LANES
+from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
+from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, Known, agent_of
+from blackwell_matmul.emulator.order.findings import Finding
+from blackwell_matmul.emulator.order.judging import Access, Rule
+
+Words = Callable[[], str]
+"""Returns where two accesses meet, in words."""
+
+
+class Site(NamedTuple):
+    """An instruction, with the order that its opcode names."""
+
+    step: Any
+    order: Order
+    opcode: str
+
+
+class RunState:
+    """State of a run. findings: by their lines and codes, in the order in which they were found. owners: CTAs by their
+    memory. issuers: cluster and warp that issued what an mbarrier counts, by the site.
+    """
+
+    grid: Any
+
+    def __init__(self) -> None:
+        self.findings: dict[Any, Finding] = {}
+        self.certain: set[Any] = set()
+        self.clusters: list[ClusterAgents] = []
+        self.bases: list[int] = []
+        self.warps: dict[Any, WarpAgents] = {}
+        self.owners: dict[Any, Any] = {}
+        self.issuers: dict[int, Any] = {}
+        self.sites: list[Site] = []
+        self._site_of: dict[int, int] = {}
+
+    # --- instructions
+
+    def site_of(self, step: Any) -> int:
+        found = self._site_of.get(id(step))
+        if found is None:
+            found = self._site_of[id(step)] = len(self.sites) & SITE_MASK
+            self.sites.append(Site(step, order_of(step.source), step.source.opcode))
+        return found
+
+    def here(self) -> tuple[int, Site]:
+        """Return the instruction that runs, with its number."""
+        number = self.site_of(self.grid.current)
+        return number, self.sites[number]
+
+    def place(self, site: int) -> judging.Place:
+        return judging.place_of(self.sites[site].step)
+
+    # --- agents
+
+    def cluster_of(self, agent: int) -> ClusterAgents:
+        return self.clusters[bisect.bisect_right(self.bases, agent) - 1]
+
+    def warp_of(self, agent: int) -> tuple[int, int]:
+        """Return the cluster's base and the warp's number in it."""
+        cluster = self.cluster_of(agent)
+        return cluster.base, cluster.warp_of(agent)
+
+    def access(self, agent: int, site: int, writes: bool) -> Access:
+        cluster = self.cluster_of(agent)
+        stream = cluster.stream_of(agent)
+        if stream is not None:
+            return Access(self.place(site), stream.what, stream.kind, writes, self._issuer(agent, site))
+        number, lane = divmod(agent - cluster.base, LANES)
+        return Access(self.place(site), f"lane {lane} of {cluster.name(number)}", "", writes, (cluster.base, number))
+
+    def _issuer(self, agent: int, site: int) -> Any:
+        """Return the warp that accessed or issued; for what an mbarrier counts, the last that issued there."""
+        cluster = self.cluster_of(agent)
+        number = cluster.warp_of(agent)
+        return (cluster.base, number) if number >= 0 else self.issuers.get(site)
+
+    def access_of(self, flying: Flying, writes: bool) -> Access:
+        """Return an access of an operation, whose stream may be unknown yet."""
+        agent = flying.agent if writes else flying.reader
+        stream = self.cluster_of(agent).stream_of(agent) if agent >= 0 else None
+        cluster, warp = flying.warp.cluster, flying.warp.warp
+        who, number = f"an operation of {name_of(warp)}", cluster.number(warp)
+        kind = stream.kind if stream else "mbarrier"
+        return Access(self.place(flying.site), who, kind, writes, (cluster.base, number))
+
+    # --- findings
+
+    def tell(self, rule: Rule, first: Access, second: Access, a: int, b: int, where: str) -> None:
+        """Tell two instructions once: by accesses of one warp, whose order is certain, if there are such."""
+        key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
+        before = self.findings.get(key)
+        if before is None or (certain and key not in self.certain):
+            self.findings[key] = judging.finding(rule, first, second, where)
+        if certain:
+            self.certain.add(key)
+
+    def tell_unknown(
+        self, known: Known, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,
+        later: bool = False, rule: Rule | None = None,
+    ) -> None:  # fmt: skip
+        """Tell an access, a cell, which a second one does not know. later: the cell's came after the issue of the
+        second, an operation. rule: the kind of finding; None for one that follows from both.
+        """
+        a = one & SITE_MASK
+        weak = rule is None and known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
+        severity = rule.severity if rule else judging.severity_of(wrote, weak)
+        if self._is_told(a, site, severity, agent_of(one), own):
+            return
+        first = self.access(agent_of(one), a, wrote)
+        second = self.access_of(own, writes) if isinstance(own, Flying) else self.access(own, site, writes)
+        if later:
+            first, second, a, site = second, first, site, a
+        if rule is None:
+            rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
+        self.tell(rule, first, second, a, site, where())
+
+    def _is_told(self, a: int, b: int, severity: str, one: int, own: int | Flying) -> bool:
+        """Return true if two instructions were told, of one warp or now of two."""
+        key = (min(a, b), max(a, b), severity)
+        if key in self.certain or key not in self.findings:
+            return key in self.certain
+        mine = own.warp.first if isinstance(own, Flying) else own
+        return bool(self._issuer(one, a) != self._issuer(mine, b))
+
+
+def name_of(warp: Any) -> str:
+    return f"warp {warp.index} of CTA {warp.cta.index}"

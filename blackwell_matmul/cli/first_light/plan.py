@@ -129,9 +129,13 @@ def pins_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- sentences for others
 
-_PATH = re.compile(r"(?<![\w.])(?:~|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
+_PATH = re.compile(r"https?://\S+|(?<![\w.])(?:~|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 
 
 def without_paths(text: str) -> str:
-    """Return a sentence with the last part of each path alone."""
-    return _PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], text)
+    """Return a sentence with the last part of each path alone; addresses of pages stay."""
+
+    def short(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith("http") else re.split(r"[/\\]", found[0].rstrip("/\\"))[-1]
+
+    return _PATH.sub(short, text)

@@ -219,6 +219,7 @@ def test_bad_words_are_a_sentence(words, told, capsys):
         ("the cache /mnt/ann/.cache/x is writable", "the cache x is writable"),
         (r"C:\data\ann\kit.zip is missing", "kit.zip is missing"),
         ("12/16 CTAs, 3 bytes/cycle", "12/16 CTAs, 3 bytes/cycle"),
+        ("see https://docs.nvidia.com/cuda/a.html", "see https://docs.nvidia.com/cuda/a.html"),
     ],
 )  # fmt: skip
 def test_no_path_leaves_the_machine(text, kept):

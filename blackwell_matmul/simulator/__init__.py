@@ -1,7 +1,7 @@
 """The machine on a CPU: the simulator computes values, checks the order of accesses and reports.
 
-`engine` runs warps and completes asynchronous operations; `listener` is what listeners of a run override. The room
-knows no kernel.
+`engine` runs warps and completes asynchronous operations; `listener` has the class whose methods a listener overrides.
+The room imports no kernel.
 
 May import: base, frontend, problem, simulator.lowering, simulator.machine, simulator.order, simulator.replay,
 simulator.semantics, simulator.trace.

@@ -17,7 +17,7 @@ import numpy as np
 from blackwell_matmul.simulator.types import EIGHT_BIT_FLOATS, Element, canonical, convert, element_by_name, flushed
 
 Undefined = Literal["integer-overflow", "division-by-zero", "conversion-range", "shift-range"]
-"""Codes of findings for what C leaves undefined."""
+"""Codes of findings for operations that C leaves undefined."""
 
 Told = Callable[[Undefined], None]
 

@@ -133,7 +133,7 @@ Part = tuple[np.ndarray, np.ndarray, ScaledRows]
 
 
 def _products(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
-    """Return the product of both scales, of which there is one in a row, and the products in units of that."""
+    """Return the product of both scales, one for each row, and the products of elements in units of it."""
     left, right = (np.ascontiguousarray(values.T, np.float32) for values, _, _ in (a, b))
     of_a, of_b = (np.ascontiguousarray(_exponent(values, operand.normal).T) for values, _, operand in (a, b))
     exponents = map(np.add.outer, of_a, of_b)
@@ -141,7 +141,7 @@ def _products(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
 
 
 def _groups(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
-    """Return ones, and the sums of 16 products times the scales, which tell the exponents."""
+    """Return ones, and the sums of 16 products times the scales, whose exponents are those of the scales."""
     (left, of_a), (right, of_b) = map(_scaled, (a, b))
     terms = []
     for k in range(0, left.shape[1], 16):
@@ -151,7 +151,7 @@ def _groups(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
 
 
 def _scaled(part: Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return elements times scales, and the exponent of the scale of each one."""
+    """Return elements times their scales, and for each element the exponent of its scale."""
     values, scales, operand = part
     wide = np.repeat(scales, values.shape[1] // scales.shape[1], axis=1)
     return values * wide, _exponent(wide, LEAST - 1 if operand.scales.powers else LEAST_NORMAL["float8_e4m3"])
@@ -163,7 +163,8 @@ def _exponent(values: np.ndarray, normal: int) -> np.ndarray:
 
 
 def _sum(d: np.ndarray, unit: np.ndarray, terms: Terms, bits: int) -> np.ndarray:
-    """Return D and terms of a unit, each cut to `bits` behind the largest exponent, added and cut to float32."""
+    """Return the float32 sum of D and the terms of a unit: each is cut to `bits` after the largest exponent, and the
+    sum is cut towards zero."""
     top = np.maximum(_exponent(d, LEAST), LEAST).astype(np.int16) - _exponent(unit, NONE)
     for _, exponent in terms:
         np.maximum(top, exponent, out=top)
@@ -186,7 +187,7 @@ def towards_zero(values: np.ndarray) -> np.ndarray:
 
 
 def faults(a: ScaledRows, b: ScaledRows, block: int) -> Iterator[tuple[Code, str]]:
-    """Yield code and sentence of what is wrong with the scales of a product."""
+    """Yield the code and the sentence of each fault of a product's scales."""
     empty = _blocks_of_zeros(a.values, block) & _blocks_of_zeros(b.values, block)
     for name, operand in (("scale_a", a), ("scale_b", b)):
         if apart := operand.scales.unlike(len(operand.values), len(empty)):

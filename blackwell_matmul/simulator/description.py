@@ -81,7 +81,8 @@ class Effect:
 
     @functools.cached_property
     def path(self) -> str:
-        """The set of a `Frontier` that tells whether an earlier access is ordered before this one."""
+        """Return the path of the set of a `Frontier` that decides whether an earlier access is ordered before this
+        one."""
         if self.space is Space.TENSOR:
             return "tensor"
         if self.proxy is Proxy.ASYNC:
@@ -137,7 +138,7 @@ class Unit(enum.Enum):
 
 @dataclass(frozen=True)
 class Time:
-    """The service time of an instruction: the part of the SM that serves it, and what its warp spends on the issue.
+    """The service time of an instruction: the part of the SM that serves it, and the warp's cycles for the issue.
 
     cycles: the name of a field of `gpu_figures.TimeFigures`; "": the issue costs nothing. For `Unit.LATER` they are the
     cycles from the issue to the end of the operation.
@@ -151,13 +152,13 @@ class Time:
 
 
 AT_ONCE = (Unit.NONE, Unit.WARP, Unit.WARPS, Unit.PEER)
-"""The units whose instructions are over before the warp goes on."""
+"""Units whose instructions end before the warp continues."""
 
 FREE = Time(Unit.NONE)
 """The time of an instruction that takes no cycles: it moves no data, or a compiler removes it."""
 
 UNKNOWN = Time(Unit.UNKNOWN)
-"""The time of an instruction that nobody has published; `predict` refuses it."""
+"""Time of an instruction without a published figure; `predict` refuses the instruction."""
 
 LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
 """Approximation of instructions that every lane executes by itself."""
@@ -205,7 +206,7 @@ class Description:
 
     @functools.cached_property
     def stores(self) -> bool:
-        """True if it writes global memory: that of its global tensors, or by a pointer, anywhere."""
+        """Return True if it writes global memory: its global tensors, or any address by a pointer."""
         return any(e.space is Space.GLOBAL and e.access is Access.WRITE for e in self.effects)
 
     @functools.cached_property
@@ -238,7 +239,7 @@ class Description:
 
     @functools.cached_property
     def arrives_later(self) -> bool:
-        """True if its end is an arrival, as that of a commit."""
+        """Return True if its end is an arrival, such as the end of a commit."""
         return "arrive" in self.signalling(When.COMPLETION)
 
     @functools.cached_property

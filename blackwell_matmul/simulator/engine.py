@@ -1,9 +1,9 @@
-"""The event loop: warps run until they wait; asynchronous operations complete by a policy. Listeners are told.
+"""Event loop: warps run until they wait, asynchronous operations complete by a policy, and listeners get all events.
 
 adversarial (the default): an operation completes only when its signal is needed, and both its reads and its writes
 happen then. eager: at issue. random: at times drawn from the seed. Under each policy, an operation counts as in flight
-until somebody has waited for it, so that a missing wait is found. A deadlock, an empty queue with somebody waiting, is
-found at once.
+until a warp has waited for it, so that a missing wait is found. A deadlock is an empty queue with a waiting warp, and
+is found at once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Engine:
             self.finish(self.random.choice(list(self.queue)))
 
     def in_flight(self, cta: Cta) -> dict[AsyncOperation, None]:
-        """Return the CTA's operations that nobody has waited for, complete or not."""
+        """Return the CTA's operations that no warp has waited for, complete or not."""
         found = self.flights.get(cta)
         if found is None:
             found = self.flights[cta] = {}
@@ -139,7 +139,7 @@ class Engine:
             op.read_phase = None
 
     def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
-        """Record that the warp knows that an operation is over; reads: only its reads."""
+        """Record that the warp has waited for an operation; reads: only for its reads."""
         if not reads:
             self.finish(op)
         self.tell.waited(op, warp, instruction, reads)
@@ -152,7 +152,7 @@ class Engine:
             op.source_free = True
 
     def settle(self, op: AsyncOperation) -> None:
-        """Remove an operation from those in flight: somebody has waited for it."""
+        """Remove an operation from those in flight, after a warp has waited for it."""
         for each in (*op.covers, op) if op.covers else (op,):
             if self.in_flight(each.cta).pop(each, self) is None:
                 self.tell.settled(each)
@@ -183,7 +183,8 @@ class Engine:
             self.told.setdefault(barrier, []).extend(self.telling.pop(barrier))
 
     def passed(self, barrier: Mbarrier, parity: int) -> bool:
-        """Test a phase. A warp that sees its end knows of all operations that signalled completed phases."""
+        """Return True if a phase has ended. A warp that sees its end is ordered after all operations that signalled
+        completed phases."""
         if not barrier.passed(parity):
             return False
         for op in self.told.pop(barrier, ()):
@@ -217,7 +218,7 @@ class Engine:
             self.changed.setdefault(cta, []).append(meeting)
 
     def meet_pair(self, warp: Warp, key: Any, needed: Iterable[int]) -> Rendezvous:
-        """Arrive where warps of both CTAs of a pair meet; no warp learns what another one did."""
+        """Arrive at a meeting of warps of both CTAs of a pair. It orders no accesses."""
         pair = sorted((warp.cta, warp.cta.peer or warp.cta), key=lambda cta: cta.rank)
         meetings = pair[0].meetings
         if key not in meetings:

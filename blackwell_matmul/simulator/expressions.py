@@ -1,7 +1,8 @@
 """hidet expressions as Python source, with the types that the generated C has.
 
-tilus's own pass picks functions and casts operands by type (`as_generated`); what it refuses is refused here. The rest
-is C: narrow integers become int, of two as wide the unsigned one wins, signed overflow is undefined and reported.
+tilus's own pass picks functions and casts operands by type (`as_generated`); its refusals are refusals here. The rest
+is C: narrow integers become int, the unsigned type wins of two with equal width, signed overflow is undefined and
+reported.
 
 `ScalarWriter` is for control flow: integers are Python's, floats are numpy scalars of their type. `VectorWriter` is for
 elementwise work on arrays of the types themselves, `IndexWriter` for offsets, which are int64 throughout.
@@ -63,7 +64,7 @@ _CAST_BACK = ("Add", "Sub", "Multiply", "Div")
 """Operators whose result tilus casts back to a type narrower than int."""
 
 MAX_BITS = 256
-"""Most bits of a Python integer in a chain of sums and products before it is brought in range."""
+"""Maximum number of bits of a Python integer in a chain of sums and products, before it is wrapped into range."""
 
 DEEPEST_TEXT = 100
 """Parentheses within each other in one piece of text: Python 3.11 takes 200."""
@@ -334,7 +335,7 @@ class ExpressionWriter(ABC):
     # how values are held
 
     def fitted(self, x: Typed) -> Typed:
-        """Return the value in the range of its type."""
+        """Return the value, wrapped into the range of its type."""
         return x
 
     def converted(self, x: Typed, target: Element) -> Typed:
@@ -379,7 +380,7 @@ class ScalarWriter(ExpressionWriter):
     """Writes Python integers, brought in range where C would observe them: sums and products wrap alike before and
     after.
 
-    told: name of the function that C's undefined results are reported to, with `w`.
+    told: name of the function in the generated code that undefined results of C are reported to, with `w`.
     """
 
     def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], told: str = "") -> None:

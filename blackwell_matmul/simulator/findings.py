@@ -82,12 +82,12 @@ class Finding:
     fatal: the CTA could not go on after it, so that part of the output is missing. missing: the edge that would have
     made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes", "acquire", "release"), or "".
     at_fault: the line to look at if it is neither side: a wait that passed too early or covers too little, an arrival
-    that is too weak, a count that is too small; of a missing wait the line itself, if no line of its warp waits for
-    that. follows: the line of the finding that causes this one; mend that one first. in_loop: the line comes again, in
-    the next round of a loop. tensor, box: its subject, with the rectangle in the tensor's own coordinates. agents: both
-    sides. advice: the end of the message, a remedy. notes: more sentences, as on who could have ended a deadlock.
-    `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events around it in
-    that order.
+    that is too weak, a count that is too small; for a missing wait the line itself, if no line of its warp waits for
+    the operation. follows: the line of the finding that causes this one; mend that one first. in_loop: the line comes
+    again, in the next round of a loop. tensor, box: its subject, with the rectangle in the tensor's own coordinates.
+    agents: both sides. advice: the end of the message, a remedy. notes: more sentences, such as the lines that could
+    have ended a deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline,
+    the events around it in that order.
     """
 
     code: Code
@@ -171,7 +171,7 @@ class Findings:
 
 
 class Stop(Exception):
-    """Raised when a CTA cannot go on; the finding tells why."""
+    """Raised when a CTA cannot go on; the finding has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)

@@ -45,13 +45,13 @@ class Listener:
         """Called when a CTA starts; later ones of its cluster do not exist yet."""
 
     def returned(self, warp: Warp) -> None:
-        """Called when a warp has come to the end of the program."""
+        """Called when a warp has returned."""
 
     def finished(self) -> None:
         """Called when every warp of the clusters that run together has returned, or waits for ever."""
 
     def exits(self, cta: Cta) -> None:
-        """Called when all warps of a CTA have returned. Operations that nobody waited for are still in flight."""
+        """Called when all warps of a CTA have returned. Operations without a wait are still in flight."""
 
     def exited(self, cta: Cta) -> None:
         """Called when these operations are over, too."""
@@ -130,11 +130,11 @@ class Listener:
     # threads
 
     def waits(self, warp: Warp, instruction: Instruction, what: str) -> None:
-        """Called when a warp reaches a wait for others, or for groups of its own, which may be over already."""
+        """Called when a warp reaches a wait for others, or for its own groups, which may be complete already."""
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Called when all lanes of these warps are at a barrier of threads, or returned. last: who opened it, by
-        what."""
+        """Called when all lanes of these warps are at a barrier of threads, or returned. last: the warp that opened it.
+        instruction: by this one."""
 
     def pairs(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
         """Called when a warp reaches an instruction of a CTA pair; cta: the other one, which must have started."""
@@ -157,7 +157,7 @@ class Listener:
         """Called for an instruction that occupies its warp from one cycle to another."""
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
-        """Called when a warp has waited; what: for which mbarrier, threads or operation."""
+        """Called when a warp has waited. what: the mbarrier, threads or operation. start, end: in cycles."""
 
     def served(self, part: str, sm: int, what: AsyncOperation | Instruction, start: float, end: float) -> None:
         """Called when a part of an SM has served this alone; sm: its number in the cluster."""

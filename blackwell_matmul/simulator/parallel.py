@@ -153,7 +153,7 @@ def _cores() -> int:
 
 
 def _can_fork() -> bool:
-    """Tell whether this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
+    """Return True if this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
     if multiprocessing.current_process().daemon:
         return False
     return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"

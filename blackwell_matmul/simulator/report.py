@@ -17,8 +17,8 @@ from blackwell_matmul.simulator.text import Paragraph, Replay, Told, of_finding,
 class Coverage:
     """Coverage of the checks of the order, by the instructions that ran.
 
-    exact: instructions whose every access and edge is checked as in PTX. approximated: the others, by what is left out.
-    not_covered: what no check looks at, in this run or in any.
+    exact: instructions whose every access and edge is checked as in PTX. approximated: the other instructions, with the
+    omissions. not_covered: aspects that no check covers, in this run or in any.
     """
 
     exact: tuple[str, ...]
@@ -183,7 +183,7 @@ def _in_program(program: Program) -> set[str]:
 
 
 def _orders(description: Description) -> bool:
-    """Tell whether it affects the order: it accesses memory, signals, waits, fences or commits."""
+    """Return True if it affects the order: it accesses memory, signals, waits, fences or commits."""
     memory = any(e.space is not Space.REGISTER and e.access is not Access.ALLOCATE for e in description.effects)
     helps = "fence" in description.name or description.name.endswith("commit_group")
     return memory or helps or bool(description.signals or description.waits)

@@ -55,7 +55,7 @@ def simulate(
     listeners: Sequence[Listener] = (),
     memory: Sequence[Any] = (),
 ) -> Run:
-    """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
+    """Run `script` (a tilus.Script class, or the result of calling one) on CPU tensors; outputs are written in place.
 
     args: as for `script.__call__`. schedule: pins arguments of its `__init__`; the class chooses the rest, or the first
     row of its autotune space that compiles does. target: the architecture for code generation (None: that of the
@@ -218,7 +218,7 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
 
 
 def _meet(one: Segment, other: Segment) -> bool:
-    """Tell whether they share bytes, as when one tensor is passed twice."""
+    """Return True if they share bytes, for example if one tensor is passed twice."""
     return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
 
 

@@ -2,8 +2,8 @@
 
 A kernel that cancels clusters (clusterlaunchcontrol) is run in teams, formed ahead of the run. The first cluster of a
 team is launched. It is granted the others, in order, and then refused, although clusters may be left (a B300 does so
-under load). So every team runs by itself, in any process, and a seed replays it. The clusters that it leaves of its
-team are launched after it.
+under load). So every team runs by itself, in any process, and a seed replays it. Clusters of the team that it does not
+take over are launched after it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ APART = 3
 
 @dataclass
 class Told:
-    """Contents shown so far: source lines, and edges by what is missing after which line."""
+    """Contents shown so far: source lines, and the missing edges with their lines."""
 
     lines: set[Location] = field(default_factory=set)
     edges: set[object] = field(default_factory=set)

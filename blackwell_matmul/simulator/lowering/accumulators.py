@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 
 
 def root_of(registers: np.ndarray) -> np.ndarray:
-    """Return the array that owns the registers, of which a view shows a part."""
+    """Return the array that owns the registers; `registers` may be a view of a part of it."""
     return registers if registers.base is None else registers.base
 
 

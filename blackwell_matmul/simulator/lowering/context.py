@@ -2,8 +2,8 @@
 
 A lowering names the operands and scalars that its callable needs (`use`, `scalar`), and gets the warp layouts of its
 register tensors. It accesses memory, barriers and other warps only as its description allows: `touch` and `launch`
-perform its effects, `signal` its signals, `wait_on`, `end` and `meet` its waits. Listeners are told of each, so every
-check follows from the description.
+perform its effects, `signal` its signals, `wait_on`, `end` and `meet` its waits. Listeners get an event for each, so
+every check follows from the description.
 """
 
 from __future__ import annotations
@@ -136,14 +136,14 @@ class LoweringContext:
         self.arguments.append(_tuple(texts))
 
     def defined(self, tensor: Any) -> bool:
-        """Tell whether the tensor already has a value, which the instruction then updates in place."""
+        """Return True if the tensor already has a value, which the instruction then updates in place."""
         return self._names.is_defined(tensor)
 
     def name(self, tensor: Any, fallback: str = "tensor") -> str:
         return self.program.name_of(tensor) or fallback
 
     def deferrable(self, tensor: Any) -> bool:
-        """Tell whether its value may be passed on as a `Patch`, or as a `Sum`."""
+        """Return True if its value may be passed on as a `Patch`, or as a `Sum`."""
         return self._names.is_deferrable(tensor)
 
     def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
@@ -189,7 +189,7 @@ class LoweringContext:
         registers: Mapping[int, np.ndarray] | None = None,
         lanes: int = 0,
     ) -> AsyncOperation:
-        """Start an asynchronous operation, which at its end signals the barrier as the description says.
+        """Start an asynchronous operation. At its end it signals the barrier, as described.
 
         agent: its name in a trace. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
         tma.commit_group) or one of its own; lanes: those that issue a part of it, and have to wait; 0: those of the
@@ -271,13 +271,14 @@ class LoweringContext:
         return True
 
     def commit(self, warp: Warp, family: str, lanes: int = 0) -> None:
-        """Make a group of each lane's open operations of the family. lanes: 0: those that execute it."""
+        """Make a group of each lane's open operations of the family. lanes: a mask; 0: the lanes that execute the
+        commit."""
         warp.cta.engine.tell.committed(warp, self.instruction, family)
         for each in self._groups(warp, family, lanes or self.group.mask(warp.index)):
             each.commit(self.description.completes_by)
 
     def _groups(self, warp: Warp, family: str, lanes: int) -> list[IssuedGroups]:
-        """Return the groups of these lanes, and tell listeners of operations of other lanes alone."""
+        """Return the groups of these lanes, and report operations of other lanes to listeners."""
         found, every = groups_of(warp, family, lanes), every_groups_of(warp, family)
         others = [each for each in every if not each.lanes & lanes] if len(found) < len(every) else []
         theirs = [op for each in others for group in (*each.groups, each.open) for op in group if not op.lanes & lanes]
@@ -294,7 +295,8 @@ class LoweringContext:
     def come_to_groups(
         self, warp: Warp, family: str, n: int, reads: bool = False, lanes: int = 0
     ) -> list[IssuedGroups]:
-        """Return the lanes' groups before they wait for all but the newest n. lanes: 0: those that execute it."""
+        """Return the lanes' groups before they wait for all but the newest n. lanes: a mask; 0: the lanes that execute
+        the wait."""
         tell, found = warp.cta.engine.tell, self._groups(warp, family, lanes or self.group.mask(warp.index))
         tell.waits(
             warp, self.instruction, f"its {family} groups{f' but {n}' if n else ''}{' (reads)' if reads else ''}"
@@ -353,7 +355,8 @@ class LoweringContext:
         return engine.meet_cluster(warp, self.instruction)
 
     def gather(self, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
-        """Return a generator that waits for every warp of the thread group, and returns what they brought."""
+        """Return a generator that waits for every warp of the thread group, and returns the values that they
+        brought."""
         single = len(self.group.warps) == 1
 
         def run(warp: Warp, brought: Any) -> Any:

@@ -43,7 +43,7 @@ def deferrable(program: Program) -> Deferrable:
 
 
 def _adds_in_place(dot: Any, assign: Any) -> bool:
-    """Tell whether it is c = a @ b + c, of types whose products a float32 sum takes in any order."""
+    """Return True if it is c = a @ b + c, with types whose products may be added in float32 in any order."""
     if type(dot).__name__ != "DotInst" or type(assign).__name__ != "AssignInst":
         return False
     a, _, c = dot.inputs
@@ -67,7 +67,7 @@ def _chain(tensor: Any, made: Mapping[int, Any], uses: Counter[int]) -> Iterator
 
 
 def _whole(dot: Any) -> bool:
-    """Tell whether each warp holds the parts of a, b and c that its part of d takes; it multiplies no others."""
+    """Return True if each warp holds exactly the parts of a, b and c that its part of d needs."""
     group = ThreadGroup(0, dot.output.layout.spatial_size)
     return all(_holds(dot, group, warp) for warp in group.warps)
 

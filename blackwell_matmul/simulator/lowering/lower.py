@@ -95,7 +95,7 @@ class Lowered:
         return main
 
     def location_of_error(self, error: BaseException) -> Location | None:
-        """Return the kernel's line behind the innermost generated line of a traceback."""
+        """Return the kernel's line for the innermost generated line of a traceback."""
         found, trace = None, error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.main.__code__.co_filename:
@@ -249,7 +249,7 @@ class Lowering:
             self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
 
     def _changes(self, body: Any, extent: Any, index: Any) -> bool:
-        """Tell whether a loop's body assigns to its index or to a variable of its bounds."""
+        """Return True if a loop's body assigns to its index or to a variable of its bounds."""
         from blackwell_matmul.frontend.recording import walk
 
         used = {id(index), *(() if isinstance(extent, int) else map(id, free_variables(extent)))}
@@ -409,7 +409,7 @@ class Lowering:
             self.items[id(inst.output)] = str(first)
 
     def _address(self, tensor: Any, text: str) -> None:
-        """Assign a register tensor's one element, an address, to a variable of its own."""
+        """Assign the single element of a register tensor, an address, to a new variable."""
         name = f"a_{self.define(tensor)}"
         self.emit(f"{name} = {text}")
         self.items[id(tensor)] = name
@@ -509,7 +509,7 @@ class Lowering:
         return scan
 
     def written(self) -> frozenset[str] | None:
-        """Return the parameters behind every store, or None if a pointer is computed and any may be meant."""
+        """Return the parameters that stores write to; None if a pointer is computed and may address any of them."""
         from tilus.ir.tensor import GlobalTensor
 
         names = {id(var): name for name, var in self.program.params}
@@ -526,7 +526,7 @@ class Lowering:
         return None if None in stored else frozenset(name for name in stored if name is not None)
 
     def origin(self, pointer: Any) -> Any:
-        """Return the variable behind a pointer expression, through casts and lets."""
+        """Return the variable that a pointer expression starts from, through casts and lets."""
         while type(pointer).__name__ == "Cast" or id(pointer) in self.lets:
             pointer = pointer.expr if type(pointer).__name__ == "Cast" else self.lets[id(pointer)]
         return pointer
@@ -614,7 +614,7 @@ def _is_slice(inst: Any) -> bool:
 
 
 def _moves_address(inst: Any, made: Mapping[int, Any], found: set[int]) -> bool:
-    """Tell whether a scalar variable can replace the instruction."""
+    """Return True if a scalar variable can replace the instruction."""
     kind = type(inst).__name__
     if kind == "AllocBarrierInst":
         return True

@@ -121,7 +121,7 @@ def makes_unwritten(inst: Any) -> bool:
 
 
 def _target(inst: Any) -> Any:
-    """Return what a carrying instruction writes: its result, or the tensor that it updates in place."""
+    """Return the tensor that a carrying instruction writes: its result, or the tensor that it updates in place."""
     return inst.inputs[0] if inst.output is None else inst.output
 
 

@@ -56,7 +56,7 @@ class Warp:
         return f"warp {self.index} of CTA {self.cta.position}"
 
     def clear(self) -> None:
-        """Forget the warp's operations."""
+        """Drop the warp's references to its operations."""
         self.groups.clear()
         self.filling.clear()
         self.warpgroup = None
@@ -123,7 +123,7 @@ class Cta:
 
     @property
     def among_others(self) -> str:
-        """Suffix of a part's name that tells its CTA, if the cluster has several."""
+        """Return the suffix of a part's name with its CTA, if the cluster has several; else ""."""
         return f" of CTA {self.position}" if len(self.cluster.ctas) > 1 else ""
 
     def report(

@@ -172,7 +172,7 @@ class SharedStorage(Storage):
         held.fill()
 
     def forget(self, box: Box) -> None:
-        """Forget deferred contents of a box; an empty box is all of it."""
+        """Drop deferred contents of a box; an empty box is the whole storage."""
         for place in [p for p in self.held if not box or meet(p, box)]:
             self._fill(self.held.pop(place))
             self.tilings.clear()
@@ -262,8 +262,8 @@ class Sum:
 
     Products of constant memory that follow each other along k make one large one. The registers get the sum when an
     ordinary instruction is about to use them. at_once: add it now, as the registers are part of others. narrow:
-    registers narrower than the sum get each product at once. performed: told of each term once its operands are read,
-    and of the sum before the registers get it.
+    registers narrower than the sum get each product at once. performed: called for each term once its operands are
+    read, and for the sum before the registers get it.
     """
 
     __slots__ = ("at_once", "latest", "layouts", "narrow", "parts", "performed", "product", "shape", "total")

@@ -17,7 +17,7 @@ from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_ima
 
 @dataclass
 class Segment:
-    """One argument's memory. `address` is what the kernel computes with; `cells` are its bytes.
+    """One argument's memory. `address` is the kernel's address of it; `cells` are its bytes.
 
     constant: the program does not write it, so it may be converted once and every process may keep its own.
     """
@@ -33,7 +33,7 @@ class Segment:
 
 
 def segment_of(name: str, value: Any) -> Segment:
-    """Return the memory behind a CPU tensor (torch or numpy)."""
+    """Return the memory of a CPU tensor (torch or numpy)."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value)
         whole = np.lib.stride_tricks.as_strided(value.view(np.uint8).reshape(-1)[:1], (high - low,), (1,))
@@ -132,7 +132,7 @@ class PackedStorage(GlobalStorage):
 
 
 class GlobalWorkspace(NamedTuple):
-    """Memory that a kernel allocates for all its CTAs, on this line."""
+    """Memory that a kernel allocates for all its CTAs, on one line of the script."""
 
     storage: GlobalStorage
     location: Location | None
@@ -230,7 +230,8 @@ class GlobalMemory:
     # several processes
 
     def share(self) -> list[tuple[Segment, np.ndarray]]:
-        """Move what the program may write to memory that forked processes share; return what to copy back."""
+        """Move segments that the program may write to memory that forked processes share; return the pairs to copy
+        back."""
         moved = []
         for segment in self.segments:
             if not segment.constant and segment.nbytes:

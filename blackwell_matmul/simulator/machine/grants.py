@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.machine.grid import Position
 
 RESPONSE_BYTES = 16  # PTX ISA, "clusterlaunchcontrol.try_cancel": a naturally aligned 16-byte response
 UNGRANTED_COORDINATE = -0xCD
-"""Coordinate in a refused response, which code generation leaves as it was: an unlikely value."""
+"""Coordinate in a refused response, an unlikely value; generated code does not change it."""
 
 _MARK = 0x434C4300
 

@@ -29,8 +29,8 @@ class Storage:
     """One allocation. `data` is its root array.
 
     defined: every element has a value before anything is written, as in tensor arguments. in_cta, address_of: of a
-    shared tensor, return that of another CTA, and the address of an element. performed: told when deferred work is done
-    (deferred.py).
+    shared tensor, return that of another CTA, and the address of an element. performed: called when deferred work is
+    done (deferred.py).
     """
 
     in_cta: Callable[[Any], Storage]
@@ -85,7 +85,7 @@ class Storage:
 
 
 class AliasedStorage(Storage):
-    """A shared tensor whose bytes another one reuses: `data` holds element offsets into the CTA's bytes."""
+    """Shared tensor whose bytes another one reuses: `data` holds element offsets into the CTA's bytes."""
 
     def __init__(self, name: str, item: Element, offsets: np.ndarray, buffer: np.ndarray, address: int) -> None:
         super().__init__("shared", name, item, offsets)
@@ -96,7 +96,7 @@ class AliasedStorage(Storage):
         self.end = address + (int(offsets.max()) + 1) * item.dtype.itemsize
 
     def meets(self, other: AliasedStorage) -> bool:
-        """Tell whether the byte ranges of both overlap."""
+        """Return True if the byte ranges of both overlap."""
         return self.address < other.end and other.address < self.end
 
     def read(self, data: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class AliasedStorage(Storage):
 
 
 def meet(first: Box, second: Box) -> bool:
-    """Tell whether two rectangles share an element."""
+    """Return True if two rectangles share an element."""
     for (begin, end), (lo, hi) in zip(first, second, strict=True):  # noqa: SIM110  # a loop costs half of what all() does
         if begin >= hi or lo >= end:
             return False
@@ -119,7 +119,7 @@ def meet(first: Box, second: Box) -> bool:
 
 
 def in_common(first: np.ndarray, second: np.ndarray) -> bool:
-    """Tell whether two arrays of element numbers share one, by a mask of their common range, without sorting."""
+    """Return True if two arrays of element numbers share one, by a mask of their common range, without sorting."""
     if not first.size or not second.size:
         return False
     begin, end = max(first.min(), second.min()), min(first.max(), second.max()) + 1
@@ -157,7 +157,7 @@ class Region:
         return self.elements is None
 
     def meets(self, other: Region) -> bool:
-        """Tell whether both have an element (of storages that overlap: a byte) in common."""
+        """Return True if both share an element, or a byte for storages that overlap."""
         if self.storage is not other.storage:
             return self._shares_bytes(other)
         if not meet(self.box, other.box):
@@ -199,7 +199,8 @@ def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
 
 
 def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the beginning of the rectangle with these elements, and the root dimension behind each of its own."""
+    """Return the beginning of the rectangle with these elements, and for each of its dimensions the root's
+    dimension."""
     if not index.size or index.ndim > len(shape):
         return None
     first = int(index.flat[0])
@@ -222,7 +223,7 @@ def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ..
 class View:
     """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
 
-    base: its beginning in the root's coordinates. dims: the root dimension behind each of its dimensions. index: root
+    base: its beginning in the root's coordinates. dims: the root's dimension for each of its dimensions. index: root
     element numbers, for views that are not rectangles of the root. origin: the view that it was taken of, and how; None
     for the root.
     """

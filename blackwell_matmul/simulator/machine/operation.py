@@ -23,10 +23,10 @@ class AsyncOperation:
     barrier. read_phase: of a bulk store, performs the reads only. pipe: operations of one pipe complete in order. peer:
     the other CTA of the pair, whose memory it accesses as well.
 
-    covers: operations that are complete when it is (a commit's MMAs and copies). registers: by warp, those that it
-    fills or adds to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: mask of those of its own
-    warp, by groups. done: it has completed, but nobody may know it yet. source_free: its reads were waited for, so the
-    source may be overwritten before the writes.
+    covers: operations that are complete when it is (a commit's MMAs and copies). registers: by warp, the registers that
+    it fills or adds to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: mask of those of its
+    own warp, by groups. done: it has completed, though no warp may have waited for it yet. source_free: its reads were
+    waited for, so the source may be overwritten before the writes.
     """
 
     __slots__ = (

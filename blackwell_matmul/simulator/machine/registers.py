@@ -184,7 +184,7 @@ class WarpLayout:
         return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.take(slots))
 
     def holds(self, lines: Sequence[Sequence[int] | np.ndarray]) -> bool:
-        """Tell whether the warp holds all elements at these indices of each dimension."""
+        """Return True if the warp holds all elements at these indices of each dimension."""
         return bool((self._slots(lines) >= 0).all())
 
     def _slots(self, lines: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
@@ -285,7 +285,7 @@ def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
 
 
 def numbers(origins: np.ndarray) -> np.ndarray:
-    """Return the number of each element; if only part of it was written, that of the rest."""
+    """Return the number of each element; for a partly written element, the number of the unwritten part."""
     parts = np.ascontiguousarray(origins).view(np.uint8)
     return np.asarray(parts.reshape(*origins.shape, origins.dtype.itemsize).max(axis=-1))
 

@@ -28,7 +28,7 @@ class Allocation:
     peer: Allocation | None = field(default=None, repr=False)
 
     def end(self, location: Location | None) -> None:
-        """End the allocation: nobody may use the columns any more."""
+        """End the allocation: no access may use its columns afterwards."""
         self.alive, self.freed = False, location
 
 
@@ -57,7 +57,7 @@ class Columns:
         return None
 
     def has(self, allocation: Allocation) -> bool:
-        """Tell whether the allocation is live."""
+        """Return True if the allocation is live."""
         return self.allocated.get(allocation.begin) is allocation
 
     def free(self, allocation: Allocation, location: Location | None) -> None:

@@ -40,7 +40,7 @@ MAX_MISSED = 64
 
 
 class ScannedCta:
-    """A CTA of which only the position is known, for `scan`."""
+    """CTA with a position and nothing else, for `scan`."""
 
     def __init__(self, grid: Grid, position: Position, rank: int) -> None:
         self.grid, self.position, self.rank = grid, position, rank
@@ -161,7 +161,7 @@ class Displaced:
         return self.moved_product(first).extended(a, b)
 
     def _apart(self, source: int) -> bool:
-        """Tell whether tiles with different distances are disjoint, here and there."""
+        """Return True if tiles with different distances are disjoint in both clusters."""
         distances = self.distances[source]
         if self.as_one[source] is not None:
             return True
@@ -218,7 +218,7 @@ class Replays:
         self.looking = bool(several) and simulation.lowered.repeatable and not simulation.listeners
 
     def run(self, team: Team) -> None:
-        """Run the team's cluster, and then what it left of the team."""
+        """Run the team's cluster, and then the clusters of the team that it did not take over."""
         left: Team | None = team
         while left is not None:
             left = left.left(self.simulation.grid, self._run_one(left))

@@ -56,7 +56,7 @@ def _item(response: Any, context: LoweringContext) -> Element:
     mark=True,
 )
 def try_cancel(inst: Any, context: LoweringContext) -> Any:
-    """Lower one request; with multicast its response comes to the same place in each CTA of the cluster."""
+    """Lower one request; with multicast the response is written to the same offset in each CTA of the cluster."""
     response = inst.inputs[0]
     item, location = _item(response, context), context.location
     context.use(response)

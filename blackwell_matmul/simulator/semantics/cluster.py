@@ -35,7 +35,7 @@ def ranked(warp: Warp, rank: int, context: LoweringContext) -> Cta:
 
 
 def require_rank(warp: Warp, rank: int, ctas: int, name: str, location: Location | None) -> None:
-    """Stop the CTA unless a cluster of so many CTAs has this rank."""
+    """Stop the CTA unless a cluster of `ctas` CTAs has this rank."""
     if not 0 <= rank < ctas:
         raise warp.cta.stop("no-such-cta", f"{name} names CTA rank {rank}; {_sizes(ctas)}", location)
 

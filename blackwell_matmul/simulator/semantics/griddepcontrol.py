@@ -1,8 +1,8 @@
 """The wait for the preceding grids, and instructions that may precede it (PTX ISA, "griddepcontrol").
 
 `griddepcontrol.wait` returns when all preceding grids have ended and their writes can be read; until then they may
-still write what this grid reads, and read what it writes. `griddepcontrol.launch_dependents` allows the next grid to
-start, which waits likewise.
+still access memory that this grid reads or writes. `griddepcontrol.launch_dependents` allows the next grid to start,
+which waits likewise.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def wait(inst: Any, context: LoweringContext) -> Any:
     mark=True,
 )
 def fence_proxy_async(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    """Order generic against async accesses of the executing threads; it moves no data and waits for nobody."""
+    """Order generic against async accesses of the executing threads; it moves no data and waits for no other thread."""
     space = str(getattr(inst, "space", ""))
     return lambda warp: warp.cta.engine.tell.fenced(warp, context.instruction, space)
 

@@ -215,9 +215,9 @@ def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> All
     mark=True,
 )
 def dealloc(inst: Any, context: LoweringContext) -> Any:
-    """Free columns that nobody uses any more, by one warp, or one of each CTA of a pair. Neither CTA's columns may be
-    in use from the first of the two on (PTX ISA, "Issue Granularity": no concurrent accesses from the peer before
-    it; it may block)."""
+    """Free columns of tensor memory, by one warp, or by one warp of each CTA of a pair. No access to either CTA's
+    columns may be under way when the first of the two warps executes it (PTX ISA, "Issue Granularity": no concurrent
+    accesses from the peer before it; it may block)."""
     context.use(inst.inputs[0])
     location, access = context.location, context.touch("tensor")
 
@@ -636,8 +636,8 @@ def view_scales(inst: Any, context: LoweringContext) -> Any:
     called="tcgen05.copy_scales",
 )
 def copy_scales(inst: Any, context: LoweringContext) -> Any:
-    """Copy atoms of scales from shared to tensor memory, in both CTAs of a pair each its own; before the products of
-    its thread (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions")."""
+    """Copy atoms of scales from shared to tensor memory; each CTA of a pair copies its own. The copy precedes the
+    products of its thread (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions")."""
     for tensor in inst.inputs:
         context.use(tensor)
 

@@ -247,8 +247,9 @@ def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
 
 
 def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
-    """Return the mbarrier that gets a multicast load's bytes in a CTA: its own; with .cta_group::2 that of the even or
-    odd CTA of its pair, as the given one is (PTX ISA, cp.async.bulk.tensor)."""
+    """Return the mbarrier that counts a multicast load's bytes in a CTA: the CTA's own. With .cta_group::2 it is the
+    barrier of the even or odd CTA of the CTA's pair, whichever owns the given one in the issuing pair (PTX ISA,
+    cp.async.bulk.tensor)."""
     rank = cta.rank if group == 1 else cta.rank & ~1 | barrier.cta.rank & 1
     return barrier.in_cta(cta.cluster.ctas[rank])
 

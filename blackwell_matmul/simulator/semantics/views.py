@@ -243,7 +243,7 @@ CLEAN, UNCLEARED_BYTE = 0, 0xFF
     time=FREE,
 )
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
-    """Lower a workspace that all CTAs share; zeros if code generation is asked for a clean one."""
+    """Lower a workspace that all CTAs share; it holds zeros if the script requires a clean one."""
     tensor, item = inst.output, element(inst.output.dtype)
     name, location = context.name(tensor, "global workspace"), context.location
     free, offset = _strides(tensor)
@@ -313,7 +313,7 @@ class Placement:
 
     @property
     def picks(self) -> tuple[Any, ...]:
-        """The part inside, as an index of the view."""
+        """Return the part inside, as an index of the view."""
         return tuple([slice(lo, hi) if extent else lo for (lo, hi), extent in zip(self.box, self.extents, strict=True)])
 
     @property

@@ -50,8 +50,8 @@ Shape = tuple[Any, ...]
 
 
 class Mma(AsyncOperation):
-    """The mma of a warpgroup. meeting: its warps, with their registers; over when all have issued it. operands: those
-    of the first warp. accumulator: its name. shape: the hardware's."""
+    """MMA of a warpgroup. meeting: its warps, with their registers; it is complete when all have issued it. operands:
+    tensors of the first warp. accumulator: its name. shape: m, n and k of the hardware's instruction."""
 
     __slots__ = ("accumulator", "meeting", "operands", "shape")
 
@@ -90,7 +90,7 @@ def warpgroup_of(warp: Warp) -> Warpgroup:
 
 def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> bool:
     """Add A @ B to D. items: the types of A and of D, which is rounded after each instruction (tcgen05.products).
-    Return True: the sum tells listeners of the registers."""
+    Return True: the sum reports the registers to listeners."""
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
         total.defer(a, b)

@@ -1,8 +1,8 @@
 """`predict_script`: the predicted time of a script's launch on a GPU; `record_script`: its timeline.
 
 One SM's share of the work is simulated with times (`one_sm.py`). Its clock and memory load follow from the resulting
-time: some four rounds until both agree. Every number is a prediction. Cycles are the most certain; a time in µs has the
-clock's uncertainty besides.
+time: some four rounds until both agree. Every number is a prediction. Cycles are the most certain; a time in µs also
+has the clock's uncertainty.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ MOST_PREDICTED_EVENTS = 60_000
 
 @dataclass(frozen=True, repr=False)
 class Prediction(OneLine):
-    """Predicted time of a launch, and what bounds it.
+    """Predicted time of a launch, and its bottleneck.
 
     cycles: of an SM, from the launch to the last store. ghz: the clock under its load. tflops: None if the number of
     products is not given. tensor_utilisation: fraction of all SMs' time in which tensor cores multiply. memory_gb: read
     and written. memory_utilisation: fraction of the memory bandwidth. bound: the part that bounds it. by_resource: busy
-    cycles of each part of the first SM. resident: CTAs that an SM has room for; working: most that work on one at once,
-    as it gets no more, or others wait for tensor memory. explanation: sentences on the bottlenecks (`explain.py`).
+    cycles of each part of the first SM. resident: CTAs that an SM has room for; working: maximum number that works on
+    an SM at once; the others wait for tensor memory, or there are no more. explanation: sentences on the bottlenecks
+    (`explain.py`).
     """
 
     kernel: str
@@ -199,7 +200,7 @@ def predict_script(
 
     args: as for `simulate`; their values do not matter. ghz: the clock, if it is known. products: the number that
     TFLOPS count. explained: with gains, which takes two to ten times as long. Raises InputError for a GPU without
-    figures, and what `simulate` raises.
+    figures, and the errors of `simulate`.
     """
 
     def tried(pins: Mapping[str, object]) -> Beside | None:
@@ -262,7 +263,7 @@ class Settled(NamedTuple):
 
 
 def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
-    """Run until the clock and the memory load are those that the resulting time causes."""
+    """Run until the clock and the memory load agree with the resulting time."""
     figures, load, working, before = launch.figures, Strain(), 1, 0.0
     for _ in range(ROUNDS):
         ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
@@ -326,7 +327,7 @@ def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) ->
 
 
 def _mostly_memory(figures: TimeFigures, found: Settled) -> bool:
-    """Tell whether memory takes more of the loads' time than the L2 does."""
+    """Return True if memory takes more of the loads' time than the L2 does."""
     missed = found.moving.from_memory
     hits = max(0.0, found.load.asked * found.moving.distinct - missed)
     return missed / figures.memory_bytes_per_ns > hits / figures.l2_bytes_per_ns

@@ -13,7 +13,7 @@ MOST_ROWS = 10
 """Most rows of a timeline, about; the middle of a longer one is left out."""
 
 HEAD = 3
-"""Rows before what is left out."""
+"""Number of rows before the omission."""
 
 _WARP = re.compile(r"warp ([0-9]+)")
 
@@ -54,7 +54,7 @@ def _warps(*agents: str) -> set[int]:
 
 
 def _concerns(event: Event, warps: set[int]) -> bool:
-    """Tell whether an event concerns these warps (all, if empty), all warps, or asynchronous agents; findings do
+    """Return True if an event concerns these warps (all, if empty), all warps, or asynchronous agents; findings do
     not."""
     if event.kind == "finding":
         return False

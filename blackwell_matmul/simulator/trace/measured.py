@@ -1,7 +1,7 @@
 """Timeline of one SM from the records that a kernel with marks has written (`compiler/marks.py`).
 
-A warp's records are the low halves of the SM's %clock64, of which its header has the full value. %globaltimer, the only
-clock of all SMs, gives the SM's start after the grid's first CTA, and the length of a cycle.
+A warp's records are the low halves of the SM's %clock64; its header has the full value. %globaltimer, the only clock of
+all SMs, gives the SM's start after the grid's first CTA, and the length of a cycle.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _meta(what: str, process: int, row: int, **args: object) -> dict[str, object
 
 
 def _process(track: str) -> int:
-    """Return 2 for measurements beside a prediction, otherwise 1."""
+    """Return 2 for measurements next to a prediction, otherwise 1."""
     return 2 if track.startswith(f"{GROUPS[1]}: ") else 1
 
 

@@ -33,10 +33,10 @@ class Timeline(Recorded):
         return f"{self.title}; {self.part}, {cycles}, {len(self.events)} events on {len(self.tracks)} tracks"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a file; its ending says which: .html is a page to zoom and step in, .json opens in ui.perfetto.dev,
-        .svg and .png are pictures (.png needs matplotlib).
+        """Write a file, whose suffix selects the format: .html is a page to zoom and step in, .json opens in
+        ui.perfetto.dev, .svg and .png are pictures (.png needs matplotlib).
 
-        Raises InputError for another ending, or a folder that is not there."""
+        Raises InputError for another suffix, or a missing folder."""
         file = file_to_write("path", path, TIMELINE_ENDINGS)
         write_whole(file, WRITERS[file.suffix.lower()](self))
 

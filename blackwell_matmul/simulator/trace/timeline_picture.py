@@ -22,7 +22,7 @@ POINTED = 2
 
 @dataclass(frozen=True)
 class Bar:
-    """A box. told: its tooltip, if it is wide enough."""
+    """A box. told: its tooltip; empty if it is too narrow."""
 
     x: float
     y: float

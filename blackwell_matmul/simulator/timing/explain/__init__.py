@@ -1,1 +1,1 @@
-"""Sentences on a prediction: what limits the time, and what would change with one figure changed."""
+"""Sentences on a prediction: the bottleneck, and the gain of single changes."""

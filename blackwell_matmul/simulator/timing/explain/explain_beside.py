@@ -1,4 +1,4 @@
-"""Explanations of other schedules: which would take less time, and why.
+"""Explanations of other schedules that would take less time.
 
 Each was run (`PredictedRun.beside`), so its time is predicted at its own clock: a schedule that leaves the tensor cores
 busier also has a lower clock.
@@ -20,7 +20,7 @@ MOST_LINES = 3
 """Most lines that are named."""
 
 LESS = 0.9
-"""Largest ratio of bytes at which another schedule is said to load fewer."""
+"""Largest ratio of loaded bytes for the sentence that another schedule loads fewer."""
 
 WORK, ROOM, LOADED, FROM_MEMORY = "work", "room for CTAs", "what is loaded", "what comes from memory"
 BESIDES = (what_if.THREADS, what_if.FENCES, what_if.MEETINGS, what_if.ISSUES)
@@ -28,7 +28,8 @@ BESIDES = (what_if.THREADS, what_if.FENCES, what_if.MEETINGS, what_if.ISSUES)
 
 
 def of_schedules(run: PredictedRun) -> Iterator[Gain]:
-    """Yield what SMs lack, work or room for a CTA, and what tried schedules gain: by reason, the fastest first."""
+    """Yield sentences on missing work or room for a CTA on SMs, and on the gains of tried schedules: by reason, the
+    fastest first."""
     lacks = {WORK: sorted(work(run), reverse=True), ROOM: list(room(run))}
     mends: defaultdict[str, list[Beside]] = defaultdict(list)
     for other in sorted(run.quicker, key=lambda each: each.ns):
@@ -56,7 +57,8 @@ def _changed(mine: Beside, other: Beside) -> str:
 
 
 def _reason(mine: Beside, other: Beside, some_wait: bool) -> str:
-    """Return what saves the most: work for more SMs, more CTAs on an SM, a shorter part of the path, or fewer bytes."""
+    """Return the main reason for the saving: work for more SMs, more CTAs on an SM, a shorter part of the path, or
+    fewer bytes."""
     saved = {WORK: 1 - mine.working / other.working}
     before, after = _groups(mine), _groups(other)
     saved |= {group: (cycles - after.get(group, 0.0)) / mine.cycles for group, cycles in before.items()}

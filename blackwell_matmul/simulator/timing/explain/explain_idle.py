@@ -12,7 +12,8 @@ from blackwell_matmul.simulator.timing.model.one_sm import Change
 
 
 class Lack(NamedTuple):
-    """An idle resource. gain: saved fraction of cycles. told: a clause. remedy: its end if no schedule helps."""
+    """An idle resource. gain: saved fraction of cycles. told: a clause about it. remedy: the end of the sentence if no
+    schedule helps."""
 
     gain: float
     told: str
@@ -70,7 +71,7 @@ def _even(run: PredictedRun) -> str:
 
 
 def _rounds(run: PredictedRun) -> Iterator[Lack]:
-    """Yield a persistent kernel's uneven rounds: what only some CTAs do would be shared by all."""
+    """Yield a sentence on a persistent kernel's uneven rounds, in which only some CTAs work."""
     most, least = run.spread.most.tiles, run.spread.of_places[run.spread.least_at].tiles
     tiles = sum(share.tiles for share in run.spread.of_places)
     if run.turns > run.resident or most <= run.turns or most == least:
@@ -98,7 +99,7 @@ def room(run: PredictedRun) -> Iterator[Lack]:
 
 
 def _fits(run: PredictedRun) -> bool:
-    """Tell whether another CTA fits beside the accumulators; another schedule of a rung may have smaller ones."""
+    """Return True if another CTA fits next to the accumulators; another schedule of a rung may have smaller ones."""
     sums = [inst for inst, each in run.lowered.calls.values() if each.name in MULTIPLY]
     return run.of_all_schedules or not registers_full(run.lowered.program, run.resident + 1, sums)
 

@@ -35,7 +35,7 @@ A_THIRD = 1 / 3
 def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> Gain:
     """Decide whether loads are latency-bound or bandwidth-bound, and return the gain with its sentence.
 
-    gain: if loads took no time. besides: the threads' part of the critical path, if it is reported, too.
+    gain: if loads took no time. besides: the threads' part of the critical path, if a sentence reports it as well.
     """
     watch, twice = StageWatch(), TwiceWatch()
     took = run.watch(watch, twice)
@@ -54,7 +54,7 @@ def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> G
 
 
 def _queues(run: PredictedRun, watch: StageWatch, share: float, gain: float) -> bool:
-    """Tell whether loads arrive at the rate of their path, whatever the number of stages."""
+    """Return True if loads arrive at the rate of their path, for any number of stages."""
     slow = 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain
     if not watch.laps or _is_late(watch):
         return slow and share > 1 - gain
@@ -137,7 +137,8 @@ def _stages(count: int) -> str:
 
 
 def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart | None) -> Gain:
-    """Explain a late stage by who releases it, or by who fills it; without a sentence if reported elsewhere."""
+    """Explain a late stage by the warp that releases it, or by the load that fills it; no sentence if another one
+    reports it."""
     if watch.waiting <= watch.idle / 2 and besides is not None and beside(run, besides).loads_wait(besides):
         return 0.0, ""
     idle = watch.lap[-1]
@@ -152,7 +153,7 @@ def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart |
 
 GIVEN_BACK = "given back", "if it were given back as soon as it is read"
 FILLED = "filled", "if it were loaded as soon as it is given back"
-"""Words for what is late, and the remedy."""
+"""Words for a late part, and the remedy."""
 
 
 class StagedRing(NamedTuple):

@@ -42,7 +42,7 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
 
 
 def beside(run: PredictedRun, part: PathPart) -> BesideWatch:
-    """Watch which warps execute these lines, and who waits for them."""
+    """Run with a listener that records the warps that execute these lines, and the warps that wait for them."""
     watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
     run.watch(watch)
     return watch

@@ -1,6 +1,6 @@
-"""Explanations of a predicted time, in a few sentences; each can be tried.
+"""Explanations of a predicted time, in a few sentences that a user can try.
 
-Each sentence names lines and a gain: what the model predicts for the same launch without that part (`what_if.py`), at
+Each sentence names lines and a gain: the model's prediction for the same launch without that part (`what_if.py`), at
 the same clock.
 """
 
@@ -31,11 +31,11 @@ MOST_PARTS = 4
 """Most parts of the critical path that are removed, one by one, the longest first; each costs a run."""
 
 MOST_GAINS = 5
-"""Most gains that are reported."""
+"""Maximum number of reported gains."""
 
 
 def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
-    """Return what bounds the launch; then, if asked for, what would be gained, the most first."""
+    """Return sentences on the bottleneck of the launch; then, with `gains`, on possible gains, the largest first."""
     most = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS] if gains else ()
     return (*spills(run), *_waits(run), *(sentence for _, sentence in most))
 
@@ -100,7 +100,7 @@ def _long_enough(run: PredictedRun, parts: list[PathPart]) -> list[PathPart]:
 
 
 def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
-    """Tell whether more stages hide the part: only the loader of a stage waits for the end of its MMAs."""
+    """Return True if more stages hide the part: only the loader of a stage waits for the end of its MMAs."""
     if part.group != what_if.RESULTS:
         return False
     conditions, _ = what_if.without(part, run.conditions)

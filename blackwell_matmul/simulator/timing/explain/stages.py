@@ -122,8 +122,8 @@ def _reads(places: list[Place], loaded: Place) -> bool:
 
 
 class TwiceWatch(Listener):
-    """Counts elements that the first SM loads. again: those that another load brings into the same stage, too; apart:
-    of these, those stored at a second place. lines: of those loads."""
+    """Counts elements that the first SM loads. again: elements that another load brings into the same stage, too.
+    apart: elements of `again` that are stored at a second place. lines: lines of those loads."""
 
     def __init__(self) -> None:
         self.elements = self.again = self.apart = 0

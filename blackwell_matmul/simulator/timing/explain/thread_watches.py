@@ -1,4 +1,4 @@
-"""Listeners that follow threads: which fences are needed, and who stores while others multiply."""
+"""Listeners that follow threads: they find needless fences, and warps that store while others multiply."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FenceWatch(Listener):
 
 
 def _writes_shared(instruction: Instruction) -> bool:
-    """Tell whether threads themselves write shared memory."""
+    """Return True if threads themselves write shared memory."""
     effects = instruction.description.effects
     return any(
         (each.space, each.access, each.proxy, each.when) == (Space.SHARED, Access.WRITE, Proxy.GENERIC, When.ISSUE)
@@ -67,7 +67,7 @@ class BesideWatch(Listener):
         return set[int]().union(*self.warps.values())
 
     def loads_wait(self, part: PathPart) -> bool:
-        """Tell whether loads wait for most of these lines: a loading warp executes them, another one multiplies."""
+        """Return True if loads wait for most of these lines: a loading warp executes them, another one multiplies."""
         theirs = [cycles for cause, cycles in part.causes.items() if self.load & self.warps[cause.name, cause.location]]
         return self.beside and sum(theirs) > part.cycles / 2
 

@@ -1,7 +1,7 @@
 """Gains of a supposed launch in which something costs nothing: the same run again, with that one change.
 
-The critical path (`path.py`) tells what the time consists of. Removing a part gains less than its length, as something
-else then bounds the launch. So each part that is long enough to matter is removed, and the launch run again.
+The critical path (`path.py`) divides the time into parts. Removing a part gains less than its length, because another
+part then bounds the launch. So each part that is long enough to matter is removed, and the launch run again.
 """
 
 from __future__ import annotations

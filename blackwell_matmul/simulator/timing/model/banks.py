@@ -40,7 +40,7 @@ def turns_of(inst: Any, instruction: Instruction) -> Turns:
 
 
 def _turned(inst: Any, shared: Any, registers: Any) -> bool:
-    """Tell whether tilus uses ldmatrix.trans or stmatrix.trans, where a lane holds two values of different rows."""
+    """Return True if tilus uses ldmatrix.trans or stmatrix.trans, where a lane holds two values of different rows."""
     from tilus.backends.emitters import shared_ldst as tilus
 
     find = tilus._get_store_matrix_config if inst.output is None else tilus._get_load_matrix_config

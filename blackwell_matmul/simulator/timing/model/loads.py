@@ -1,7 +1,7 @@
 """Loads of each cluster, by its scan (`Lowered.scan`): how many bytes, and where its tiles begin.
 
-A tile is what a warp loads with equal steps along k, forwards or backwards; another step begins the next tile. A
-persistent cluster loads many tiles, one after the other, and another cluster may load fewer.
+A tile is a series of loads of a warp with equal steps along k, forwards or backwards; another step begins the next
+tile. A persistent cluster loads many tiles, one after the other, and another cluster may load fewer.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from blackwell_matmul.hardware.gpus import CTAS_PER_SM, REGISTERS_PER_SM, RESERV
 from blackwell_matmul.simulator.machine.registers import WARP
 
 OTHER_REGISTERS = 40
-"""Registers of a thread besides the tensors of an instruction: addresses, counters."""
+"""Registers of a thread in addition to the tensors of an instruction: addresses, counters."""
 
 LEAST_OTHER_REGISTERS = 26
 """Fewest such registers without spilling: a warpgroup's tile of 128x224 takes 250 registers, and 128x232 spills (ptxas
@@ -41,7 +41,7 @@ def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
 
 
 def registers_full(program: Program, ctas: int, sums: Iterable[Any]) -> bool:
-    """Tell whether accumulators fill an SM's registers with `ctas` CTAs. sums: MMAs, of which the largest counts."""
+    """Return True if accumulators fill an SM's registers with `ctas` CTAs. sums: MMAs; the largest one counts."""
     return ctas * _threads(program) * max(map(_largest, sums), default=0) >= REGISTERS_PER_SM
 
 

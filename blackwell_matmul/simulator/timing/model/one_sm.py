@@ -112,7 +112,7 @@ AS_IT_IS = Change()
 
 
 def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_IS) -> Main:
-    """Return the program, wrapped so that it tells the engine of each instruction."""
+    """Return the program, wrapped so that it reports each instruction to the engine."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
     works |= _spilling(lowered, works)

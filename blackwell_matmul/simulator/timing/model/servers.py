@@ -1,4 +1,4 @@
-"""Shared resources, as servers that know when they are free. Times are in SM cycles."""
+"""Shared resources, as servers with the time at which each is free. Times are in SM cycles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Pipe:
-    """A server of one operation after the other. busy: cycles so far. tell: called with begin and end of each, and
-    whether it waited for the one before it."""
+    """A server of one operation after the other. busy: cycles so far. tell: called with begin and end of each, and True
+    if it waited for the one before it."""
 
     __slots__ = ("busy", "free", "tell")
 
@@ -62,7 +62,7 @@ class Banks(Calendar):
     all are.
 
     ctas: CTAs whose warps load in step: those of an SM if they multiply what they have loaded themselves
-    (h100_mma_sync.json). together: by group, when each began, and how many warps have asked.
+    (h100_mma_sync.json). together: by group, the begin of each and the number of its warps.
     """
 
     __slots__ = ("ctas", "together")
@@ -122,8 +122,8 @@ class TensorMemoryLock:
         self.waiting: deque[tuple[Hashable, int, Callable[[bool], None]]] = deque()
 
     def request(self, owner: Hashable, columns: int, granted: Callable[[bool], None]) -> None:
-        """Call `granted` once columns are allocated, with True if the owner had to wait. Who has the right comes before
-        those that wait for it."""
+        """Call `granted` once columns are allocated, with True if the owner had to wait. The owner of the permit comes
+        before owners that wait for it."""
         has_right = self.holder is not None and self.holder is owner
         if (has_right or not self.waiting) and self._fits(owner, columns):
             self._grant(owner, columns, granted, False)

@@ -1,8 +1,8 @@
 """An SM's servers, and how long each kind of operation occupies them.
 
-All methods take the cycle at which an operation is issued, in the order of these cycles, and return when its waiter
-sees its end. A measured latency includes the signal. That of a tcgen05.mma ends when a warp has seen the mbarrier, that
-of a TMA load when the last byte is there.
+All methods take the cycle at which an operation is issued, in the order of these cycles, and return the cycle at which
+its waiter sees its end. A measured latency includes the signal. That of a tcgen05.mma ends when a warp has seen the
+mbarrier, that of a TMA load when the last byte is there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blackwell_matmul.hardware.gpus import SHARED_BYTES_PER_CYCLE
 from blackwell_matmul.simulator.timing.model.servers import Banks, Bucket, Pipe, TensorMemoryLock
 
 SECTOR_BYTES = 32
-"""Bytes that a warp's load or store moves at least, whatever part is asked for (CUDA C++ Best Practices Guide; for a
+"""Bytes that a warp's load or store moves at least, even for a part of them (CUDA C++ Best Practices Guide; for a
 B300's L2 ademeure/QuickRunCUDA, D3_L2_SECTOR_RIGOR.md)."""
 
 PARTS = 4
@@ -93,7 +93,7 @@ class Sm:
 
     @property
     def over(self) -> float:
-        """Cycle at which everything begun is done, also what nobody waits for."""
+        """Return the cycle at which all operations are complete, also those without a wait."""
         return max(way.free for way in (self.drain, self.lines, self.memory, self.special, self.shuffles))
 
     # tensor core
@@ -140,13 +140,14 @@ class Sm:
         return max(issued + took + self._trip, self.arrive(issued, count_bytes))
 
     def arrive(self, time: float, count_bytes: int) -> float:
-        """Return when a TMA load's bytes have arrived; multicast takes as long in each SM as a load of its own (SA)."""
+        """Return the cycle at which a TMA load's bytes have arrived; multicast takes as long in each SM as a load
+        without it (SA)."""
         took = count_bytes / self.figures.port_bytes_per_cycle
         given = self._given(time, count_bytes)
         return self.port.start(max(time, given - took) + self._trip, took) + took
 
     def _given(self, time: float, count_bytes: float) -> float:
-        """Return when the L2, and the memory behind it, have delivered these bytes."""
+        """Return the cycle at which the L2, and memory on a miss, have delivered these bytes."""
         given = self.incoming.take(time, count_bytes)
         return max(given, self._through_memory(time, count_bytes * self.conditions.memory.loaded))
 

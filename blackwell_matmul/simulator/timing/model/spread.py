@@ -35,7 +35,7 @@ class Spread:
 
     @cached_property
     def full(self) -> float:
-        """Work of all places, as a fraction of what it would be if each had the most."""
+        """Return the work of all places, as a fraction of the work if each place had as much as the busiest one."""
         every = sum(share.count_bytes for share in self.of_places)
         return every / (len(self.of_places) * self.most.count_bytes)
 

@@ -1,9 +1,8 @@
 """The event loop with a clock: everything happens at its cycle.
 
-It is a policy beside those of `engine.py`, with all of their rules: warps run the same program. Each warp has a cycle
-of its own, to which each instruction adds its cycles; its signals to others are postponed to that cycle. An operation
-is served by its SM and completes when the service ends. A warp that reaches a wait tests it when its own cycle has
-come.
+It is one more policy with the rules of `engine.py`: warps run the same program. Each warp has a cycle of its own, to
+which each instruction adds its cycles; its signals to others are postponed to that cycle. An operation is served by its
+SM and completes when the service ends. A warp that reaches a wait tests it when its own cycle has come.
 
 So events, and the work of each server, are in the order of time. The exceptions are operations that a warp waits for by
 itself (cp.async, tcgen05.ld, TMA stores, wgmma), which are served when they are issued. Values are not computed:
@@ -123,7 +122,7 @@ class TimedEngine(Engine):
                 self.at(time, partial(self._resume, agent), agent.step)
 
     def go_on(self, most: int) -> None:
-        """Handle events in order, until there are none or `most` in all."""
+        """Handle events in order, until there are none, or `most` have been handled in all."""
         events, standing = self._events, self.standing
         while events and self.events < most:
             self.now, _, do, self.step = heapq.heappop(events)
@@ -134,11 +133,11 @@ class TimedEngine(Engine):
 
     @property
     def time(self) -> float:
-        """The cycle of events that listeners are told."""
+        """Return the cycle of events that listeners get."""
         return self.now if self.current is None else self.current.time
 
     def ended(self, op: AsyncOperation) -> float:
-        """Return the end of an operation that listeners are told of, which may be later than now."""
+        """Return the cycle at which an operation that listeners get ends; it may be later than the present cycle."""
         return max(self.time, self.ends.get(op, (0.0, 0.0))[1])
 
     # warps
@@ -184,7 +183,7 @@ class TimedEngine(Engine):
         self.service = self._after(part, number, end, waited)
 
     def _passes(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
-        """Record service by a path of data, which delays only operations that come while it is full."""
+        """Record the service by a path of data. The path delays only operations that arrive while it is full."""
         step = self._after(part, number, end, waited)
         if self.service is not None and (part == "L2" or waited) and end > self.service.end:
             self.service = step
@@ -368,7 +367,7 @@ class TimedEngine(Engine):
         self._ask_again(barrier)
 
     def passed(self, barrier: Mbarrier, parity: int) -> bool:
-        """Tell whether a phase is over; not while a warp runs ahead of the clock."""
+        """Return True if a phase has ended; False while a warp is ahead of the clock."""
         return self.current is None and super().passed(barrier, parity)
 
     # threads
@@ -437,7 +436,8 @@ def _nothing() -> bool:
 
 
 def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:
-    """Wrap an instruction to tell the engine of its warps. given: tensors only read; None: assume coalesced lanes."""
+    """Wrap an instruction so that it reports its warps to the engine. given: tensors only read; None: assume coalesced
+    lanes."""
     if isinstance(work, Service):
         rows = RowsOf(work) if isinstance(work, Load) and work.pitch_bytes is None else None
 

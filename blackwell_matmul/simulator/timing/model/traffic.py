@@ -1,9 +1,10 @@
 """Bytes of a launch from memory and from the L2, by the order of its tiles.
 
 The clusters that run side by side are a wave, and so is each round of tiles of persistent ones. They go along k
-together, so a tile that several of them load comes from memory once; from wave to wave the L2 keeps what fits. Two that
-begin at the same tile are assumed to load the same one (`loads.py`). The L2 delivers once what two neighbours load.
-What several pairs in a GPC load, it delivers fewer times than they ask, as long as SMs keep in step.
+together, so a tile that several of them load comes from memory once; from wave to wave the L2 keeps as much data as
+fits. Two loads that begin at the same tile are assumed to load the same one (`loads.py`). The L2 delivers data once
+that two neighbouring SMs load. It delivers data of several pairs in a GPC fewer times than they request it, as long as
+SMs keep in step.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Traffic:
     once: bool = False
 
     def as_reads(self, store_cost: float) -> float:
-        """Return the bytes that would take memory as long if all were read."""
+        """Return the number of read bytes that would take memory as long as these reads and stores."""
         return self.from_memory + store_cost * self.written
 
     def within(self, asked: float, stored: float) -> Traffic:
-        """Limit to what SMs request and store, since some tensors are accessed in part."""
+        """Return the bytes, limited to those that SMs request and store, because some tensors are accessed in part."""
         return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))
 
     @property

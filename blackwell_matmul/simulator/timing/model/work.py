@@ -90,7 +90,8 @@ class Multiply(Service):
 
 @dataclass(frozen=True)
 class CopyScales(Service):
-    """A tcgen05.cp of scales. Its rate is not published: it is taken to read shared memory at that of the products."""
+    """A tcgen05.cp of scales. Its rate is not published; the model takes the products' rate of reading shared
+    memory."""
 
     count_bytes: int = 0
 
@@ -124,7 +125,7 @@ class WarpgroupMultiply(Service):
 
 @dataclass(frozen=True)
 class Load(Service):
-    """A TMA load. pitch_bytes: from a row to the next, in memory; None: as the tensor says."""
+    """A TMA load. pitch_bytes: distance of two rows in memory; None: the tensor's own."""
 
     rows: int = 0
     count_bytes: int = 0
@@ -165,7 +166,7 @@ class Store(Service):
 
 @dataclass(frozen=True)
 class ReadTensorMemory(Service):
-    """A tcgen05.ld, or a tcgen05.st, of which little is known."""
+    """A tcgen05.ld, or a tcgen05.st, whose time is hardly published."""
 
     columns: int = 0
 
@@ -196,9 +197,9 @@ class Latency(Service):
 
 @dataclass(frozen=True)
 class MoveLines(Work):
-    """Loads from global memory, or stores to it, by threads. returns: it waits for what it loads. own: the launch has
-    stored the data. way_cycles: cycles out of the SM, or into it; count_bytes: that the L2 sees. part_cycles: of a
-    sector that is stored in part. registers: of a thread, that it fills."""
+    """Loads from global memory, or stores to it, by threads. returns: it waits for its loads. own: the launch itself
+    has stored the data. way_cycles: cycles out of the SM, or into it. count_bytes: bytes between the SM and the L2.
+    part_cycles: cycles of a sector that is stored in part. registers: registers of a thread that it fills."""
 
     way_cycles: float = 0.0
     count_bytes: float = 0.0
@@ -219,7 +220,7 @@ class MoveLines(Work):
 
 @dataclass(frozen=True)
 class Release(Work):
-    """An arrival that releases to other CTAs what threads have stored."""
+    """An arrival that releases stores of threads to other CTAs."""
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         return max(time, sm.written) + self.cycles
@@ -237,7 +238,7 @@ class Special(Work):
 
 @dataclass(frozen=True)
 class Shuffles(Work):
-    """Values that all lanes of a warp shuffle. meets: warps meet besides."""
+    """Values that all lanes of a warp shuffle. meets: the warps also meet at a barrier."""
 
     results: float = 0.0
     meets: bool = False
@@ -253,7 +254,7 @@ class Shuffles(Work):
 @dataclass(frozen=True)
 class UseBanks(Work):
     """Loads from shared memory, or stores to it, by the threads of a warp. turns: bank cycles; least: without
-    conflicts. returns: it waits for what it loads."""
+    conflicts. returns: it waits for its loads."""
 
     turns: float = 0.0
     least: float = 0.0
@@ -269,7 +270,7 @@ class UseBanks(Work):
         return UNROLLED if self.returns else 0
 
     def apart(self) -> UseBanks:
-        """Return the work without bank conflicts."""
+        """Return the same work without bank conflicts."""
         return replace(self, turns=self.least)
 
 
@@ -339,7 +340,7 @@ def freed(work: Work) -> Work:
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Return the work of a tilus instruction at its place in a program, as the time of its description says.
+    """Return the work of a tilus instruction at its place in a program, from the time of its description.
 
     Raises UnsupportedError for an instruction whose time is unknown, or is unknown on this GPU.
     """

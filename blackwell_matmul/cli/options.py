@@ -164,7 +164,7 @@ def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:
 
 
 DEFAULT_EMULATED_SIZE = (512, 512, 512)
-"""Default size of an emulated problem: a second or two, an eighth of the simulator's instructions at 1024."""
+"""Default M, N and K of an emulated problem, which takes one or two seconds."""
 
 
 @dataclass(frozen=True)

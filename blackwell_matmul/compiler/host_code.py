@@ -198,7 +198,7 @@ class _Planner:
                 self._require(int(not wrong), f"{wrong} ({self._program.location_of(inst)})")
 
     def _known(self, value: Any) -> int | None:
-        """Return a constant; None for a value of the device or the launch."""
+        """Return the value of a constant expression; None if it depends on the device or the launch."""
         with suppress(UnsupportedError):
             found = self._expr(value)
             return found if isinstance(found, int) else None

@@ -71,7 +71,7 @@ DEFAULT_TARGET = "sm_100a"
 
 
 def target_for(script: Any, target: object = None) -> str:
-    """The target to build for: the given one, also as a GPU's name, or the one that the script's class names, or
+    """Return the target to build for: the given one, also by a GPU's name; else the class's own target; else
     `DEFAULT_TARGET`.
 
     A class may say in `targets`, a tuple, which there are for it, for the sentence that refuses any other.
@@ -85,7 +85,7 @@ def target_for(script: Any, target: object = None) -> str:
 
 
 def _unpack(script: Any) -> tuple[type, list[dict[str, Any]] | None, Mapping[str, Any]]:
-    """The script class, the rows that its instance already chose (or None) and its pinned arguments."""
+    """Return the script class, the rows that its instance already chose (or None) and its pinned arguments."""
     from tilus import InstantiatedScript, Script
 
     if isinstance(script, InstantiatedScript):
@@ -100,7 +100,7 @@ def _unpack(script: Any) -> tuple[type, list[dict[str, Any]] | None, Mapping[str
 
 
 def check_functions(script_cls: type) -> None:
-    """tilus reads the source of these two: InputError where one of them is something else."""
+    """Raise InputError if `__init__` or `__call__` is no function; tilus reads the source of both."""
     for name in ("__init__", "__call__"):
         found = inspect.getattr_static(script_cls, name)
         if not inspect.isfunction(found):
@@ -132,7 +132,7 @@ def _offered(script_cls: type, name: object, known: Iterable[str]) -> str:
 
 
 def _init_parameters(script_cls: type) -> tuple[dict[str, inspect.Parameter], bool]:
-    """The parameters of `__init__` after self, by name, and whether it takes any other keyword."""
+    """Return the parameters of `__init__` after self, by name, and whether it takes any other keyword."""
     parameters = list(inspect.signature(script_cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     known = {parameter.name: parameter for parameter in parameters if parameter.kind not in kinds}
@@ -173,7 +173,7 @@ def _completed(
 
 
 def _space(script_cls: Any) -> list[dict[str, Any]]:
-    """The rows of the autotune space, in tilus's order; one empty row where there is none.
+    """Return the rows of the autotune space, in tilus's order; one empty row where there is none.
 
     tilus splits the names of a subspace at ", " only; here a bare comma does as well.
     """
@@ -223,7 +223,7 @@ def _with_defaults(script_cls: type, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bind_call(script_cls: type, args: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of `Bound` that the call decides."""
+    """Return the fields of `Bound` that depend on the call."""
     params = _call_parameters(script_cls)
     args = _complete_args(script_cls, params, args)
     values = [
@@ -245,7 +245,7 @@ def _bind_call(script_cls: type, args: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _call_parameters(script_cls: type) -> Any:
-    """tilus's own analysis of the parameters of `__call__`, with its complaints as InputError."""
+    """Return tilus's analysis of the parameters of `__call__`; its errors are raised as InputError."""
     from tilus.lang.instantiated_script import CallParameters
 
     try:
@@ -269,7 +269,7 @@ def _complete_args(script_cls: type, params: Any, args: tuple[Any, ...]) -> tupl
 
 
 def _check(kernel: str, name: str, annotation: Any, value: Any) -> Any:
-    """`value` as the kernel gets it; raise InputError if it does not fit the annotation."""
+    """Return `value` as the kernel gets it; raise InputError if it does not fit the annotation."""
     from tilus.hidet.ir.type import DataType
 
     if isinstance(annotation, DataType):
@@ -317,7 +317,7 @@ def _check_const(kernel: str, name: str, annotation: type, value: Any) -> Any:
 
 
 def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
-    """A scalar that the kernel gets at run time: in the range of its type."""
+    """Return a scalar argument of the kernel; InputError if it is outside of its type's range."""
     if annotation.is_integer():
         return _check_integer(kernel, name, annotation, value)
     found = number(value)

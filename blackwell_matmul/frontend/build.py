@@ -26,7 +26,7 @@ _cache: OrderedDict[Hashable, Program] = OrderedDict()
 
 
 def build(bound: Bound, target: str) -> Program:
-    """The program of `bound` for `target`; raise CompileError, one sentence, where tilus refuses it."""
+    """Return the program of `bound` for `target`; raise CompileError, one sentence, if tilus refuses it."""
     tilus_compat.import_tilus()
     tilus_compat.check_target(target)
     key = _key(bound, target)
@@ -41,7 +41,7 @@ def build(bound: Bound, target: str) -> Program:
 
 
 def build_first(candidates: Sequence[Bound], target: str) -> tuple[Bound, Program]:
-    """The first candidate that compiles; if none does, the first CompileError."""
+    """Return the first candidate that compiles; if none does, the first CompileError."""
     refusal: CompileError | None = None
     for bound in candidates:
         try:
@@ -159,7 +159,7 @@ class _Build:
         return TilusProgram.create(functions={function.name: function})
 
     def _negative(self, program: Any) -> list[Any]:
-        """The integer parameters with a negative argument."""
+        """Return the integer parameters with a negative argument."""
         pairs = zip(self.bound.kernel_args, _function(program).params, strict=True)
         told = self.bound.divisibility
         return [var for name, var in pairs if name not in told and tilus_compat.is_integer(var.type)]
@@ -244,7 +244,7 @@ def _apply(passes: Sequence[Any], program: Any) -> Any:
 
 
 def _function(program: Any) -> Any:
-    """The one function of a tilus program that came from one script."""
+    """Return the single function of a tilus program that was built from one script."""
     (function,) = program.functions.values()
     return function
 

@@ -37,7 +37,7 @@ import numpy as np
 from blackwell_matmul.base.digests import digest
 
 PROGRAM = ("__init__", "__call__", "starts_early")
-"""The methods that decide a program and its launch."""
+"""Methods that determine a program and its launch."""
 
 CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
 """The methods that decide a program, and the methods that decide the schedule of a call."""
@@ -186,7 +186,7 @@ class _Walk:
         return bool(self.found - self.read) or self.everything > self.before
 
     def refer(self, value: Any) -> str:
-        """A few words for a value; of one that can change, or be met again, a number, and a line."""
+        """Return a short description of a value; for one that can change or occur again, its number, and a line."""
         kind = type(value)
         if kind is str:
             self._texts.add(value)
@@ -293,7 +293,7 @@ class _Walk:
         )
 
     def _annotations(self, value: types.FunctionType) -> str:
-        """tilus takes the types of a method's parameters from them: classes by their names."""
+        """Return the types of a method's parameters, which tilus reads from the annotations; classes by their names."""
         items = self._watch(_items, value.__annotations__)
         return ", ".join(
             f"{each.__module__}.{each.__qualname__}" if isinstance(each, type) else self._annotation(each)
@@ -618,7 +618,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _text(code: types.CodeType) -> str:
-    """All of a code object, its lines included, the same in each process."""
+    """Return a code object as text, with its lines; it is the same in each process."""
     file = code.co_filename.removeprefix(_HOME)
     return repr((
         code.co_code, [_constant(each) for each in code.co_consts], code.co_names, code.co_varnames, code.co_freevars,
@@ -666,7 +666,8 @@ _DECLARES = re.compile(r"^\s+[\w.]+\s*:\s*[^\s=]", re.MULTILINE)
 
 
 def _annotated(function: types.FunctionType) -> list[tuple[str, ...]]:
-    """The names in the annotations of variables, which tilus reads in the source: code has none of them."""
+    """Return the names in the annotations of variables. tilus reads them in the source, and the code object has none of
+    them."""
     code = function.__code__
     found = _annotations_of.get(code)
     if found is None:

@@ -160,7 +160,7 @@ def _is_pure(value: Any) -> bool:
 
 
 def _is_cluster_sync(stmt: Stmt) -> bool:
-    """tilus has an instruction for it, and writes a call."""
+    """Return True for a `cluster.sync`. tilus has an instruction for it, but writes a call."""
     if isinstance(stmt, InstStmt):
         return isinstance(stmt.inst, ClusterSyncThreadsInst)
     called = getattr(stmt.expr, "func_var", None) if isinstance(stmt, EvaluateStmt) else None

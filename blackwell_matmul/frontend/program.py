@@ -38,12 +38,12 @@ class Location:
 
     @property
     def import_path(self) -> str:
-        """`package/folder/file.py`, the file from where Python imports its package: the same wherever that lies."""
+        """Return `package/folder/file.py`, relative to the folder from which Python imports the package."""
         return _import_path(self.file)
 
     @property
     def short(self) -> str:
-        """`my_kernel.py:12`"""
+        """Return `my_kernel.py:12`."""
         return printable(f"{os.path.basename(self.file)}:{self.line}")
 
     @property
@@ -105,9 +105,9 @@ class Program:
     taken_as: Mapping[str, str] = field(default_factory=dict)
 
     def location_of(self, node: Any) -> Location | None:
-        """The source line of an instruction (or control statement) of the tile view."""
+        """Return the source line of an instruction (or control statement) of the tile view."""
         return self.locations.get(node)
 
     def name_of(self, value: Any) -> str | None:
-        """The Python name bound to a tensor, or to a scalar variable that holds a barrier."""
+        """Return the Python name bound to a tensor, or to a scalar variable that holds a barrier."""
         return self.names.get(value)

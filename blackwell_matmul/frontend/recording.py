@@ -41,7 +41,7 @@ LONGEST_NAME = 60
 
 
 def children(node: Any) -> Sequence[Any]:
-    """The statements and the instruction directly inside a statement."""
+    """Return the statements and the instruction directly inside a statement."""
     if isinstance(node, InstStmt):
         return (node.inst,)
     if isinstance(node, SeqStmt):
@@ -51,7 +51,7 @@ def children(node: Any) -> Sequence[Any]:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Each statement and instruction from `node` down, in program order."""
+    """Yield each statement and instruction from `node` down, in program order."""
     left = [node]
     while left:
         node = left.pop()
@@ -68,7 +68,7 @@ def operands(inst: Instruction) -> tuple[Tensor, ...]:
 
 
 def declared_vars(stmt: Any) -> Iterable[Var]:
-    """The scalar variables that a statement brings into scope."""
+    """Yield the scalar variables that a statement brings into scope."""
     if isinstance(stmt, LetStmt):
         return tuple(stmt.bind_vars)
     singles = (getattr(stmt, name, None) for name in ("var", "ptr_var", "iter_var"))
@@ -191,13 +191,13 @@ class Recorder:
         return isinstance(node, ast.Call) and any(each.arg in (keyword, None) for each in node.keywords)
 
     def line_of_failure(self, errors: Sequence[BaseException]) -> Location | None:
-        """The line of the node that a pass or code generation was in when it raised one of `errors`."""
+        """Return the line of the node that a pass or code generation was in when it raised one of `errors`."""
         if self._failure is None or not any(self._failure[0] is error for error in errors):
             return None
         return self.line_of(self._failure[1])
 
     def line_of_attribute(self, reason: str) -> Location | None:
-        """Return the line that set the attribute in a reason."""
+        """Return the line that set the attribute which a reason names; None without one."""
         return next((line for text, line in self._attributes.items() if text in reason), None)
 
     def lines(self, function: Function) -> IdentityMap[Location]:
@@ -236,7 +236,7 @@ def _named_values(function: Function) -> Iterator[Any]:
 
 
 def source_text(node: ast.AST, owner: str) -> str:
-    """The source of an expression on one line, with `self` called by its owner's name."""
+    """Return the source of an expression on one line, with `self` called by its owner's name."""
     text = " ".join(ast.unparse(node).split())
     text = re.sub(r"\bself\b(?=\.)", lambda _: owner, text)
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"

@@ -38,7 +38,7 @@ _BEGUN_NS = time.time_ns() - _age_ns()
 
 
 def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], tuple[list[str], int]]:
-    """`inspect.getsourcelines` that refuses lines which are another function's by now."""
+    """Return an `inspect.getsourcelines` that refuses lines which have become another function's."""
 
     def found(function: Any) -> tuple[list[str], int]:
         code = getattr(function, "__code__", function)  # others ask of a code, or of a class
@@ -68,7 +68,7 @@ def _is_of(code: CodeType) -> bool:
 
 @functools.lru_cache(64)
 def _made_of(text: str, file: str, flags: int) -> frozenset[CodeType] | None:
-    """Every code object of a text; None where it is not Python alone, as in some cells of a notebook."""
+    """Return every code object of a text; None if it is not pure Python, such as some cells of a notebook."""
     try:
         return frozenset(_nested(compile(text, file, "exec", flags, dont_inherit=True)))
     except (SyntaxError, ValueError):

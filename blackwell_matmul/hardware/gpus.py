@@ -40,8 +40,8 @@ SHARED_BYTES_PER_CYCLE: int = _EVERY["shared_bytes_per_cycle"]
 """Bytes of shared memory that all readers and writers of an SM move in a cycle."""
 
 NEIGHBOURS: int = _EVERY["l2_path_sms"]
-"""SMs that share one path to the L2, and get consecutive CTAs. Loads of one tile by both at about the same time come
-once."""
+"""SMs that share one path to the L2, and get consecutive CTAs. If both load one tile at about the same time, the L2
+delivers it once."""
 
 GPC_SMS: int = _EVERY["gpc_sms"]
 """SMs of a GPC, on most of an H100. The L2 delivers data once that CTAs of a GPC load at the same time."""

@@ -59,7 +59,7 @@ class MmaSpec(ABC):
     """Name in sentences."""
 
     shape: ClassVar[str]
-    """Name in sentences about N."""
+    """Name of the instruction in sentences about N."""
 
     step_n: ClassVar[int]
     """Step of a tile's N."""
@@ -172,12 +172,12 @@ class TileConfig:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of a tile of A or B in shared memory."""
+        """Return the bytes of a row of a tile of A or B in shared memory."""
         return self.block_k * self.problem.element_bits // 8
 
     @property
     def strip_row_bytes(self) -> int:
-        """Bytes of a row of a strip of C in shared memory; 0 if C is stored straight from registers."""
+        """Return the bytes of a row of a strip of C in shared memory; 0 if C is stored straight from registers."""
         as_it_is = self.e_block_n // self.problem.form.epilogue.columns_of_c
         columns = self.warpgroup_m if self.swap_ab else as_it_is
         by_tma = "tma" in self.features and "gathered" not in self.features
@@ -185,7 +185,7 @@ class TileConfig:
 
     @property
     def strip_rows(self) -> int:
-        """Rows of C in a strip of all warpgroups."""
+        """Return the rows of C in a strip of all warpgroups."""
         return self.consumers * self.e_block_n if self.swap_ab else self.mma_m
 
     @property
@@ -243,37 +243,37 @@ class TileConfig:
 
     @property
     def pair(self) -> int:
-        """CTAs that compute a tile together; each loads its rows of A and of B."""
+        """Return the number of CTAs that compute a tile together; each loads its rows of A and of B."""
         return 2 if "pairs" in self.features else 1
 
     @property
     def cta_m(self) -> int:
-        """Rows of C and A in one CTA's part of the tile."""
+        """Return the rows of C and A in one CTA's part of the tile."""
         return self.block_m // self.pair
 
     @property
     def mma_m(self) -> int:
-        """Rows that the MMA computes for one CTA, and that shared memory and registers hold."""
+        """Return the rows that the MMA computes for one CTA, and that shared memory and registers hold."""
         return max(self.cta_m, self.mma.least_rows)
 
     @property
     def warpgroup_m(self) -> int:
-        """Rows that each warpgroup multiplies."""
+        """Return the rows that each warpgroup multiplies."""
         return self.mma_m // self.consumers
 
     @property
     def cta_n(self) -> int:
-        """Rows of B that one CTA holds."""
+        """Return the rows of B that one CTA holds."""
         return self.block_n // self.pair
 
     @property
     def in_order(self) -> bool:
-        """True if CTAs start all at once without clusters, so that consecutive ones share a GPC."""
+        """Return True if CTAs start all at once without clusters, so that consecutive ones share a GPC."""
         return self.neighbours == 1 and "neighbours" in self.features
 
     @property
     def is_largest(self) -> bool:
-        """True for the widest tile of two warpgroups of wgmma."""
+        """Return True for the widest tile of two warpgroups of wgmma."""
         return self.mma.name == "wgmma" and self.consumers > 1 and self.block_n == SPACE_COLUMNS[-1]
 
     @property

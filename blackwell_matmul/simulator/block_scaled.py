@@ -45,7 +45,7 @@ class Scales:
 
     @property
     def powers(self) -> bool:
-        """True for scales of e8m0."""
+        """Return True for scales of e8m0."""
         return self.cells.dtype == np.uint8
 
     def of(self, rows: int, blocks: int) -> np.ndarray:

@@ -201,7 +201,8 @@ class Description:
 
     @functools.cached_property
     def generic(self) -> bool:
-        """True if every access is of the generic proxy, as of cp.async, which only defers its thread's accesses."""
+        """Return True if every access is of the generic proxy, as of cp.async, which only defers its thread's
+        accesses."""
         return all(effect.proxy is Proxy.GENERIC for effect in self.effects)
 
     @functools.cached_property
@@ -211,19 +212,19 @@ class Description:
 
     @functools.cached_property
     def in_registers(self) -> bool:
-        """True if it touches no memory, signals nothing and waits for nothing."""
+        """Return True if it touches no memory, signals nothing and waits for nothing."""
         return not (self.waits or self.signals) and all(e.space is Space.REGISTER for e in self.effects)
 
     @functools.cached_property
     def ties_ctas(self) -> bool:
-        """True if CTAs that execute it depend on each other, and run together."""
+        """Return True if CTAs that execute it depend on each other, and run together."""
         workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)
         semaphore = any(w.kind == "acquire" for w in self.waits) or any(s.kind == "release" for s in self.signals)
         return workspace or semaphore
 
     @functools.cached_property
     def registers_later(self) -> bool:
-        """True if registers are filled, or used, after the next instruction has started."""
+        """Return True if registers are filled, or used, after the next instruction has started."""
         return any(e.space is Space.REGISTER and e.when is When.COMPLETION for e in self.effects)
 
     @functools.cached_property

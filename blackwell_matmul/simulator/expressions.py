@@ -70,7 +70,7 @@ DEEPEST_TEXT = 100
 """Parentheses within each other in one piece of text: Python 3.11 takes 200."""
 
 NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
-"""Private names of generated code."""
+"""Private names of generated code, with their values."""
 
 
 def kept(value: Any, namespace: dict[str, Any]) -> str:
@@ -189,7 +189,8 @@ class ExpressionWriter(ABC):
         return result
 
     def _shortened(self, x: Typed) -> Typed:
-        """The same; a text with too many parentheses within each other as the call of a function of its variables."""
+        """Return the same value; a text with too many nested parentheses becomes a call of a function of its
+        variables."""
         if len(x.text) <= DEEPEST_TEXT or _depth(x.text) <= DEEPEST_TEXT:
             return x
         steps = dis.get_instructions(compile(x.text, "<expression>", "eval"))

@@ -112,7 +112,7 @@ class Finding:
 
     @property
     def seed(self) -> int | None:
-        """The seed that replays it, if `check` found it."""
+        """Return the seed that replays it, if `check` found it."""
         return self.seeds[0] if self.seeds else None
 
     @property
@@ -221,7 +221,7 @@ class Run(OneLine):
 
     @property
     def ok(self) -> bool:
-        """True if no finding is an error."""
+        """Return True if no finding is an error."""
         return not any(f.severity is Severity.ERROR for f in self.findings)
 
     def __str__(self) -> str:

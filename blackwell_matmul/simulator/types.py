@@ -48,7 +48,7 @@ class Element:
 
     @property
     def packed(self) -> bool:
-        """True if a value is narrower than its numpy type."""
+        """Return True if a value is narrower than its numpy type."""
         return self.nbits < 8 and self.name != "bool"
 
     @property

@@ -52,7 +52,7 @@ def quick_rules() -> Iterator[None]:
 
 
 def _only_of(kinds: frozenset[type], apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The rules for expressions of these classes, which all of their patterns have."""
+    """Return `apply` for expressions of these classes only; all patterns of the rules have such a class."""
     return lambda self, e: apply(self, e) if e.__class__ in kinds else e
 
 

@@ -73,7 +73,7 @@ _atom_grid = functools.cache(smem._generate_atom_grid)
 
 @functools.cache
 def _method(functor: type, kind: type) -> str | None:
-    """The name of the method that is for nodes of this class; None where tilus has another way."""
+    """Return the name of the method for nodes of this class; None if tilus visits them another way."""
     known = next((each for each in _KINDS if issubclass(kind, each)), None)
     own = f"visit_{kind.__name__}"
     if known in _WITH_METHODS_OF_THEIR_OWN and hasattr(functor, own):
@@ -99,7 +99,7 @@ def _visit_of(visit: Any) -> Any:
 
 
 def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
-    """`IRRewriter.visit_InstStmt`."""
+    """Return the result of `IRRewriter.visit_InstStmt`."""
     made = self.visit(statement.inst)
     if isinstance(made, stmt.Stmt):
         return made
@@ -125,12 +125,12 @@ class _TensorRewriter(SimpleRewriter):
 
 
 def _with_tensors(node: Any, rewrite_map: Any) -> Any:
-    """`rewrite` with a map of tensors."""
+    """Return the result of `rewrite` with a map of tensors."""
     return _TensorRewriter(rewrite_map).visit(node)
 
 
 def _defined(self: Any, var: Any) -> bool:
-    """`IRVerifier.defined`."""
+    """Return the result of `IRVerifier.defined`."""
     return var.name in self.builtin_names or any(each is var for scope in self.scopes for each in scope)
 
 
@@ -177,7 +177,7 @@ class _Search:
         self.known: dict[Any, Any] = {}
 
     def run(self) -> dict[Any, Any] | None:
-        """`known` when it is complete; None where a layout is not to be found, or not right."""
+        """Return `known` when it is complete; None if a layout cannot be found, or is not right."""
         if not all(inference.get_inference_rules(each) for each, _ in self.open):
             return None
         try:

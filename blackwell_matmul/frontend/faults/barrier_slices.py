@@ -17,7 +17,7 @@ from blackwell_matmul.frontend.recording import instructions
 
 
 def stale(tile: Any) -> Iterator[Any]:
-    """The slices that would be of the addresses before the assignment."""
+    """Yield the slices that would use the addresses of before the assignment."""
     insts = instructions(tile)
     computed, assigned = set[int](), set[int]()
     for inst in insts:

@@ -49,7 +49,7 @@ class MmaTile(NamedTuple):
     most: tuple[float, float, float] = (math.inf, math.inf, math.inf)
 
     def nearest(self, tile: Shape) -> Shape:
-        """The tile that holds this one, or the largest."""
+        """Return the tile rounded up to the instruction's steps, and limited to its largest one."""
         m, n, k = (min(-(-x // step) * step, most) for x, step, most in zip(tile, self.steps, self.most, strict=True))
         return int(m), int(n), int(k)
 
@@ -88,7 +88,7 @@ def _tile(inst: Any) -> Shape | None:
 
 
 def _mmas(inst: Any) -> Sequence[MmaTile]:
-    """The instructions that multiply such elements, the one that tilus takes by itself last."""
+    """Return the instructions that multiply such elements; the last one is the one that tilus takes by itself."""
     dtype = inst.inputs[0].dtype
     if isinstance(inst, DotInst):
         types = dtype, inst.inputs[1].dtype, inst.inputs[2].dtype
@@ -104,7 +104,7 @@ def _mmas(inst: Any) -> Sequence[MmaTile]:
 
 
 def _wrong_sum(inst: Any) -> str | None:
-    """An accumulator of a type that the instruction does not have, or has otherwise."""
+    """Return the reason why the accumulator's type is wrong for the instruction; None if it is right."""
     a, b, d = inst.inputs
     if isinstance(inst, Tcgen05MmaSSInst) and d.dtype.is_float() and d.dtype.nbits < 32:
         return (

@@ -80,7 +80,7 @@ def views(nodes: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _operands(func: Any) -> Iterator[tuple[Any, int]]:
-    """Each A and B in shared memory without a layout, and which of its dimensions is m or n."""
+    """Yield each A and B in shared memory without a layout, and the number of its dimension that is m or n."""
     tools: Any = importlib.import_module("tilus.ir.tools")
     wgmma: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma")
     tcgen05: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05")
@@ -151,7 +151,7 @@ def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
 
 
 def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """The same wgmma with imm-trans-a and imm-trans-b as the operands lie."""
+    """Return an emitter of the same wgmma, with imm-trans-a and imm-trans-b for the operands' layouts."""
     module: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
 
     def emitted(self: Any, inst: Any) -> None:
@@ -184,7 +184,7 @@ def _of_each_operand(check: Any) -> Any:
 
 
 def _by_boxes(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A load of a tile that lies in spans: a box for each."""
+    """Return an emitter of a load of a tile in spans, one box for each span."""
 
     def emitted(self: Any, inst: Any) -> None:
         shared = inst.inputs[0].as_shared_tensor()

@@ -53,7 +53,7 @@ def combining_type(inst: ReduceInst) -> DataType | None:
 
 
 def reduced_lane_bits(inst: ReduceInst) -> list[int]:
-    """The bits of a lane's number along which the dimension lies."""
+    """Return the bits of a lane's number along which the dimension lies."""
     reduced = ReduceInstEmitter.check_whether_spatial_bit_reduced
     return [bit for bit in range(5) if reduced(bit, inst.register_input.layout, inst.dim)]
 
@@ -70,7 +70,7 @@ def _over_threads(inst: ReduceInst) -> bool:
 
 
 def _splits_at_warps(layout: RegisterLayout) -> bool:
-    """True when the extents inside of a warp are powers of two."""
+    """Return True if the extents inside of a warp are powers of two."""
     lanes = 1
     for mode in reversed(layout.spatial_modes):
         extent = layout.mode_shape[mode] if mode >= 0 else -mode

@@ -31,7 +31,8 @@ def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
 
 
 def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
-    """The instructions with a fault, and why; layouts first, for the others follow from them. names: of tensors."""
+    """Yield the instructions with a fault, and the reasons. Layouts come first, because other faults follow from them.
+    names: of tensors."""
     for inst, tensor, threads in register_layouts.beyond(tile):
         yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)
     for inst in barrier_slices.stale(tile):

@@ -64,5 +64,6 @@ def _asks_for_elements(inst: Instruction) -> bool:
 
 
 def _ends_before(layout: RegisterLayout, threads: int) -> bool:
-    """A first digit that stands for replicas alone may be any number."""
+    """Return True if the layout has fewer threads than execute, and its first digit selects elements. A digit that only
+    selects replicas may have any value."""
     return layout.spatial_size < threads and any(mode >= 0 for mode in layout.spatial_modes[:1])

@@ -80,7 +80,8 @@ def _modes(layout: RegisterLayout) -> Modes:
 
 @lru_cache(maxsize=1024)
 def _same_place(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...]) -> bool:
-    """The slices of a tile differ in their offsets alone, so that one answer, which takes milliseconds, serves all."""
+    """Return True if a thread's register l has the same element of the slice and of the whole, but for the offsets of
+    `dims`. The answer is cached: slices of a tile differ only in their offsets."""
     part, whole = RegisterLayout(*part_modes), RegisterLayout(*whole_modes)
     return all(
         _indices(part, local, thread) == [_indices(whole, local, thread)[dim] for dim in dims]
@@ -91,7 +92,7 @@ def _same_place(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...]) ->
 
 @lru_cache(maxsize=1024)
 def _same_threads(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...], first: tuple[int, ...]) -> bool:
-    """Each thread has the same elements of the right side, from `first` on, and of the left."""
+    """Return True if each thread has the same elements of the right side, from `first` on, as of the left side."""
     part, whole = RegisterLayout(*part_modes), RegisterLayout(*whole_modes)
     for thread in {0, 1, part.spatial_size - 1}:
         new = {tuple(map(sum, zip(_indices(part, local, thread), first))) for local in range(part.local_size)}

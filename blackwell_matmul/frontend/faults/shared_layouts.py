@@ -36,7 +36,7 @@ def _dims(inst: SliceSharedInst, rank: int) -> tuple[int, ...]:
 
 @functools.lru_cache(256)
 def _differ(whole: SharedLayout, view: SharedLayout, dims: tuple[int, ...] | None) -> bool:
-    """dims: of a slice; None if all elements are there, in another shape."""
+    """Return True if two layouts differ. dims: of a slice; None if all elements are there, in another shape."""
     shape = tuple(whole.shape)
     for place in _places(view.shape):
         inside = _numbered_alike(place, view.shape, shape) if dims is None else _sliced(place, dims, len(shape))
@@ -60,7 +60,7 @@ def _sliced(place: Place, dims: tuple[int, ...], rank: int) -> Place:
 
 
 def _numbered_alike(place: Place, shape: Sequence[int], other: Sequence[int]) -> Place:
-    """The place in the other shape, in row-major order."""
+    """Return the place in the other shape, in row-major order."""
     return tuple(map(int, np.unravel_index(np.ravel_multi_index(place, tuple(shape)), tuple(other))))
 
 

@@ -23,7 +23,8 @@ _COMPARISONS = ("LessThan", "LessEqual")
 
 @contextmanager
 def sound_arithmetic() -> Iterator[None]:
-    """tilus's and hidet's simplifications inside the block hold for negative, unsigned and floating-point operands."""
+    """Restrict the simplifications of tilus and hidet, inside the block, to operands for which they hold: not negative,
+    not unsigned, not floating-point."""
     base: Any = importlib.import_module("tilus.hidet.transforms._rule_based_simplifier_base")
     chains: Any = importlib.import_module("tilus.hidet.transforms.simplify_addition_chain")
     analyzers: Any = importlib.import_module("tilus.hidet.ir.analyzers.bound_analyzer")
@@ -106,7 +107,7 @@ def _exact(_: Any, e: Any) -> bool:
 
 
 def _not_negative(simplifier: Any, e: Any) -> bool:
-    """Every operand of e, and of the sums and products in it, is known to be 0 or more."""
+    """Return True if e, and every operand of the sums and products in it, is known to be 0 or more."""
     if type(e).__name__ in _NUMERIC and not (_not_negative(simplifier, e.a) and _not_negative(simplifier, e.b)):
         return False
     if type(e).__name__ == "Constant":
@@ -126,7 +127,7 @@ def _rule_holds(simplifier: Any, e: Any) -> bool:
 
 
 def _has_parameters(_: Any, call: Any) -> bool:
-    """Some functions take whatever comes, and have no list of the types that they take."""
+    """Return True if a function has a list of its parameters' types; some take any arguments."""
     return call.func_var.type.param_types is not None
 
 
@@ -151,7 +152,8 @@ def _guarded(
 
 
 def _chained(rule: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The items of a sum are sorted by their text; a sum of floats keeps its order, and is one item of another sum."""
+    """Return a visitor of sums that keeps the order of floats. tilus sorts the items of a sum by their text; here a sum
+    of floats is one item of another sum."""
 
     def visit_add(self: Any, e: Any) -> Any:
         if _exact(self, e):
@@ -164,8 +166,9 @@ def _chained(rule: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) 
 
 
 def _visited(process: Callable[..., Any]) -> Callable[..., Any]:
-    """A value that is stored or assigned is visited before it is cast, so that the arguments of a function inside of it
-    are cast to the types of its parameters. tilus leaves them out, and C then picks another max, or finds none."""
+    """Return a processor of stored and assigned values that visits a value before its cast. Then the arguments of
+    functions in it are cast to the types of their parameters. tilus does not visit them, so C picks another max, or
+    finds none."""
 
     def visit_and_process(self: Any, expression: Any, target: Any) -> Any:
         return process(self, self.visit(expression), target)

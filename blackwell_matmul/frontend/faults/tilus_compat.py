@@ -113,7 +113,8 @@ def _signed(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @functools.cache
 def _compute_is_missing() -> None:
-    """tilus/hidet/ir/expr.py imports tilus.hidet.ir.compute at each subscript of a tensor, and goes on without it.
+    """Declare tilus.hidet.ir.compute as missing. tilus/hidet/ir/expr.py imports it at each subscript of a tensor, and
+    continues without it.
 
     There is no such module, and Python looks for it on the disk each time: seven thousand times in `import tilus`.
     Removable when `tensor_rank` imports nothing.
@@ -227,7 +228,7 @@ def deep() -> Iterator[None]:
 
 
 def target_names() -> tuple[str, ...]:
-    """The names that `target` accepts, e.g. "sm_100a", oldest first."""
+    """Return the names that `target` accepts, e.g. "sm_100a", oldest first."""
     targets = importlib.import_module("tilus.target")
     return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
 
@@ -445,7 +446,7 @@ def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tupl
 
 
 TCGEN05_N = 256, 16
-"""The most, and the step: PTX ISA, "tcgen05.mma: Matrix Shape", M = 128 and 256."""
+"""Largest N of a tcgen05.mma, and the step of N (PTX ISA, "tcgen05.mma: Matrix Shape", M = 128 and 256)."""
 
 
 @contextmanager
@@ -648,7 +649,7 @@ def _extracted_low(extract: Any) -> Any:
 
 
 def _cast_of_a_copy(method: Any) -> Any:
-    """A method that writes to its source, where it takes whole words; its source is a copy."""
+    """Return a method like `method`, which writes to its source, that gets a copy of the source."""
     emitters: Any = importlib.import_module("tilus.backends.emitters.cast")
 
     def cast_copy(self: Any, src: Any, dst: Any) -> None:
@@ -672,7 +673,7 @@ def is_integer(kind: Any) -> bool:
 
 
 def of_any_sign(program: Any, params: Collection[Any]) -> Any:
-    """The tilus program, in which nothing is taken for granted of these parameters.
+    """Return the tilus program without assumptions about the signs of these parameters.
 
     `analyze_scalar` takes each parameter that it has a divisor of to be >= 0, whatever its type: tilus then drops
     conditions and the lower bound of `load_global` and `store_global`, which reach the row before. A parameter gets a
@@ -685,7 +686,7 @@ def of_any_sign(program: Any, params: Collection[Any]) -> Any:
 
 @contextmanager
 def signed_bounds() -> Iterator[None]:
-    """Bound what products, quotients and remainders of negative numbers can be, as C computes them.
+    """Bound products, quotients and remainders of negative numbers as C computes them.
 
     tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
     were positive: conditions that hold for negative numbers vanish. Removable when it looks at the signs.
@@ -709,7 +710,7 @@ Range = tuple[float, float]
 
 
 def _bounded(method: Callable[[Any, Any], Any], bounds: Callable[[Range, Range], Range]) -> Callable[[Any, Any], Any]:
-    """A method of ScalarSet with other bounds."""
+    """Return a method of ScalarSet with other bounds."""
 
     def bounded(a: Any, b: Any) -> Any:
         found = method(a, b)
@@ -773,7 +774,7 @@ def modes_kept_apart() -> Iterator[None]:
 
 
 def _without_ones(func: Any) -> Any:
-    """The same function, without its modes of extent 1."""
+    """Return the same function, without its modes of extent 1."""
     kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
     number = {mode: place for place, mode in enumerate(kept)}
     modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]

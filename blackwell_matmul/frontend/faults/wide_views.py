@@ -27,7 +27,7 @@ BY_COORDINATES = (CopyAsyncTensorGlobalToSharedInst, CopyAsyncTensorSharedToGlob
 
 
 def counted_views(function: Any) -> list[GlobalViewInst]:
-    """The views that some instruction accesses, or slices, by an element offset."""
+    """Return the views that some instruction accesses, or slices, by an element offset."""
     insts = instructions(function)
     counted: IdentityMap[bool] = IdentityMap()
     for inst in insts:
@@ -37,6 +37,6 @@ def counted_views(function: Any) -> list[GlobalViewInst]:
 
 
 def last_offset(view: GlobalViewInst) -> Any:
-    """The offset of the last element of a view, a tilus expression."""
+    """Return the offset of the last element of a view, a tilus expression."""
     layout = view.output.layout
     return rewrite(layout.offset, {axis: extent - 1 for axis, extent in zip(layout.axes, layout.shape, strict=True)})

@@ -22,7 +22,7 @@ class Refusal(ValueError):
 
 
 def chain(error: BaseException) -> list[BaseException]:
-    """The error and its causes, outermost first."""
+    """Return the error and its causes, outermost first."""
     errors = [error]
     while errors[-1].__cause__ is not None:
         errors.append(errors[-1].__cause__)
@@ -30,7 +30,8 @@ def chain(error: BaseException) -> list[BaseException]:
 
 
 def innermost(error: BaseException, function: str, *variables: str) -> Mapping[str, Any] | None:
-    """The variables of the innermost call of this function that was running; None: none that has all of these."""
+    """Return the variables of the innermost running call of this function; None if no call has all of these
+    variables."""
     frames = [frame for each in chain(error) for frame, _ in traceback.walk_tb(each.__traceback__)]
     for frame in reversed(frames):
         if frame.f_code.co_name == function and all(name in frame.f_locals for name in variables):
@@ -39,7 +40,7 @@ def innermost(error: BaseException, function: str, *variables: str) -> Mapping[s
 
 
 def plain_reason(error: BaseException) -> str:
-    """The sentence of an error that no other rule covers."""
+    """Return the sentence of an error that no other rule covers."""
     if isinstance(error, Refusal):
         return said(error)
     if isinstance(error, AttributeError) and error.name is not None:

@@ -104,7 +104,7 @@ def _line_of_init(script_cls: Any) -> Location:
 
 
 def _line_in_frames(errors: Sequence[BaseException], recorder: Recorder) -> Location | None:
-    """The line of the instruction that tilus held where it raised: the rules of layouts are no visitors."""
+    """Return the line of the instruction that tilus's rules of layouts handled when they raised."""
     frames = [frame for error in errors for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in list(frame.f_locals.values()):
@@ -196,7 +196,8 @@ def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tupl
 
 
 def _deallocated_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:
-    """codegen: stopped at the second dealloc of a tensor, which is the last instruction that it met."""
+    """Return the reason and the line of a second deallocation. codegen: it stopped at that dealloc, the last
+    instruction that it met."""
     last = codegen.emitted[-1]
     tensor = last.inputs[0]
     same = [inst for inst in codegen.emitted[:-1] if isinstance(inst, type(last)) and inst.inputs[0] is tensor]
@@ -206,7 +207,7 @@ def _deallocated_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[
 
 
 def _line_in_script(script_cls: type, error: BaseException) -> Location:
-    """The deepest line of the script's own file that was running, else the line of `__call__`."""
+    """Return the innermost running line of the script's own file, else the line of `__call__`."""
     code: Any = script_cls.__call__.__code__
     frames = [frame for cause in chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
     own = [frame.lineno for frame in frames if frame.filename == code.co_filename]

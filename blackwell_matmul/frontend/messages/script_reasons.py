@@ -91,7 +91,7 @@ def _name_reason(error: TilusProgramError) -> str:
 
 
 def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[_Block]:
-    """The blocks before this use that bind the name, the innermost of the last one first."""
+    """Yield the blocks before this use that bind the name, the innermost block of the last one first."""
     blocks = [node for node in ast.walk(method) if isinstance(node, _Block)]
     for block in sorted(blocks, key=lambda block: block.lineno, reverse=True):
         inside = list(ast.walk(block))
@@ -137,7 +137,7 @@ def _argument_reason(call: Mapping[str, Any]) -> str | None:
 
 
 def _spelled(method: MethodType) -> str:
-    """`self.mbarrier.wait`, or `RegisterTensor.to`."""
+    """Return a name as a script writes it: `self.mbarrier.wait`, or `RegisterTensor.to`."""
     owner = method.__self__
     name = type(owner).__name__ if isinstance(owner, Tensor) else group_name(owner) or "self"
     return f"{name}.{method.__name__}"

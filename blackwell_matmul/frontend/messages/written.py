@@ -1,7 +1,8 @@
-"""Tiles that do not fit each other. tilus takes them without a word, or refuses them far from the statement.
+"""Tiles that do not fit each other. tilus accepts them without an error, or refuses them far from the statement.
 
-Asked of each instruction as the script is read, when its statement is known. A tile of a Hopper's tensor core fails as
-a layout, one in tensor memory as its allocation, and a reduced dimension that is gone at the next assignment.
+The check runs for each instruction while the script is read, when its statement is known. A tile of a Hopper's tensor
+core fails as a layout, one in tensor memory as its allocation, and a reduced dimension that is gone at the next
+assignment.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Statements:
         self._made: IdentityMap[tuple[Instruction, Location]] = IdentityMap()
 
     def fault(self, inst: Instruction, line: Location) -> str | None:
-        """A sentence without its end, or None: nothing is known against the next instruction, of this line."""
+        """Return the fault of the next instruction, of this line, as a sentence without its period; None if no fault is
+        known."""
         if inst.output is not None:
             self._made.setdefault(inst.output, (inst, line))
         self._follow(inst)
@@ -52,7 +54,7 @@ class Statements:
         return _allocated(inst) if isinstance(inst, Tcgen05AllocInst) else None
 
     def _follow(self, inst: Any) -> None:
-        """Remember the results of a reduction that removes its dimension."""
+        """Remember a reduction that removes its dimension, and the tensors computed from its result."""
         if isinstance(inst, ReduceInst) and not inst.keepdim:
             self._reduced[inst.output] = inst
         elif isinstance(inst, ElementwiseBinaryBaseInst) and inst.output is not None:
@@ -61,7 +63,7 @@ class Statements:
                 self._reduced[inst.output] = found[0]
 
     def _assigned(self, inst: Any) -> str | None:
-        """A tile that goes into one of another shape."""
+        """Return the reason if a tile is assigned to one of another shape; else None."""
         if isinstance(inst, AssignInst):
             target, shape = inst.inputs[0], inst.inputs[1].shape
         else:
@@ -90,7 +92,7 @@ class Statements:
         return f"{what} is without dimension {found.dim}; with keepdim=True it has shape {tuple(kept)}"
 
     def _product(self, inst: Any) -> str | None:
-        """An accumulator that is not of A's rows and B's columns."""
+        """Return the reason if the accumulator's shape is not A's rows by B's columns; else None."""
         a, b, d = (_ints(tensor.shape) for tensor in inst.inputs)
         if len({len(a), len(b), len(d), 2}) > 1 or a[1] != b[0] or d == (a[0], b[1]):
             return None  # tilus's own sentence has the rest
@@ -98,7 +100,7 @@ class Statements:
         return f"mma multiplies {a} by {b}, which goes into an accumulator of {(a[0], b[1])}, and {name} has shape {d}"
 
     def _copy(self, inst: Any) -> str | None:
-        """Refuse a TMA copy between memories that it cannot copy, or with a tile of another rank."""
+        """Return the reason if TMA cannot copy between these tensors, or the tile has another rank; else None."""
         into, out_of = inst.inputs
         shared, outside = (into, out_of) if isinstance(inst, CopyAsyncTensorGlobalToSharedInst) else (out_of, into)
         if isinstance(shared, GlobalTensor) and isinstance(outside, SharedTensor):
@@ -117,8 +119,8 @@ class Statements:
 
 
 def _small_box(tile: str, shared: Any, whole: str, load: bool) -> str | None:
-    """The rows of a box of TMA are multiples of 16 bytes (CUDA Driver API, cuTensorMapEncodeTiled: boxDim), and so is
-    the whole."""
+    """Return the reason why a box of TMA is too small: its size is no multiple of 16 bytes; else None (CUDA Driver API,
+    cuTensorMapEncodeTiled: boxDim)."""
     shape = _ints(shared.shape)
     nbits = math.prod(shape) * shared.dtype.nbits
     if nbits % (8 * INNERMOST_BYTES) == 0:
@@ -130,7 +132,7 @@ def _small_box(tile: str, shared: Any, whole: str, load: bool) -> str | None:
 
 
 def _allocated(inst: Any) -> str | None:
-    """A tile of fewer lanes than the one that tilus has code for."""
+    """Return the reason if a tile has fewer lanes than tilus has code for; else None."""
     shape = _ints(inst.output.shape)
     if shape[-2] == TENSOR_MEMORY_LANES:
         return None

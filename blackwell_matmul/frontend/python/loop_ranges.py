@@ -23,7 +23,7 @@ from blackwell_matmul.frontend.messages.raised import Refusal
 
 @contextmanager
 def python_ranges() -> Iterator[None]:
-    """Inside the block, scripts are read so."""
+    """Read ranges with Python's meaning, inside the block."""
     with lock:
         before = loops.range
         loops.range = _loop_range
@@ -36,7 +36,7 @@ def python_ranges() -> Iterator[None]:
 class _RangeLoop(loops.RangeLoop, Sequence[int]):
     @property
     def values(self) -> range:
-        """The same range of Python; raise Refusal where its bounds are known only when the kernel runs."""
+        """Return the range as Python's; raise Refusal if its bounds are known only when the kernel runs."""
         bounds = self.start, self.stop, self.step
         if not _known(*bounds):
             raise Refusal(

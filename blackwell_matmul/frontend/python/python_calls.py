@@ -206,7 +206,7 @@ def _is_of_python(function: Any) -> bool:
 
 
 def _whole(into: DataType, value: Any) -> Any:
-    """A float that a script converts by the name of a type of integers, as Python's int does."""
+    """Return a float cut to an integer, as Python's int does, for a conversion by the name of an integer type."""
     value = value.value if isinstance(value, Constant) else value
     return int(value) if isinstance(value, float) and is_integer(into) else value
 

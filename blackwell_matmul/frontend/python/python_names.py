@@ -52,7 +52,8 @@ class Frame(NamedTuple):
 
 @cache
 def frame_of(code: CodeType) -> Frame:
-    """`x += 1` gives a number's name another value, and changes a tile in place."""
+    """Return the names of a function: its parameters, the names that are assigned again, and these with in-place
+    changes. `x += 1` assigns a number's name again, and changes a tile in place."""
     source, _ = eliminate_indent(inspect.getsource(code))
     nodes: list[Any] = list(ast.walk(ast.parse(source)))
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -266,7 +267,7 @@ class PythonNames(PythonOperators):
         return self.fitting(name, annotation, value)
 
     def fitting(self, name: str, into: Any, value: Any) -> Any:
-        """A number that a variable of this type can have."""
+        """Return a number as a value of a variable's type; raise Refusal if it does not fit."""
         if not isinstance(into, DataType):
             return value
         why = misfit(value, into)
@@ -293,7 +294,8 @@ class PythonNames(PythonOperators):
         self._note_attribute(owner, lhs)
 
     def _make_attribute(self, owner: Any, lhs: ast.Attribute, value: Any, annotation: ast.expr | None) -> None:
-        """tilus 0.2.0 binds the name `self_stage` for `self.stage`, which a script may have as well."""
+        """Make an attribute a variable under a name that no script has. tilus 0.2.0 binds `self_stage` for
+        `self.stage`, which a script may have as well."""
         if isinstance(value, Tensor):
             setattr(owner, lhs.attr, value)
             return

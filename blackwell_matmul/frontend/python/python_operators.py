@@ -82,7 +82,7 @@ def known(value: Any) -> bool | None:
 
 
 def type_of(value: Any) -> Any:
-    """The type of a number of the kernel, or the one that a number of Python gets there."""
+    """Return the type of a kernel's number, or the type that a Python number gets in the kernel."""
     if isinstance(value, Var):
         return value.type
     if isinstance(value, bool):
@@ -137,7 +137,7 @@ def truth(value: Any) -> Any:
 
 
 def choice(condition: Any, a: Any, b: Any) -> Any:
-    """The one or the other, in a type that holds both."""
+    """Return an expression of one of two values, by a condition, in a type that holds both."""
     if not all(isinstance(each, (Expr, bool, int, float)) for each in (a, b)):
         raise Refusal(f"{kind(a)} or {kind(b)} is chosen here while the kernel runs, and only numbers can be")
     kinds = type_of(a), type_of(b)
@@ -165,7 +165,7 @@ class PythonOperators(Transpiler):
         return self.binary(expr, expr.op, self.visit(expr.left), self.visit(expr.right))
 
     def binary(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
-        """node: where it stands, for the sentence of a refusal."""
+        """Return the value of a binary operator. node: its place, for the sentence of a refusal."""
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._of_tiles(node, op, a, b)
         if isinstance(a, Expr) or isinstance(b, Expr):
@@ -293,7 +293,7 @@ class PythonOperators(Transpiler):
         return truth(value) if isinstance(value, Expr) and not isinstance(value, Constant) else value
 
     def _one_of(self, operands: Sequence[Any], ends: bool) -> Any:
-        """The first operand that is as true as `ends`, or the last."""
+        """Return the first operand whose truth is `ends`, else the last one."""
         found = operands[-1]
         for each in reversed(operands[:-1]):
             value = each if isinstance(each, Var) else self.declare(type=type_of(each), init=each)
@@ -326,7 +326,7 @@ class PythonOperators(Transpiler):
     # --- comparisons
 
     def visit_Compare(self, expr: ast.Compare) -> Any:
-        """`a < b < c` is `a < b and b < c`, b computed once."""
+        """Return the value of a comparison: `a < b < c` is `a < b and b < c`, with b computed once."""
         a, found = self.visit(expr.left), None
         for op, node in zip(expr.ops, expr.comparators, strict=True):
             b = self.visit(node) if found is None else self._aside(node, self.visit)
@@ -506,7 +506,7 @@ def _instead(op: ast.operator) -> str:
 
 
 def misfit(value: Any, into: Any) -> str | None:
-    """Why a number would be another one in this type, or None: it fits."""
+    """Return the reason why a number would change in this type; None: it fits."""
     if is_float(type_of(value)) and not is_float(into):
         if not isinstance(value, float) or not value.is_integer():
             return f"is of {into.name}, which would cut {_shown(value)}"

@@ -141,7 +141,7 @@ class PythonTranspiler(PythonCalls):
         super().visit_Return(stmt)
 
     def visit_NoneType(self, _: None) -> None:
-        """The value of a `return` without one, at the end of a method."""
+        """Read a `return` without a value, at the end of a method: None."""
 
     def visit_Continue(self, stmt: ast.Continue) -> None:
         raise Refusal("tilus has no code for continue; put the rest of the loop's body under an if")
@@ -301,7 +301,7 @@ class PythonTranspiler(PythonCalls):
 
 
 def _index(expr: ast.Subscript, index: Any, extent: Any) -> Any:
-    """An index as tilus counts it; extent: of its dimension."""
+    """Return an index from the front. extent: of its dimension."""
     if isinstance(index, slice):
         if not _is_whole(index, extent):
             raise refused(
@@ -332,7 +332,7 @@ def _is_whole(part: slice, extent: Any) -> bool:
 
 
 def _changed(stmt: Any) -> Any:
-    """The variable or the tile that a statement gives another value."""
+    """Return the variable or the tile that a statement changes."""
     if isinstance(stmt, AssignStmt):
         return stmt.var
     if not isinstance(stmt, InstStmt):
@@ -347,7 +347,7 @@ def _assigns(body: Sequence[ast.stmt], name: str) -> bool:
 
 
 def _breaks(body: Sequence[ast.stmt]) -> Iterator[ast.Break]:
-    """The breaks that end the loop with this body."""
+    """Yield the breaks that end the loop with this body."""
     for stmt in body:
         if isinstance(stmt, ast.Break):
             yield stmt

@@ -88,7 +88,7 @@ class Lowered:
         return self.main_of({name: wrap(mine[name], moved) for name, moved in self.values.items()})
 
     def main_of(self, callables: Mapping[str, Callable[..., Any]]) -> Main:
-        """Return `main` with these callables instead."""
+        """Return `main` with other callables."""
         names: dict[str, Any] = {**self.main.__globals__, **callables}
         exec(compile(self.source, self.main.__code__.co_filename, "exec"), names)
         main: Main = names["main"]

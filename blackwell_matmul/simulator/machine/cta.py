@@ -117,7 +117,7 @@ class Cta:
 
     @property
     def peer(self) -> Cta | None:
-        """The other CTA of its pair: their ranks differ in the last bit alone (PTX ISA, "CTA Pair")."""
+        """Return the other CTA of its pair: their ranks differ in the last bit alone (PTX ISA, "CTA Pair")."""
         other = self.rank ^ 1
         return self.cluster.ctas[other] if other < len(self.cluster.ctas) else None
 

@@ -81,7 +81,7 @@ class GlobalStorage(Storage):
 
     @functools.cached_property
     def image(self) -> np.ndarray | None:
-        """A constant view converted as shared memory holds it (types.py); None if it may change, or is small."""
+        """Return a constant view, converted to shared memory's types (types.py); None if it may change, or is small."""
         if not self.segment.constant or self.item.dtype == self.item.image or self.data.size < IMAGE_PAYS_ELEMENTS:
             return None
         return to_image(self.data, self.item)

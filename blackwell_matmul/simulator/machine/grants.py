@@ -26,7 +26,7 @@ class Response(NamedTuple):
 
     @property
     def scalars(self) -> tuple[int, int, int, int]:
-        """The values is_valid and the coordinates."""
+        """Return the scalars of a response: is_valid, and the three coordinates."""
         return (
             (0, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE, UNGRANTED_COORDINATE)
             if self.first is None

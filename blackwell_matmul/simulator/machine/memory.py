@@ -49,7 +49,7 @@ class Storage:
 
     @functools.cached_property
     def root(self) -> View:
-        """The view of all of it; a single one, so that its slices are made once."""
+        """Return the view of the whole storage. It is always the same object, so that its slices are made once."""
         return View(self, self.data, tuple(0 for _ in self.shape), tuple(range(len(self.shape))))
 
     def byte_ranges(self, region: Region) -> np.ndarray:

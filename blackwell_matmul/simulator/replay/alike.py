@@ -33,7 +33,7 @@ MAX_KINDS = 16
 """Most logs that are kept; each holds a cluster's memory."""
 
 MAX_MISSED = 64
-"""Clusters like no earlier one, less those like one, after which replay ends."""
+"""Maximum excess of clusters without an alike earlier one over clusters with one; beyond it replay ends."""
 
 
 # --- the steps of a cluster

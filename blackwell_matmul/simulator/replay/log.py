@@ -68,7 +68,7 @@ class Call:
 
     @property
     def fixed(self) -> bool:
-        """True if it is the same for each cluster, so that its operations can be reused."""
+        """Return True if it is the same for each cluster, so that its operations can be reused."""
         return not self.registers and self.moved is None and self.out is None
 
     def again(self, replayed: Replayed) -> None:

@@ -30,7 +30,8 @@ _LANES = np.arange(WARP)
 
 @describe("ReduceInst", name="reduce", ptx="shfl.sync", time=Time(Unit.SHUFFLES, "cast_cycles"), **COLLECTIVE)
 def reduce(inst: Any, context: LoweringContext) -> Any:
-    """Reduce along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
+    """Reduce along one dimension, inside threads, then lanes, then warps; every thread gets the elements of the result
+    that it holds."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     context.use(inst.inputs[0])

@@ -125,7 +125,7 @@ def _require_map(
 
 
 def _require_address(warp: Warp, view: View, multiple: int, context: LoweringContext) -> None:
-    """Require that a copy's shared-memory address is a multiple."""
+    """Stop the CTA unless a copy's shared-memory address is a multiple of `multiple` bytes."""
     past = view.storage.address_of(view.base) % multiple
     if past:
         where = f"it starts {past} bytes past a multiple of {multiple} in shared memory"

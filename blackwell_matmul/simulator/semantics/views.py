@@ -308,7 +308,7 @@ class Placement:
 
     @property
     def reach(self) -> Box:
-        """All of it, in the view's coordinates."""
+        """Return the whole tile as a box, in the view's coordinates."""
         return tuple([(o, o + (e or 1)) for o, e in zip(self.offsets, self.extents, strict=True)])
 
     @property
@@ -318,7 +318,7 @@ class Placement:
 
     @property
     def tile(self) -> tuple[slice, ...]:
-        """The part inside, as an index of the tile."""
+        """Return the part inside, as an index of the tile."""
         every = zip(self.box, self.offsets, self.extents, strict=True)
         return tuple([slice(lo - offset, hi - offset) for (lo, hi), offset, extent in every if extent])
 

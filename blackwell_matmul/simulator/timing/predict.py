@@ -145,7 +145,7 @@ class TimedLaunch:
         return long.extended(short, (self.turns - 2 * some) / some)
 
     def shown(self) -> int:
-        """Return the waves of a timeline."""
+        """Return the number of waves that a timeline shows."""
         some = FEW_TURNS * self.slots
         return self.turns if self.turns <= 2 * some else some
 

@@ -105,7 +105,7 @@ def _advice(run: PredictedRun, name: str) -> str:
 
 
 def _once(run: PredictedRun, twice: TwiceWatch) -> Conditions:
-    """Raise the bandwidth as if no stage received the same data twice."""
+    """Return the conditions with the bandwidth that loads would have if no stage received the same data twice."""
     return dataclasses.replace(run.conditions, bytes_per_ns=run.conditions.bytes_per_ns / (1 - twice.share))
 
 

@@ -84,7 +84,7 @@ class BesideWatch(Listener):
 
     @property
     def only_place(self) -> str:
-        """The mbarrier of the only buffer, or an empty name."""
+        """Return the mbarrier of the only buffer, or an empty name."""
         return next(iter(self.given_back)) if len(self.given_back) == 1 else ""
 
     def times(self, place: str) -> int:
@@ -113,7 +113,7 @@ class BesideWatch(Listener):
 
 
 class StayWatch(Listener):
-    """Finds whether a CTA multiplies after it has stored, so that it has more than one tile."""
+    """Listener that records whether a CTA multiplies after it has stored: then it has more than one tile."""
 
     def __init__(self) -> None:
         self.stays = False

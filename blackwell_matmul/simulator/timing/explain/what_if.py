@@ -183,7 +183,7 @@ class PredictedRun:
 
     @property
     def tries_all(self) -> bool:
-        """True if all worthwhile schedules are tried, and the tensor cores have time left."""
+        """Return True if all worthwhile schedules are tried, and the tensor cores have time left."""
         return self.of_all_schedules and self.of_all < ALL_BUSY
 
     @cached_property
@@ -210,7 +210,7 @@ class PredictedRun:
 
     @cached_property
     def multiplies(self) -> bool:
-        """True if the launch has MMAs."""
+        """Return True if the launch has MMAs."""
         return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
 
     @cached_property

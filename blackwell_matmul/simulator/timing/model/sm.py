@@ -80,7 +80,7 @@ class Sm:
 
     @property
     def pipes(self) -> dict[str, Pipe]:
-        """The SM's parts that serve one operation after the other, by name."""
+        """Return the SM's parts that serve one operation after the other, by name."""
         return {
             "TMA loads": self.tma, "cp.async": self.fill, "tensor core": self.tensor, "TMA stores": self.drain,
             "loads and stores": self.lines, "shared memory": self.shared,
@@ -88,7 +88,7 @@ class Sm:
 
     @property
     def ways(self) -> dict[str, Pipe | Bucket]:
-        """The SM's paths of data, which delay only operations that come while they are full."""
+        """Return the SM's paths of data by name. A path delays only operations that arrive while it is full."""
         return {"L2": self.incoming, "port": self.port, "memory": self.memory}
 
     @property

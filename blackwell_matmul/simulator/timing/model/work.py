@@ -48,7 +48,7 @@ class Work:
 
     @property
     def in_registers(self) -> bool:
-        """True if loads may be issued before it."""
+        """Return True if loads may be issued before it."""
         return self.instruction.description.in_registers
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:

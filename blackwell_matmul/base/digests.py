@@ -20,7 +20,7 @@ EDITED = "edited since it was imported"
 
 PACKAGE = Path(__file__).parents[1]
 
-READ = (".py", ".toml")
+READ_SUFFIXES = (".py", ".toml")
 """Endings of the files that results depend on: code, and figures that it reads."""
 
 
@@ -40,7 +40,7 @@ def _stamp(found: os.stat_result) -> Stamp:
 def _files_read(folder: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(READ):
+            if entry.name.endswith(READ_SUFFIXES):
                 yield entry
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _files_read(entry.path)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PANEL = "Compiled code: a file of PTX, or the folder of a bundle"
 TENSOR = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
-DTYPES = {
+ARRAY_TYPES = {
     "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16", "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2", "i8": "int8", "u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64",
 }  # fmt: skip
@@ -108,16 +108,16 @@ def _argument(word: str) -> object:
         except (OSError, ValueError) as error:
             raise InputError(f"--arg {shown(word)} is no readable array: {error}.") from error
     tensor = TENSOR.fullmatch(word)
-    if tensor is not None and tensor[1] in DTYPES:
-        return _tensor(DTYPES[tensor[1]], tuple(map(int, tensor[2].split(","))))
+    if tensor is not None and tensor[1] in ARRAY_TYPES:
+        return _tensor(ARRAY_TYPES[tensor[1]], tuple(map(int, tensor[2].split(","))))
     for kind in (int, float):
         try:
             return kind(word)
         except ValueError:
             continue
     raise InputError(
-        f"--arg is {shown(word)}; it takes a tensor such as f16[256,64] ({', '.join(DTYPES)}), a number, null, or a "
-        "file .npy."
+        f"--arg is {shown(word)}; it takes a tensor such as f16[256,64] ({', '.join(ARRAY_TYPES)}), a number, null, or "
+        "a file .npy."
     )
 
 

@@ -37,7 +37,7 @@ Task = Mapping[str, Any]
 START_LIMIT_S = 300.0
 """Seconds for a child's imports with a cold disk and busy cores."""
 
-MAX_WORKERS = 16
+MAX_POOL_WORKERS = 16
 """Maximum workers of a pool, as each may hold torch and tilus in memory."""
 
 
@@ -230,7 +230,7 @@ def worker_pool(
     count: int, limit_s: float, module: str, environment: Mapping[str, str] | None = None
 ) -> Generator[WorkerPool]:
     """Yield a pool of this many workers, at most one a core; their first children start importing."""
-    cores = max(1, min(count, os.cpu_count() or 1, MAX_WORKERS))
+    cores = max(1, min(count, os.cpu_count() or 1, MAX_POOL_WORKERS))
     with WorkerPool([Worker(limit_s, module, environment) for _ in range(cores)]) as pool:
         for worker in pool.workers:
             worker.prepare()

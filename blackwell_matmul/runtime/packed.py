@@ -18,7 +18,7 @@ SLOT_BYTES = 8
 LAST_BITS = 15
 """Mask of an address's alignment bits for TMA, which a moved call must share."""
 
-_FORMATS = {
+_STRUCT_CODES = {
     "pointer": "Q", "bool": "?", "float16": "e", "float32": "f", "float64": "d",
     "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
@@ -114,9 +114,9 @@ def _slots(arguments: Sequence[Argument]) -> Iterator[bytes]:
 
 
 def _packed(argument: Argument) -> bytes:
-    code = _FORMATS.get(argument.type)
+    code = _STRUCT_CODES.get(argument.type)
     if code is None:
-        known = ", ".join(_FORMATS)
+        known = ", ".join(_STRUCT_CODES)
         raise UnsupportedError(f"A kernel's argument of type {argument.type} cannot be passed; these can: {known}.")
     try:
         return struct.pack("=" + code, argument.value)

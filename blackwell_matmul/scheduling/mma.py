@@ -11,9 +11,9 @@ from blackwell_matmul.problem.block_scaled import ATOM_BYTES, BLOCK_SCALED
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
-    ALIGNMENT_BYTES,
     MMA_K_BYTES,
     SCALE_ROW_BYTES,
+    SHARED_ALIGNMENT_BYTES,
     SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
     WARP,
@@ -260,10 +260,10 @@ class Wgmma(MmaSpec):
         """Return the bytes of a bias and of row-wise scales, for each warpgroup, and of scales of blocks."""
         epilogue = tile.problem.form.epilogue
         elements = epilogue.bias * tile.problem.c_bytes, 4 * (epilogue.scale == "rowwise")
-        columns = tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
+        columns = tile.consumers * sum(round_up(tile.block_n * each, SHARED_ALIGNMENT_BYTES) for each in elements)
         of_blocks = [rows > 1 for rows in BLOCK_SCALES.get(epilogue.scale, ())][:: -1 if tile.swap_ab else 1]
         staged = map(self.scale_bytes, of_blocks, (tile.mma_m, tile.block_n))
-        return columns + tile.stages * sum(round_up(each, ALIGNMENT_BYTES) for each in staged)
+        return columns + tile.stages * sum(round_up(each, SHARED_ALIGNMENT_BYTES) for each in staged)
 
     @staticmethod
     def scale_bytes(of_blocks: bool, rows: int) -> int:
@@ -308,13 +308,13 @@ class MmaSync(MmaSpec):
 MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (Tcgen05(), Wgmma(), MmaSync())})
 """Specs by the name that a rung's `mma` has."""
 
-SCALED = ScaledTcgen05()
-EVERY_SPEC = (*MMA_SPECS.values(), SCALED)
+SCALED_TCGEN05 = ScaledTcgen05()
+EVERY_SPEC = (*MMA_SPECS.values(), SCALED_TCGEN05)
 
 
 def spec_of(mma: str, features: Collection[str]) -> MmaSpec:
     """Return the spec of kernels with this instruction and these features."""
-    return SCALED if "scaled" in features else MMA_SPECS[mma]
+    return SCALED_TCGEN05 if "scaled" in features else MMA_SPECS[mma]
 
 
 def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:

@@ -20,7 +20,7 @@ WARPGROUP = 128
 MMA_K_BYTES = 32
 """Bytes of a row along k that one MMA instruction takes."""
 
-ALIGNMENT_BYTES = 128
+SHARED_ALIGNMENT_BYTES = 128
 """Smallest alignment of a shared-memory allocation, in bytes."""
 
 MBARRIER_BYTES = 8
@@ -298,7 +298,7 @@ class TileConfig:
         ):
             alignment = _alignment_bytes(row_bytes)
             end = round_up(round_up(end, alignment) + rows * row_bytes, alignment)
-        end = round_up(end, ALIGNMENT_BYTES) + round_up(self.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
+        end = round_up(end, SHARED_ALIGNMENT_BYTES) + round_up(self.barriers * MBARRIER_BYTES, SHARED_ALIGNMENT_BYTES)
         return end + self.mma.column_bytes(self) + self.mma.workspace_bytes
 
 
@@ -306,7 +306,7 @@ class TileConfig:
 def _alignment_bytes(row_bytes: int) -> int:
     """Return the alignment of a tile with such rows, which starts with the swizzle pattern of eight rows."""
     swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
-    return max(ALIGNMENT_BYTES, 8 * swizzle)
+    return max(SHARED_ALIGNMENT_BYTES, 8 * swizzle)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -28,7 +28,7 @@ POLICY = "adversarial"
 MAX_TIMELINES = 8
 """Most findings with a timeline; each costs one more run of a CTA."""
 
-DEFAULT_ORDERS = 4
+DEFAULT_ORDER_COUNT = 4
 """Orders of a cheap launch, by default."""
 
 CHEAP_INSTRUCTIONS = 50_000
@@ -116,7 +116,7 @@ class _Study:
     def _affordable(self, first: Run) -> int:
         """Return the default number of orders."""
         cheap = self.seed == 0 and sum(first.counts.values()) <= CHEAP_INSTRUCTIONS
-        return DEFAULT_ORDERS if cheap else 1
+        return DEFAULT_ORDER_COUNT if cheap else 1
 
     def _run(self, i: int, orders: int, workers: int | None, progress: Progress | None) -> Run:
         simulation = self._simulation(self.seed + i, again=i > 0)

@@ -16,7 +16,7 @@ from orders import line_of
 
 from blackwell_matmul import InputError, Report, check, simulate
 from blackwell_matmul.simulator import Severity
-from blackwell_matmul.simulator.check import DEFAULT_ORDERS
+from blackwell_matmul.simulator.check import DEFAULT_ORDER_COUNT
 from blackwell_matmul.simulator.text import AROUND
 from tests.sentences import one_sentence
 
@@ -51,7 +51,7 @@ def test_a_correct_kernel_is_clean_in_every_order() -> None:
 
 
 def test_where_nobody_says_how_many_orders_those_that_are_cheap_are_run(monkeypatch) -> None:
-    assert check(AddOne, torch.zeros(64, 64)).orders == DEFAULT_ORDERS == 4
+    assert check(AddOne, torch.zeros(64, 64)).orders == DEFAULT_ORDER_COUNT == 4
     assert check(AddOne, torch.zeros(64, 64), seed=5).orders == 1
     told: list[tuple[int, int]] = []
     check(AddOne, torch.zeros(64, 64), progress=lambda done, total: told.append((done, total)), workers=1)

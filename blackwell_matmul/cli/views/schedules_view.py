@@ -30,7 +30,7 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
     if listing.runnable:
         yield Text(f"\n{len(listing.runnable)} can run", "bold green")
         shown = listing.ranked if every else listing.ranked[:BEST]
-        yield _table([[row] for row in shown], FIGURES, marked=shown[0])
+        yield _table([[row] for row in shown], SHOWN_FIGURES, marked=shown[0])
         if left := len(listing.ranked) - len(shown):
             yield Text(f"  and {left} more, with more predicted cycles; --all lists them", "dim")
     for reasons, rows in _by_reason(listing.rejected):
@@ -107,7 +107,7 @@ def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
 
 
 LIMITED = (("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"))
-FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
+SHOWN_FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
 """Headings and fields of a row: number of CTAs, shared bytes and tensor memory columns of one, predicted cycles of all.
 LIMITED: resources that a rejected schedule may exceed.
 """

@@ -25,7 +25,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import lock
 TRANSPOSED_BITS = 16
 """Types whose MN-major operands both instructions read."""
 
-SPAN_BYTES = (128, 64, 32)
+SPAN_WIDTHS_BYTES = (128, 64, 32)
 """Widths of rows in bytes that TMA swizzles and the tensor core reads, widest first."""
 
 TMA_ALIGNMENT_BYTES = 128
@@ -140,7 +140,7 @@ def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
     smem: Any = importlib.import_module("tilus.ir.layout.cuda.tcgen05.smem")
     modes = smem.Tcgen05SwizzleMode
     extent, depth = shape[rows], shape[1 - rows]
-    for nbytes, mode in zip(SPAN_BYTES, (modes.B128_SWIZZLE, modes.B64_SWIZZLE, modes.B32_SWIZZLE), strict=True):
+    for nbytes, mode in zip(SPAN_WIDTHS_BYTES, (modes.B128_SWIZZLE, modes.B64_SWIZZLE, modes.B32_SWIZZLE), strict=True):
         if extent % (nbytes // dtype.nbytes) == 0 and depth % 8 == 0:
             layout = smem.generate_canonical_layout((extent, depth), dtype, "MN", mode).as_shared_layout()
             return layout if rows == 0 else layout.permute(dims=[1, 0])
@@ -202,7 +202,7 @@ def spans(layout: Any, nbits: int) -> tuple[int, ...]:
     """Return the starts of the boxes of a load of such a tile, in elements; a single start where TMA loads the tile at
     once."""
     grid = layout.as_numpy_grid()
-    for nbytes in SPAN_BYTES:
+    for nbytes in SPAN_WIDTHS_BYTES:
         width = nbytes * 8 // nbits
         if grid.shape[-1] > width and grid.shape[-1] % width == 0:
             parts = np.split(grid, grid.shape[-1] // width, axis=-1)

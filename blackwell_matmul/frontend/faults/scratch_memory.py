@@ -18,7 +18,7 @@ from tilus.hidet.ir.expr import Var
 
 from blackwell_matmul.frontend.faults.tilus_compat import lock
 
-ALIGNMENT_BYTES = 128
+SCRATCH_ALIGNMENT_BYTES = 128
 """Alignment in bytes of each part and of the whole scratch memory."""
 
 
@@ -51,7 +51,7 @@ def _finalize(context: Any, finalize: Any) -> None:
     """Place the parts one after the other and set the total of bytes, which tilus then allocates."""
     end = 0
     for pointer, nbytes in vars(context).get("scratch_parts", {}).values():
-        begin = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        begin = -(-end // SCRATCH_ALIGNMENT_BYTES) * SCRATCH_ALIGNMENT_BYTES
         end = begin + nbytes
         if context.shared_workspace_var is None:
             context.shared_workspace_var = pointer

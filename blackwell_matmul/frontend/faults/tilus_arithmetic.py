@@ -18,7 +18,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
 _NUMERIC = ("Add", "Sub", "Multiply", *_DIVISIONS)
-_COMPARISONS = ("LessThan", "LessEqual")
+_ORDERINGS = ("LessThan", "LessEqual")
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _rule_holds(simplifier: Any, e: Any) -> bool:
     kind = type(e).__name__
     if kind in _DIVISIONS:
         return _exact(simplifier, e) and _not_negative(simplifier, e)
-    if kind in _COMPARISONS:
+    if kind in _ORDERINGS:
         return all(_exact(simplifier, x) and not _type_of(x).name.startswith("u") for x in (e.a, e.b) if _is_number(x))
     return kind not in _NUMERIC or _exact(simplifier, e)
 

@@ -36,10 +36,12 @@ _EXP = (
     "self.exp, self.exp2, self.log, self.sqrt and self.rsqrt are there, and what they make up: 1.0 / (1.0 + "
     "self.exp(-x))"
 )
-_LANES = "lanes exchange by self.sum, self.max, self.min, self.any and self.all, or through shared memory"
+_LANE_EXCHANGES = "lanes exchange by self.sum, self.max, self.min, self.any and self.all, or through shared memory"
 _REDUCE = "self.sum, self.max, self.min, self.any and self.all reduce a dimension; others go through shared memory"
-_SHAPES = "self.squeeze, self.unsqueeze and self.transpose change a tile's shape, and an extent of 1 goes with any"
-_CAST = "self.cast(x, dtype=...) or x.to(dtype)"
+_RESHAPES = (
+    "self.squeeze, self.unsqueeze and self.transpose change a tile's shape, and an extent of 1 goes with any"
+)
+_CONVERSIONS = "self.cast(x, dtype=...) or x.to(dtype)"
 _PRINT = "self.printf('%d', x) prints numbers, self.print_tensor('x', x) a tile"
 _LOOP = "self.range(n, unroll=...) is a loop that is unrolled"
 _WARPS = "self.attrs.warps is how many warps a CTA has, self.current_num_threads how many threads are here"
@@ -72,10 +74,10 @@ _SAID: dict[str, str] = {
     _EXPECT: "expect_tx arrive_expect_tx expect expect_bytes arrive_tx",
     _WHERE: "minimum select fmin fmax relu pmax",
     _EXP: "sigmoid tanh erf gelu silu softmax sin cos pow softplus exp_approx rcp reciprocal log2 cosh sinh",
-    _LANES: "shfl* shuffle* warp_reduce* ballot vote warp_shuffle* activemask",
+    _LANE_EXCHANGES: "shfl* shuffle* warp_reduce* ballot vote warp_shuffle* activemask",
     _REDUCE: "cumsum cumprod argmax argmin sort topk scan reduce mean var prod norm histogram associative_scan",
-    _SHAPES: "reshape permute trans expand_dims broadcast_to broadcast join split cat concat ravel swapaxes",
-    _CAST: "astype convert to type_as bitcast_to to_dtype float half",
+    _RESHAPES: "reshape permute trans expand_dims broadcast_to broadcast join split cat concat ravel swapaxes",
+    _CONVERSIONS: "astype convert to type_as bitcast_to to_dtype float half",
     _PRINT: "print device_print print_tile debug_print",
     _LOOP: "static_range unroll serial grid_range vectorized parallel pipelined",
     "self.static_assert(condition, text)": "device_assert assert_ static_check",

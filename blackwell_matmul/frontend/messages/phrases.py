@@ -232,27 +232,27 @@ _CLEANED: tuple[tuple[str, str], ...] = (
     (r"^TypeError: (?=self\.)", ""),
 )
 
-_OUTSIDE = "do that in __init__ or outside of the class"
+_OUTSIDE_THE_KERNEL = "do that in __init__ or outside of the class"
 _SYNTAX = {
-    "Try": ("try", _OUTSIDE),
-    "TryStar": ("try", _OUTSIDE),
-    "JoinedStr": ("an f-string", _OUTSIDE),
+    "Try": ("try", _OUTSIDE_THE_KERNEL),
+    "TryStar": ("try", _OUTSIDE_THE_KERNEL),
+    "JoinedStr": ("an f-string", _OUTSIDE_THE_KERNEL),
     "Delete": ("del", "leave it out, a name ends with its block"),
-    "Raise": ("raise", _OUTSIDE),
-    "Assert": ("assert", _OUTSIDE),
-    "Import": ("an import", _OUTSIDE),
-    "ImportFrom": ("an import", _OUTSIDE),
+    "Raise": ("raise", _OUTSIDE_THE_KERNEL),
+    "Assert": ("assert", _OUTSIDE_THE_KERNEL),
+    "Import": ("an import", _OUTSIDE_THE_KERNEL),
+    "ImportFrom": ("an import", _OUTSIDE_THE_KERNEL),
     "NamedExpr": ("the operator :=", "assign in a statement before"),
     "Global": ("global", "keep what changes in a tensor"),
     "Nonlocal": ("nonlocal", "keep what changes in a tensor"),
     "FunctionDef": ("a function inside of it", "make it a method, or a lambda"),
-    "ClassDef": ("a class inside of it", _OUTSIDE),
-    "Yield": ("yield", _OUTSIDE),
-    "YieldFrom": ("yield", _OUTSIDE),
-    "Await": ("await", _OUTSIDE),
+    "ClassDef": ("a class inside of it", _OUTSIDE_THE_KERNEL),
+    "Yield": ("yield", _OUTSIDE_THE_KERNEL),
+    "YieldFrom": ("yield", _OUTSIDE_THE_KERNEL),
+    "Await": ("await", _OUTSIDE_THE_KERNEL),
     "Match": ("match", "if and elif do the same"),
-    "Dict": ("a dict", _OUTSIDE),
-    "Set": ("a set", _OUTSIDE),
+    "Dict": ("a dict", _OUTSIDE_THE_KERNEL),
+    "Set": ("a set", _OUTSIDE_THE_KERNEL),
     "Starred": ("a starred name", "write the values one by one"),
 }
 """The name of each node of Python's syntax that a kernel cannot have, and a substitute."""

@@ -44,7 +44,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitXor: operator.xor,
 }
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
-_DIVISIONS = (ast.FloorDiv, ast.Mod)
+_FLOOR_DIVISIONS = (ast.FloorDiv, ast.Mod)
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     ast.Eq: (operator.eq, ir.equal),
@@ -431,7 +431,7 @@ def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any
 
 
 def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
-    if isinstance(op, _DIVISIONS) and isinstance(a, int) and isinstance(b, int) and b != 0:
+    if isinstance(op, _FLOOR_DIVISIONS) and isinstance(a, int) and isinstance(b, int) and b != 0:
         return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
@@ -485,13 +485,13 @@ def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conve
             f"divides integers, which gives a fraction in Python and none in C; // leaves it out, "
             f"{conversion} converts first",
         )
-    if isinstance(op, _DIVISIONS) and floats:
+    if isinstance(op, _FLOOR_DIVISIONS) and floats:
         raise refused(node, f"has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
 
 
 def _check_divisor(node: ast.AST, op: ast.operator, divisor: Any) -> None:
     divisor = divisor.value if isinstance(divisor, Constant) else divisor
-    if isinstance(op, _DIVISIONS) and isinstance(divisor, int) and divisor == 0:
+    if isinstance(op, _FLOOR_DIVISIONS) and isinstance(divisor, int) and divisor == 0:
         raise refused(node, "has no value: it divides an integer by 0")
 
 

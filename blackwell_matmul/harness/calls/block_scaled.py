@@ -10,7 +10,7 @@ from blackwell_matmul.ops.block_scaled.formats import FORMATS, TorchFormat, unpa
 from blackwell_matmul.ops.block_scaled.swizzling import swizzle, unswizzle
 from blackwell_matmul.problem.problem import Problem
 
-SCALES = {torch.float8_e8m0fnu: (121, 127), torch.float8_e4m3fn: (0x10, 0x38)}
+DRAWN_SCALES = {torch.float8_e8m0fnu: (121, 127), torch.float8_e4m3fn: (0x10, 0x38)}
 """First and last byte, excluded, of random scales: 1/64 to 1/2, and 1/32 to 15/16."""
 
 
@@ -39,7 +39,7 @@ def _elements(form: TorchFormat, rows: int, k: int, generator: torch.Generator) 
 def _scales(form: TorchFormat, rows: int, k: int, generator: torch.Generator) -> torch.Tensor:
     """Return random scales in atoms, and zeros in the padding."""
     drawn = torch.empty(rows, -(-k // form.block), dtype=torch.uint8, device=generator.device)
-    return swizzle(drawn.random_(*SCALES[form.scale], generator=generator)).view(form.scale)
+    return swizzle(drawn.random_(*DRAWN_SCALES[form.scale], generator=generator)).view(form.scale)
 
 
 def dequantised(problem: Problem, data: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

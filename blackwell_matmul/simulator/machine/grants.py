@@ -15,7 +15,7 @@ RESPONSE_BYTES = 16  # PTX ISA, "clusterlaunchcontrol.try_cancel": a naturally a
 UNGRANTED_COORDINATE = -0xCD
 """Coordinate in a refused response, an unlikely value; generated code does not change it."""
 
-_MARK = 0x434C4300
+_RESPONSE = 0x434C4300
 
 
 class Response(NamedTuple):
@@ -36,15 +36,15 @@ class Response(NamedTuple):
     def encoded(self) -> np.ndarray:
         """Encode it as bytes, in an encoding of our own: PTX's is opaque."""
         valid, x, y, z = self.scalars
-        return np.array([_MARK | valid, self.number, x, y << 16 | z], np.int64).astype(np.uint32).view(np.uint8)
+        return np.array([_RESPONSE | valid, self.number, x, y << 16 | z], np.int64).astype(np.uint32).view(np.uint8)
 
 
 def decoded(cells: np.ndarray) -> Response:
     """Decode 16 bytes; anything but a response is a refusal."""
     mark, number, x, yz = np.ascontiguousarray(cells).reshape(-1).view(np.uint32).tolist()
-    if mark == _MARK | 1:
+    if mark == _RESPONSE | 1:
         return Response(number, (x, yz >> 16, yz & 0xFFFF))
-    return Response(number if mark == _MARK else -1, None)
+    return Response(number if mark == _RESPONSE else -1, None)
 
 
 class Grants:

@@ -103,7 +103,7 @@ def _gb(value: float) -> str:
     return f"{value:.1f} GB" if value >= 1 else f"{value * 1e3:,.0f} MB"
 
 
-NAMES = {
+REASON_PHRASES = {
     what_if.LOADS: "waiting for loads",
     what_if.RESULTS: "waiting for the end of products",
     what_if.STARTS: "starting",
@@ -112,7 +112,7 @@ NAMES = {
 
 
 def _named(mine: Beside, reason: str) -> str:
-    return NAMES.get(reason) or f"what is done besides loads and products ({', '.join(_lines(mine))})"
+    return REASON_PHRASES.get(reason) or f"what is done besides loads and products ({', '.join(_lines(mine))})"
 
 
 def _lines(mine: Beside) -> list[str]:

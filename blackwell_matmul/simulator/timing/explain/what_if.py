@@ -47,7 +47,7 @@ COPY_OF_SCALES = "tcgen05.cp of scales"
 MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
 ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
-STARTED = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
+START_INSTRUCTIONS = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
 
 
 def group_of(cause: Cause) -> str:
@@ -81,7 +81,7 @@ def _of_executed(name: str) -> str:
         return FENCES
     if name in ("sync", "cluster.sync"):
         return MEETINGS
-    if name.startswith(STARTED):
+    if name.startswith(START_INSTRUCTIONS):
         return STARTS
     if name == "dot":
         return RESULTS

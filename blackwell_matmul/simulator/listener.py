@@ -136,8 +136,9 @@ class Listener:
         """Called when all lanes of these warps are at a barrier of threads, or returned. last: the warp that opened it.
         instruction: by this one."""
 
-    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
-        """Called when a warp reaches an instruction of a CTA pair; cta: the other one, which must have started."""
+    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta, frees: bool) -> None:
+        """Called when a warp allocates tensor memory of a CTA pair, or frees it. cta: the other one, which must have
+        started, or have allocated."""
 
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
         """Called for fence.proxy.async for "shared", "global" or, "", both; "registers": wgmma.fence."""

@@ -364,3 +364,24 @@ class PairMemory(tilus.Script):
         self.tcgen05.dealloc(t)
         if self.fault == "freed twice":
             self.tcgen05.dealloc(t)
+
+
+class PairFrees(tilus.Script):
+    """Each CTA allocates for the pair and gives back, with a sync of this width in between."""
+
+    def __init__(self, wide: bool):
+        super().__init__()
+        self.wide = wide
+
+    def __call__(self, y_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        self.cluster.sync()
+        t = self.tcgen05.alloc(dtype=float32, shape=[128, 32], cta_group=2)
+        if self.wide:
+            self.cluster.sync()
+        else:
+            self.sync()
+        self.tcgen05.dealloc(t)  # free
+        self.cluster.sync()

@@ -46,6 +46,7 @@ BYTES: Final = "too-few-bytes"
 OVERRUN: Final = "phase-overrun"
 NOT_STARTED: Final = "mbarrier-not-initialised"
 PEER: Final = "peer-not-started"
+FREED_EARLY: Final = "dealloc-in-flight"
 EXIT: Final = "exit-before-peer"
 OVER: Final = "mbarrier-over-arrival"
 
@@ -827,6 +828,16 @@ class Diagnosis:
         self._tell(
             PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED
         )  # fmt: skip
+
+    def peer_not_allocated(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
+        """Report a CTA that frees tensor memory of a pair, and the other one may not have allocated it yet: nothing
+        says that tcgen05.alloc of both is over when that of one is. A GPU ends such a launch with a failure."""
+        advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
+        message = (
+            f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} gives back tensor memory of a CTA"
+            f" pair, and CTA {cta.position} may not have allocated it yet; {advice}"
+        )
+        self._tell(FREED_EARLY, message, warp.cta, instruction, f"warp {warp.index}", advice)
 
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """Report a CTA that may exit before these lanes of another one, or what they started, have reached into it."""

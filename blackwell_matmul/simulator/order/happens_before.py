@@ -69,6 +69,7 @@ class HappensBefore(Listener):
         self.releases: dict[int, deque[SemaphoreRelease]] = {}  # the last ones of each semaphore
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
+        self.allocations: dict[Cta, int] = {}  # those of tensor memory for a pair, by each CTA
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
         self.threads = 0  # events of what threads access: another CTA knows of it only if somebody makes sure of it
         self.turn = 0  # counts issues, waits and arrivals
@@ -374,9 +375,17 @@ class HappensBefore(Listener):
             operation.steps |= operation.event
             self._must_know(instruction, lanes, cta, operation.event)
 
-    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
-        if not self.acting(warp, instruction).generic & self.beginnings[cta]:
+    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta, frees: bool) -> None:
+        lanes = self.acting(warp, instruction)
+        if frees:
+            if self.allocations.get(cta, 0) & ~lanes.generic:
+                self.diagnosis.peer_not_allocated(warp, instruction, cta)
+            return
+        if not lanes.generic & self.beginnings[cta]:
             self.diagnosis.peer_not_started(warp, instruction, cta)
+        event = self._new_event()
+        self.allocations[warp.cta] = self.allocations.get(warp.cta, 0) | event
+        lanes.learn(event)
 
     def _must_know(self, instruction: Instruction, lanes: Lanes, cta: Cta, event: int) -> None:
         key = instruction, lanes, cta
@@ -411,6 +420,7 @@ class HappensBefore(Listener):
     def closed(self) -> None:
         """Break the cycles through this object, so that what it knows of is free now."""
         self.beginnings.clear()
+        self.allocations.clear()
         self.reaching.clear()
         self.lanes.clear()
         self.actors.clear()
@@ -605,7 +615,7 @@ class HappensBefore(Listener):
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
         self._forget_reached()
         kept = self.drains.events
-        for event in (*self.beginnings.values(), *self.reaching.values()):
+        for event in (*self.beginnings.values(), *self.allocations.values(), *self.reaching.values()):
             kept |= event
         for lanes in everybody:
             kept |= lanes.own

@@ -163,7 +163,7 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
             yield Blocked(meeting.complete, lambda: f"the other warps at {purpose}", location, meeting=meeting)
         if inst.cta_group == 2:
             if warp.index == context.group.warps.start:
-                warp.cta.engine.tell.pairs(warp, context.instruction, peer_of(warp, context))
+                warp.cta.engine.tell.pairs(warp, context.instruction, peer_of(warp, context), False)
             meeting = yield from come_together(warp, context, purpose, context.group.warps)
         if meeting.result is None:  # the first warp here
             ctas = (warp.cta,) if inst.cta_group == 1 else (warp.cta, peer_of(warp, context))
@@ -222,6 +222,8 @@ def dealloc(inst: Any, context: LoweringContext) -> Any:
     location, access = context.location, context.touch("tensor")
 
     def free(warp: Warp, view: TensorView) -> None:
+        if view.allocation.peer is not None:
+            warp.cta.engine.tell.pairs(warp, context.instruction, peer_of(warp, context), True)
         for each in (view, view.in_peer()) if view.allocation.peer is not None else (view,):
             region = columns_region(each.cta.tensor_memory, each.allocation)
             access(warp, region)

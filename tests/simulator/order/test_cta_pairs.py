@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from orders import ORDERS, run_in
-from pair_scripts import PairProduct, PairRelay, PairTiles
+from pair_scripts import PairFrees, PairProduct, PairRelay, PairTiles
 from pairs import Pair
 
 from blackwell_matmul.simulator import Severity
@@ -141,6 +141,15 @@ def test_the_issuer_must_know_too() -> None:
         told = [each.message for each in run.findings if each.code == EXIT]
         assert told and not [message for message in told if message.startswith("CTA (0, 0, 0) may exit before tcgen05")]
         assert "in-flight-at-exit" in {each.code for each in run.findings}
+
+
+def test_the_other_cta_has_allocated_before_one_gives_back() -> None:
+    """NVIDIA/cutlass issue 3435: a GPU ends the launch with a failure if it has not."""
+    for order in ORDERS:
+        run = run_in(order, PairFrees(wide=False), np.zeros(1, np.float32))
+        assert not run.ok and {each.code for each in run.findings} == {"dealloc-in-flight"}
+        assert all("may not have allocated it yet" in each.message for each in run.findings)
+        assert not run_in(order, PairFrees(wide=True), np.zeros(1, np.float32)).findings
 
 
 def test_tensor_memory_is_ordered_by_a_relaxed_arrival_too() -> None:

@@ -38,6 +38,9 @@ class Listener:
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
         """Words of tensor memory are read or will be written. rows, columns: arrays that broadcast."""
 
+    def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
+        """A lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the map."""
+
     def unwritten(self, told: str) -> None:
         """A tensor core reads what nothing has written, which stops a run to which nobody listens."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, first, mask_of
 from blackwell_matmul.emulator.machine import WarpState
@@ -18,7 +18,7 @@ REFUSED = (0x5A5AA5A5,) * 3
 """First CTA that a refused request tells; PTX leaves the value open ("clusterlaunchcontrol.query_cancel")."""
 
 
-@instruction("clusterlaunchcontrol.try_cancel")
+@instruction("clusterlaunchcontrol.try_cancel", order=Order("weak", "cta", "async"))
 def try_cancel(build: Builder, each: Statement) -> Act:
     """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`, 16 bytes."""
     response, barrier = (shared_addresses(build, operand) for operand in each.operands.exactly(2))

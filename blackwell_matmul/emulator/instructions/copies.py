@@ -198,28 +198,36 @@ def _combined(into: Array, source: Array, function: Callable[..., Any], kind: An
 
 
 @instruction("st.async")
+@instruction("red.async", order=Order("relaxed", "cluster"))
 def store_async(build: Builder, each: Statement) -> Act:
-    """Store each lane's value in the cluster's shared memory; its bytes count at the mbarrier of that CTA.
+    """Store each lane's value in the cluster's shared memory, or reduce; its bytes count at the mbarrier of that CTA.
 
-    `st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]` ("st.async").
+    `st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]` ("st.async", "red.async").
     """
+    reduce = _reduction(each) if each.opcode.startswith("red") else None
     to, barrier = shared_addresses(build, each.operands[0]), shared_addresses(build, each.operands[2])
     reads = [build.reader(part, last_type(each)) for part in build.vector(each.operands[1])]
 
     def act(warp: WarpState, mask: int) -> None:
         values = np.stack([read(warp) for read in reads], axis=1).view(np.uint8)
         for lane in indices(mask):
-            run = partial(_arrived, warp.cta, int(to(warp)[lane]), values[lane].copy(), int(barrier(warp)[lane]))
+            places = int(to(warp)[lane]), int(barrier(warp)[lane])
+            run = partial(_arrived, warp.cta, *places, values[lane].copy(), reduce)
             warp.cta.cluster.grid.issue("copy", run, warp, 1 << lane)
 
     return act
 
 
-def _arrived(cta: CtaState, target: int, value: Array, signal: int) -> None:
+def _arrived(
+    cta: CtaState, target: int, signal: int, value: Array, reduce: Callable[[Array, Array], None] | None
+) -> None:
     memory = cta.cluster.owner(target).shared
     into = memory.bytes(target, value.size, "writes")
     memory.hear(target, value.size, True)
-    into[:] = value
+    if reduce is None:
+        into[:] = value
+    else:
+        reduce(into, value)
     memory.mark(target, value.size)
     _bring(cta, signal, value.size)
 
@@ -247,10 +255,12 @@ def _described(
     return read, [build.reader(each, "s32") for each in operand.coordinates]
 
 
-def _map_at(warp: WarpState, address: int) -> tensor_map.Map:
+def _map_at(warp: WarpState, lane: int, address: int) -> tensor_map.Map:
     if address % 64:
         raise Undefined(f"a tensor map lies at {address:#x}, which is no multiple of 64")
     memory, places, _ = where(warp, np.array([address], np.uint64), "", "reads a tensor map from")[0]
+    if memory.listener is not None:
+        memory.listener.described(memory, places, warp, 1 << lane)
     return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.USED_MAP_BYTES).tobytes())
 
 
@@ -263,7 +273,7 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
-            found = _map_at(warp, int(map_address(warp)[lane]))
+            found = _map_at(warp, lane, int(map_address(warp)[lane]))
             place = tuple(int(each(warp)[lane]) for each in coordinates)
             target, signal = int(to(warp)[lane]), int(barrier(warp)[lane])
             if target % 128:
@@ -365,7 +375,7 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
-            found = _map_at(warp, int(map_address(warp)[lane]))
+            found = _map_at(warp, lane, int(map_address(warp)[lane]))
             place = tuple(int(each(warp)[lane]) for each in coordinates)
             if min(place) < 0:
                 raise Undefined(f"stores a box at {place}, and a GPU stops where a coordinate of a store is negative")
@@ -433,6 +443,8 @@ def replace(build: Builder, each: Statement) -> Act:
         lane = first(mask)
         memory, places, _ = where(warp, address(warp)[lane : lane + 1], space, "changes a tensor map in")[0]
         raw = memory.bytes(int(places[0]), tensor_map.ENCODED_MAP_BYTES)
+        if memory.listener is not None:
+            memory.listener.written(memory, places, tensor_map.ENCODED_MAP_BYTES, warp, 1 << lane)
         memory.mark(int(places[0]), tensor_map.ENCODED_MAP_BYTES)
         changed = tensor_map.replaced(raw.tobytes(), field, value(warp, lane), index)
         raw[:] = np.frombuffer(changed, np.uint8)
@@ -450,7 +462,31 @@ def copy_map(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         lane = first(mask)
         target, places, _ = where(warp, to(warp)[lane : lane + 1], "", "writes a tensor map to")[0]
-        place = int(source(warp)[lane])
-        target.bytes(int(places[0]), nbytes, "writes")[:] = warp.cta.cluster.owner(place).shared.bytes(place, nbytes)
+        place = source(warp)[lane : lane + 1]
+        shared, listener = warp.cta.cluster.owner(int(place[0])).shared, warp.cta.cluster.grid.listener
+        if listener is not None:
+            listener.read(shared, place, nbytes, warp, mask)
+            listener.written(target, places, nbytes, warp, mask)
+            listener.fenced(warp, mask)
+        target.bytes(int(places[0]), nbytes, "writes")[:] = shared.bytes(int(place[0]), nbytes)
+
+    return act
+
+
+@instruction("fence.proxy.tensormap::generic")
+def fence_maps(build: Builder, each: Statement) -> Act:
+    """Tell the listener: `fence.proxy.tensormap::generic.release.scope` and `.acquire.scope [map], 128`."""
+    address = build.address(each.operands[0]) if each.operands else None
+
+    def act(warp: WarpState, mask: int) -> None:
+        listener = warp.cta.cluster.grid.listener
+        if listener is None:
+            return
+        listener.fenced(warp, mask)
+        if address is None:
+            return
+        for lane in indices(mask):
+            memory, places, _ = where(warp, address(warp)[lane : lane + 1], "", "fences a tensor map in")[0]
+            listener.described(memory, places, warp, 1 << lane)
 
     return act

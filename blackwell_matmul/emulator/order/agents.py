@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.emulator.code import Order
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order.clocks import OWN_ROWS, Array, Known, either, nothing
 from blackwell_matmul.emulator.order.registers import HeldRegisters
@@ -147,13 +148,17 @@ class WarpAgents:
             self.groups.remove(each)
         first.known = known
 
-    def fence(self, mask: int, scope: str) -> None:
-        """Release what these lanes know by their next relaxed writes, and acquire what relaxed reads have seen."""
+    def fence(self, mask: int, order: Order) -> None:
+        """Release what these lanes know by their next relaxed writes, and acquire what relaxed reads have seen; one of
+        both if the fence says so.
+        """
+        level = min(SCOPES.index(order.scope), 2)
         for each in list(self.parts(mask)):
-            if each.seen is not None:
+            if each.seen is not None and order.semantics != "release":
                 each.known, each.seen = each.known.joined(each.seen), None
-            released, level = self.sent(each.mask), min(SCOPES.index(scope), 2)
-            each.released = tuple(released if place <= level else before for place, before in enumerate(each.released))  # type: ignore[assignment]
+            if order.semantics != "acquire":
+                sent, before = self.sent(each.mask), each.released
+                each.released = tuple(sent if place <= level else before[place] for place in range(3))  # type: ignore[assignment]
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from blackwell_matmul.emulator.order.clocks import Known, added
+from blackwell_matmul.emulator.order.clocks import Known, added, either
+from blackwell_matmul.emulator.order.judging import Access
 
 
 @dataclass(slots=True)
@@ -13,7 +14,9 @@ class MbarrierOrder:
     """An mbarrier. agent: of the operations whose bytes it counts, at clock `base` + phase + 1.
 
     init: agent and clock of mbarrier.init. fenced: true behind fence.mbarrier_init. phases: what the arrivals of a
-    phase release. uses: last clock of each agent that used it, with the instruction.
+    phase release; far: what threads of other CTAs do, for waits of a scope that has both. uses: last clock of each
+    agent that used it, with the instruction. seen: of a phase, clock and site of the warps that waited for it.
+    judged: phases whose waits were compared with the end of the phase after them. spoiled: who has written its bytes.
     """
 
     barrier: Any
@@ -25,13 +28,28 @@ class MbarrierOrder:
     init_site: int
     fenced: bool = False
     phases: dict[int, Known] = field(default_factory=dict)
+    far: dict[int, Known] = field(default_factory=dict)
+    seen: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    judged: int = 0
+    spoiled: Access | None = None
     uses: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, phase: int, known: Known, strong: bool = True) -> None:
-        """Add what an arrival releases."""
+    @property
+    def place(self) -> str:
+        return f"the mbarrier at {self.offset:,} of shared memory"
+
+    def add(self, phase: int, known: Known, strong: bool = True, is_far: bool = False) -> None:
+        """Add what an arrival releases. strong: false for a relaxed or too narrow one. is_far: by another CTA."""
         if phase not in self.phases:
-            self.phases.pop(phase - 3, None)
-        self.phases[phase] = added(self.phases.get(phase), known, strong)
+            for table in (self.phases, self.far):
+                table.pop(phase - 3, None)
+        self.phases[phase] = added(self.phases.get(phase), known, strong and not is_far)
+        if is_far and strong:
+            self.far[phase] = added(self.far.get(phase), known, strong)
+
+    def told(self, phase: int, scope: str) -> Known | None:
+        """Return what a phase carries to a wait of a scope."""
+        return self.phases.get(phase) if scope == "cta" else either(self.phases.get(phase), self.far.get(phase))
 
 
 @dataclass(slots=True)

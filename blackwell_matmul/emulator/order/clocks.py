@@ -12,13 +12,13 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-ORDERED, WEAK, SHARED, GLOBAL, BEFORE, TENSOR = range(6)
+ORDERED, WEAK, SHARED, GLOBAL, BEFORE, TENSOR, MAPS = range(7)
 """Rows of a clock: accesses that happened before; those that would have, were relaxed or too narrow edges strong; those
 that the async proxy sees in shared and in global memory; those before a tcgen05.fence::before_thread_sync; those that a
-tcgen05.fence::after_thread_sync followed.
+tcgen05.fence::after_thread_sync followed; those that a fence released for the tensormap proxy.
 """
 
-ROWS = 6
+ROWS = 7
 OWN_ROWS = slice(ORDERED, WEAK + 1)
 """Rows that learn of a thread's accesses when the thread releases."""
 
@@ -40,6 +40,10 @@ def cell(clock: int, agent: int, site: int, strong: bool = False) -> int:
 
 def agent_of(cell: int) -> int:
     return cell >> AGENT_SHIFT & AGENT_MASK
+
+
+def clock_of(cell: int) -> int:
+    return cell >> CLOCK_SHIFT
 
 
 class Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED, Finding, Place
+from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, Finding, Place
 
 
 class Access(NamedTuple):
@@ -83,7 +83,41 @@ def other_proxy(wrote: bool, space: str) -> Rule:
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
+def unfenced_map() -> Rule:
+    """Return the kind of a copy by a tensor map whose writer's change no fence of the tensormap proxy brought."""
+    edge = "fence.proxy.tensormap::generic.release behind the write, and .acquire of this map before the copy"
+    mend = "tensormap.cp_fenceproxy or that release by the writer; .acquire.gpu [map], 128 behind the edge"
+    return Rule("missing-proxy-fence", ERROR, edge, mend, "membar, fence: fence.proxy.tensormap")
+
+
 UNINITIALISED = Rule("uninitialised-read", UNPROMISED, "", "write the bytes first", "")
+
+CLUSTER_BARRIER = "barrier.cluster.arrive and .wait by all threads of the cluster"
+CLUSTERS = "Cooperative Thread Arrays: Cluster of CTAs"
+
+PEER_NOT_STARTED = Rule(
+    "peer-not-started", BENIGN, "a barrier of the cluster before the access", CLUSTER_BARRIER,
+    "CTAs of a cluster are launched at the same time",
+)  # fmt: skip
+EXIT_BEFORE_PEER = Rule(
+    "exit-before-peer", ERROR, "an edge from the access to the end of the CTA", f"{CLUSTER_BARRIER} behind the access",
+    CLUSTERS,
+)  # fmt: skip
+IN_FLIGHT_AT_EXIT = Rule(
+    "in-flight-at-exit", UNPROMISED, "a wait for the operation", "that wait before the end", "Asynchronous Operations"
+)
+MBARRIER_AS_DATA = Rule(
+    "mbarrier-as-data", ERROR, "mbarrier.inval before the access", "other bytes for the data, or mbarrier.inval before",
+    "Contents of the mbarrier object",
+)  # fmt: skip
+INITIALISED_TWICE = Rule(
+    "mbarrier-initialised-twice", ERROR, "mbarrier.inval before the second", "initialise once, or invalidate first",
+    "mbarrier.init",
+)  # fmt: skip
+PHASE_OVERRUN = Rule(
+    "phase-overrun", ERROR, "an edge from the wait to an arrival of the next phase",
+    "a barrier that keeps the warps in step, or an mbarrier for the way back", "mbarrier.test_wait, try_wait",
+)  # fmt: skip
 
 NO_WGMMA_FENCE = Rule(
     "missing-wgmma-fence", UNPROMISED, "wgmma.fence between the two", "wgmma.fence before the first wgmma of a group",
@@ -109,7 +143,12 @@ def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
     text = (
         f"{first.who} {first.verb} {where} at {first.place}; then {second.who} {second.verb} the same at {second.place}"
     )
-    return Finding(rule.code, rule.severity, text, first.place, second.place, rule.edge, rule.mend, rule.section)
+    return as_finding(rule, text, first.place, second.place)
+
+
+def as_finding(rule: Rule, text: str, first: Place, second: Place | None = None) -> Finding:
+    """Return a finding in words of its own."""
+    return Finding(rule.code, rule.severity, text, first, second, rule.edge, rule.mend, rule.section)
 
 
 def place_of(step: Any) -> Place:

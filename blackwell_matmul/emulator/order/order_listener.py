@@ -14,14 +14,16 @@ from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.order import judging, registers
 from blackwell_matmul.emulator.order.agents import ClusterAgents, Lanes, WarpAgents
 from blackwell_matmul.emulator.order.clocks import AGENT_MASK
-from blackwell_matmul.emulator.order.findings import ERROR, Finding
+from blackwell_matmul.emulator.order.findings import ERROR
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.rules.fences import Fences
 from blackwell_matmul.emulator.order.rules.flags import Flags
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
+from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.rules.mbarriers import Mbarriers
 from blackwell_matmul.emulator.order.rules.operations import Operations
 from blackwell_matmul.emulator.order.rules.tensor_accesses import TensorAccesses
+from blackwell_matmul.emulator.order.rules.tensor_maps import TensorMaps
 from blackwell_matmul.emulator.order.rules.thread_barriers import ThreadBarriers
 from blackwell_matmul.emulator.order.run_state import RunState
 
@@ -34,11 +36,13 @@ class OrderListener(Listener):
         self.findings = run.findings
         self.living: dict[int, ClusterAgents] = {}
         self.registers = RegisterUses(run)
-        self.bytes = ByteAccesses(run, Flags(run))
+        self.lifetimes = Lifetimes(run)
+        self.bytes = ByteAccesses(run, Flags(run), self.lifetimes)
         self.tensor = TensorAccesses(run, self.registers)
         self.threads = ThreadBarriers(run)
         self.operations = Operations(run, self.registers)
-        self.mbarriers = Mbarriers(run, self.bytes)
+        self.mbarriers = Mbarriers(run, self.bytes, self.lifetimes)
+        self.maps = TensorMaps(run, self.bytes)
         self.fences = Fences(run, self.mbarriers)
 
     # --- the run
@@ -64,8 +68,11 @@ class OrderListener(Listener):
 
     def exited(self, warp: Any, mask: int) -> None:
         self.registers.tell_early(self.run.warps[warp], ERROR)
-        if not warp.alive & ~mask and all(not each.alive for each in warp.cta.warps if each is not warp):
-            self._forget(warp.cta.cluster)
+        cta = warp.cta
+        if not warp.alive and all(not each.alive for each in cta.warps):
+            mbarriers = [each for each in self.mbarriers.valid.values() if each.cta is cta]
+            self.lifetimes.ended(cta, self.bytes.shadows.get(cta.shared), mbarriers)
+            self._forget(cta.cluster)
 
     def _forget(self, cluster: Any) -> None:
         """Drop the state of a cluster whose threads have all ended, but for its numbers."""
@@ -76,6 +83,7 @@ class OrderListener(Listener):
             return
         self.living.pop(id(cluster)).streams.clear()
         for cta in ctas:
+            self.lifetimes.over.pop(cta, None)
             self.bytes.forget(cta.shared)
             self.tensor.shadows.pop(cta.tensor, None)
             for memory in (cta.shared, cta.tensor):
@@ -83,6 +91,7 @@ class OrderListener(Listener):
             for warp in cta.warps:
                 self.run.warps.pop(warp, None)
         self.mbarriers.forget(ctas)
+        self.maps.forget(ctas)
         self.threads.forget(cluster)
 
     # --- operations
@@ -111,6 +120,9 @@ class OrderListener(Listener):
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
         self.tensor.touched(memory, rows, columns, writes, warp)
 
+    def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
+        self.maps.described(memory, places, warp, mask)
+
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         self.tensor.allocated(memory, column, columns, warp, gives_back)
 
@@ -118,8 +130,7 @@ class OrderListener(Listener):
         grid, rule = self.run.grid, judging.UNINITIALISED
         step = grid.completing.step if grid.completing is not None else grid.current
         place = judging.place_of(step)
-        found = Finding(rule.code, rule.severity, f"{place} {told}", place, None, rule.edge, rule.mend, rule.section)
-        self.findings.setdefault((self.run.site_of(step), rule.code), found)
+        self.run.tell_text(rule, f"{place} {told}", place)
 
     # --- barriers and fences
 

@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, Known, agent_of
-from blackwell_matmul.emulator.order.findings import Finding
+from blackwell_matmul.emulator.order.findings import Finding, Place
 from blackwell_matmul.emulator.order.judging import Access, Rule
 
 Words = Callable[[], str]
@@ -58,7 +58,7 @@ class RunState:
         number = self.site_of(self.grid.current)
         return number, self.sites[number]
 
-    def place(self, site: int) -> judging.Place:
+    def place(self, site: int) -> Place:
         return judging.place_of(self.sites[site].step)
 
     # --- agents
@@ -104,6 +104,10 @@ class RunState:
             self.findings[key] = judging.finding(rule, first, second, where)
         if certain:
             self.certain.add(key)
+
+    def tell_text(self, rule: Rule, text: str, first: Place, second: Place | None = None) -> None:
+        """Tell an instruction once, in words of its own."""
+        self.findings.setdefault((rule.code, rule.severity, first.line), judging.as_finding(rule, text, first, second))
 
     def tell_unknown(
         self, known: Known, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,

@@ -66,6 +66,7 @@ REDUCE = (
     PUT + FENCE + "bar.sync 0; @%first cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%base], [%data],"
 )
 REDUCE += " 256; @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group.read 0; bar.sync 0;"
+DONE = "@%first cp.async.bulk.wait_group 0;"
 READ = "ld.shared.b32 %r9, [%other];"
 COPY = "cp.async.ca.shared.global [%mine], [%out], 4; cp.async.commit_group;"
 COPIES = [
@@ -82,7 +83,7 @@ COPIES = [
      INIT.format(64) + COPY + "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%bar];" + wait(0, "W") + TAKE, set()),
     ("cp.async and a plain arrival", INIT.format(64) + COPY + ARRIVE + wait(0, "W") + READ, {"read-before-complete"}),
     ("a bulk load", INIT.format(1) + LOAD + wait(0, "W") + READ, set()),
-    ("a bulk load without a wait", INIT.format(1) + LOAD + READ, {"read-before-complete"}),
+    ("a bulk load without a wait", INIT.format(1) + LOAD + READ, {"read-before-complete", "(in-flight-at-exit)"}),
     ("a bulk load into what was read", INIT.format(1) + LOAD + wait(0, "W")
      + "ld.shared.b32 %r9, [%mine]; bar.sync 0;"     + LOAD + wait(1, "V"), {"(missing-proxy-fence)"}),
     ("a bulk load into what was written", INIT.format(1) + PUT + "bar.sync 0;" + LOAD + wait(0, "W"),
@@ -91,11 +92,13 @@ COPIES = [
     ("a bulk store, the fence behind the barrier",
      PUT + "bar.sync 0;" + FENCE + STORE + "@%first cp.async.bulk.wait_group 0;", set()),
     ("two reductions of the same words", REDUCE + REDUCE + "@%first cp.async.bulk.wait_group 0;", set()),
-    ("a reduction and a store of the same words", REDUCE + STORE, {"overwritten-in-flight"}),
-    ("a bulk store without a fence", PUT + "bar.sync 0;" + STORE, {"missing-proxy-fence"}),
-    ("a fence for global memory", PUT + "fence.proxy.async.global; bar.sync 0;" + STORE, {"missing-proxy-fence"}),
-    ("a bulk store without a barrier", PUT + FENCE + STORE, {"race-with-operation"}),
-    ("a bulk store, overwritten", PUT + FENCE + "bar.sync 0;" + STORE + PUT, {"overwritten-in-flight"}),
+    ("a reduction and a store of the same words", REDUCE + STORE + DONE, {"overwritten-in-flight"}),
+    ("a bulk store without a fence", PUT + "bar.sync 0;" + STORE + DONE, {"missing-proxy-fence"}),
+    ("a fence for global memory", PUT + "fence.proxy.async.global; bar.sync 0;" + STORE + DONE,
+     {"missing-proxy-fence"}),
+    ("a bulk store without a barrier", PUT + FENCE + STORE + DONE, {"race-with-operation"}),
+    ("a bulk store, overwritten", PUT + FENCE + "bar.sync 0;" + STORE + PUT + DONE, {"overwritten-in-flight"}),
+    ("a bulk store that nobody waits for", PUT + FENCE + "bar.sync 0;" + STORE, {"in-flight-at-exit"}),
     ("a bulk store, overwritten behind .read",
      PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0; bar.sync 0;" + PUT, set()),
     ("the result of a bulk store behind .read",
@@ -162,7 +165,8 @@ CLUSTERS = [
 
 @pytest.mark.parametrize(("name", "edge", "wanted"), CLUSTERS, ids=lambda each: str(each)[:30])
 def test_clusters(name: str, edge: str, wanted: set[str]) -> None:
-    assert codes(checked(PEER + edge + "ld.shared.b32 %r9, [%mine];", ctas=2, cluster=2)) == wanted
+    end = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    assert codes(checked(PEER + edge + "ld.shared.b32 %r9, [%mine];" + end, ctas=2, cluster=2)) == wanted
 
 
 TOLD = """setp.ne.u32 %p1, %cta, 0; @%p1 bra READ; st.global.b32 [%out], %t; bar.sync 0;

@@ -10,6 +10,7 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import SCOPES, Flying, WarpAgents, lanes_of
+from blackwell_matmul.emulator.order.barriers import MbarrierOrder
 from blackwell_matmul.emulator.order.clocks import (
     AGENT_MASK,
     AGENT_SHIFT,
@@ -27,14 +28,18 @@ from blackwell_matmul.emulator.order.clocks import (
     cell,
     one_each,
 )
-from blackwell_matmul.emulator.order.findings import BENIGN
+from blackwell_matmul.emulator.order.findings import BENIGN, UNPROMISED
 from blackwell_matmul.emulator.order.judging import Rule
 from blackwell_matmul.emulator.order.rules.flags import Flags
+from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
 from blackwell_matmul.emulator.order.shadow import ByteShadow
 
 GLOBAL_READERS = 2
 """Places for readers of a unit of global memory."""
+
+COLLECTIVE = ("tcgen05.alloc", "tensormap.cp_fenceproxy")
+"""Instructions whose accesses are made for the warp as a whole."""
 
 SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
 
@@ -65,10 +70,11 @@ class Range(NamedTuple):
 
 
 class ByteAccesses:
-    """Hears of reads and writes of bytes."""
+    """Hears of reads and writes of bytes. objects: valid mbarriers by memory and offset."""
 
-    def __init__(self, run: RunState, flags: Flags) -> None:
-        self.run, self.flags = run, flags
+    def __init__(self, run: RunState, flags: Flags, lifetimes: Lifetimes) -> None:
+        self.run, self.flags, self.lifetimes = run, flags, lifetimes
+        self.objects: dict[Any, dict[int, MbarrierOrder]] = {}
         self.shadows: dict[Any, ByteShadow] = {}
         self.finest: list[ByteShadow] = []
 
@@ -90,12 +96,32 @@ class ByteAccesses:
             return  # the access itself stops the run, with its reason
         index, per = shadow.index(offsets, nbytes)
         range = Range(memory, shadow, index, per, values)
+        if memory in self.objects:
+            self._check_objects(range, offsets, nbytes, warp, mask, writes)
         if warp is None:
             self.by_operation(range, self.run.grid.completing.heard, mask, writes)
-        elif self.run.here()[1].opcode.startswith("tcgen05.alloc"):
-            self._by_allocation(range, self.run.warps[warp])
+        elif self.run.here()[1].opcode.startswith(COLLECTIVE):
+            self._by_warp(range, self.run.warps[warp], writes)
         else:
             self._by_threads(range, offsets, self.run.warps[warp], mask, writes)
+
+    def _check_objects(self, range: Range, offsets: Array, nbytes: int, warp: Any, mask: int, writes: bool) -> None:
+        """Tell accesses of an mbarrier as data ("Contents of the mbarrier object"); an error once it is used again."""
+        run, objects = self.run, self.objects[range.memory]
+        if not objects or offsets.min() >= max(objects) + 8 or offsets.max() + nbytes <= min(objects):
+            return
+        flying = run.grid.completing.heard if warp is None else None
+        site = flying.site if flying else run.here()[0]
+        hit = next((at for at in objects if ((offsets < at + 8) & (offsets + nbytes > at)).any()), None)
+        if hit is None or run.sites[site].opcode.startswith("mbarrier"):
+            return
+        own = run.warps[warp].first + mask.bit_length() - 1 if warp else -1
+        access = run.access_of(flying, writes) if flying else run.access(own, site, writes)
+        found = objects[hit]
+        found.spoiled = access if writes else found.spoiled
+        text = f"{access.who} {access.verb} bytes of {found.place} at {access.place}, which is still valid"
+        rule = judging.MBARRIER_AS_DATA._replace(severity=UNPROMISED)
+        run.tell_text(rule, text, access.place, run.place(found.init_site))
 
     # --- by threads
 
@@ -117,6 +143,10 @@ class ByteAccesses:
                 if each.mask & mask:
                     some = slice(None) if not mask & ~each.mask else np.flatnonzero(each.mask >> lanes & 1)
                     self._check(range, before, some, each.known, agents, lanes, strong, writes)
+        cta = self.run.owners.get(memory)
+        if cta is not None and cta is not agents.warp.cta:
+            own = agents.first + mask.bit_length() - 1
+            self.lifetimes.reached(cta, agents.known(mask), own, site, writes, lambda: memory.name)
         word = cell(agents.clock, agents.first, site, strong) + (lanes << AGENT_SHIFT)
         if writes:
             shadow.write(index, word)
@@ -184,12 +214,15 @@ class ByteAccesses:
                 return
         run.tell_unknown(known, one, wrote, own, site, writes, partial(range.where, unit))
 
-    def _by_allocation(self, range: Range, agents: WarpAgents) -> None:
-        """Note the address that tcgen05.alloc writes, which every proxy of the warp sees ("tcgen05.alloc")."""
+    def _by_warp(self, range: Range, agents: WarpAgents, writes: bool) -> None:
+        """Note an access that a warp makes as a whole, as of the address that tcgen05.alloc writes, which every proxy
+        of the warp sees ("tcgen05.alloc").
+        """
         mask, (site, _) = agents.warp.alive, self.run.here()
         number = agents.cluster.number(agents.warp)
-        agent = agents.cluster.stream((agents.warp, "alloc"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
-        self.by_operation(range, Flying(agents.sent(mask), agents, mask, agents.clock, site, "", agent, agent), 0, True)
+        agent = agents.cluster.stream((agents.warp, "warp"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
+        flying = Flying(agents.sent(mask), agents, mask, agents.clock, site, "", agent, agent)
+        self.by_operation(range, flying, 0, writes)
         agents.learn(mask, agent, agents.clock, ASYNC_ROWS)
         agents.clock += 1
 
@@ -199,6 +232,9 @@ class ByteAccesses:
         """Check and note an access by an operation. mask: the lanes, of one that has an agent for each."""
         memory, shadow, index, per, _ = range
         self._check_operation(range, shadow.cells[index] if writes else shadow.cells[index, :1], flying, mask, writes)
+        cta = self.run.owners.get(memory)
+        if cta is not None and cta is not flying.warp.warp.cta:
+            self.lifetimes.reached(cta, flying.known, flying, flying.site, writes, lambda: memory.name)
         agent = flying.agent if writes else flying.reader
         if agent < 0:
             flying.pending.append((shadow, index, writes))
@@ -286,4 +322,5 @@ class ByteAccesses:
 
     def forget(self, memory: Any) -> None:
         self.shadows.pop(memory, None)
+        self.objects.pop(memory, None)
         self.flags.flags.pop(memory, None)

@@ -8,13 +8,13 @@ import numpy as np
 
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order.agents import WarpAgents
-from blackwell_matmul.emulator.order.clocks import BEFORE, GLOBAL, ORDERED, SHARED, TENSOR
+from blackwell_matmul.emulator.order.clocks import BEFORE, GLOBAL, MAPS, ORDERED, SHARED, TENSOR
 from blackwell_matmul.emulator.order.rules.mbarriers import Mbarriers
 from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class Fences:
-    """Hears of fences."""
+    """Hears of fences, and of tensormap.cp_fenceproxy."""
 
     def __init__(self, run: RunState, mbarriers: Mbarriers) -> None:
         self.run, self.mbarriers = run, mbarriers
@@ -26,12 +26,12 @@ class Fences:
             agents.registers.fresh, agents.registers.fenced = {}, True
         elif words[0] == "tcgen05":
             self._tensor(agents, mask, "before_thread_sync" in site.opcode)
-        elif "proxy" in words:
+        elif "proxy" in words or words[0] == "tensormap":
             self._proxy(agents, mask, words)
         elif "mbarrier_init" in words:
             self._initialised(agents)
         elif words[0] in ("fence", "membar"):
-            agents.fence(mask, site.order.scope)
+            agents.fence(mask, site.order)
 
     def _tensor(self, agents: WarpAgents, mask: int, is_before: bool) -> None:
         if is_before:
@@ -41,6 +41,8 @@ class Fences:
 
     def _proxy(self, agents: WarpAgents, mask: int, words: list[str]) -> None:
         """Let the async proxy know accesses of the spaces that the fence names; of both if it names none."""
+        if "tensormap::generic" in words and "release" in words:
+            widen(agents, mask, [MAPS], ORDERED)
         if not {"async", "async::generic"} & {*words}:
             return
         named = {part for word in words for part in word.split("::")}

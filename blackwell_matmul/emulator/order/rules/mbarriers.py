@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import indices
+from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order import judging
-from blackwell_matmul.emulator.order.agents import SCOPES, Flying, WarpAgents
+from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
 from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, OWN_ROWS, TRACKED_ROWS, WEAK, Known, cell, either, empty
-from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED, Finding
+from blackwell_matmul.emulator.order.findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
+from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.rules.thread_barriers import add_relaxed
 from blackwell_matmul.emulator.order.run_state import RunState
 
@@ -21,8 +22,8 @@ from blackwell_matmul.emulator.order.run_state import RunState
 class Mbarriers:
     """Hears of mbarriers. valid: by the identity of the emulator's object. used: phases of each place until now."""
 
-    def __init__(self, run: RunState, memory: ByteAccesses) -> None:
-        self.run, self.memory = run, memory
+    def __init__(self, run: RunState, memory: ByteAccesses, lifetimes: Lifetimes) -> None:
+        self.run, self.memory, self.lifetimes = run, memory, lifetimes
         self.valid: dict[int, MbarrierOrder] = {}
         self.used: dict[Any, int] = {}
 
@@ -35,8 +36,9 @@ class Mbarriers:
         stream = self.run.warps[cta.warps[0]].cluster.stream
         agent = stream((cta, offset), "mbarrier", f"an operation that the mbarrier at {offset:,} counts")
         base, init = self.used.setdefault((cta, offset), 0), (agents.first + lane, agents.clock)
-        self.valid[id(barrier)] = MbarrierOrder(barrier, cta, offset, agent, base, init, site)
+        made = self.valid[id(barrier)] = MbarrierOrder(barrier, cta, offset, agent, base, init, site)
         self._write_object(cta, offset, agents, lane)
+        self.memory.objects.setdefault(cta.shared, {})[offset] = made
 
     def _write_object(self, cta: Any, offset: int, agents: WarpAgents, lane: int) -> None:
         """Note that a thread writes an mbarrier's bytes."""
@@ -45,30 +47,30 @@ class Mbarriers:
     def _double(self, before: MbarrierOrder, site: int) -> None:
         self.used[before.cta, before.offset] = before.base + before.barrier.phase + 2
         first, second = self.run.place(before.init_site), self.run.place(site)
-        where = f"the mbarrier at {before.offset:,} of shared memory of CTA {before.cta.index}"
-        text = f"{where} is initialised at {first}, and again at {second}, with no mbarrier.inval in between"
-        found = Finding(
-            "mbarrier-initialised-twice", ERROR, text, first, second, "mbarrier.inval before the second",
-            "initialise once, or invalidate first", "mbarrier.init",
-        )  # fmt: skip
-        self.run.findings.setdefault((before.init_site, site, found.code), found)
+        text = f"{before.place} of CTA {before.cta.index} is initialised at {first}, and again at {second}"
+        self.run.tell_text(judging.INITIALISED_TWICE, f"{text}, with no mbarrier.inval in between", first, second)
 
     def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
         found, agents = self.valid.pop(id(barrier), None), self.run.warps[warp]
         if found is None:
             return
         self.used[found.cta, found.offset] = found.base + barrier.phase + 2
+        self.memory.objects[found.cta.shared].pop(found.offset, None)
         site, _ = self.run.here()
         own, known = agents.first + lane, agents.known(1 << lane)
         for agent, (clock, used) in found.uses.items():
             if agent != own and not known.has(agent, clock):
                 one = cell(clock, agent, used)
-                self.run.tell_unknown(known, one, False, own, site, True, lambda: _place(found))
+                self.run.tell_unknown(known, one, False, own, site, True, lambda: found.place)
         self._write_object(found.cta, found.offset, agents, lane)
 
     def _use(self, found: MbarrierOrder, agent: int, known: Known, site: int) -> None:
         """Check that who uses an mbarrier knows that it was initialised."""
         first, since = found.init
+        if found.spoiled is not None:
+            one, place = found.spoiled, self.run.place(site)
+            text = f"{one.who} writes bytes of {found.place} at {one.place}, which is used at {place} after that"
+            self.run.tell_text(judging.MBARRIER_AS_DATA, text, place, one.place)
         if agent == first or known.has(first, since):
             return
         weak = known.has(first, since, WEAK)
@@ -78,7 +80,7 @@ class Mbarriers:
         rule = judging.weakly_ordered(a)._replace(severity=UNPROMISED) if weak else judging.unordered(a, b)
         if not weak:
             rule = rule._replace(code="data-race")
-        self.run.tell(rule, a, b, found.init_site, site, _place(found))
+        self.run.tell(rule, a, b, found.init_site, site, found.place)
 
     # --- arrivals
 
@@ -94,16 +96,18 @@ class Mbarriers:
     def _arrived_thread(self, found: MbarrierOrder, agents: WarpAgents, mask: int, only_counts: bool) -> None:
         site, at = self.run.here()
         own = agents.first + mask.bit_length() - 1
+        is_far = agents.warp.cta is not found.cta
         self._use(found, own, agents.known(mask), site)
+        if is_far and found.cta in self.lifetimes.over:
+            self.lifetimes.reached(found.cta, agents.known(mask), own, site, True, lambda: found.place)
         found.uses[own] = (agents.clock, site)
         if only_counts:
             return
-        level = 0 if agents.warp.cta is found.cta else 1
-        phase = found.barrier.phase
+        add = partial(found.add, found.barrier.phase, is_far=is_far)
         if at.order.semantics == "relaxed":
-            add_relaxed(partial(found.add, phase), agents, mask, level)
+            add_relaxed(add, agents, mask, int(is_far))
         else:
-            found.add(phase, agents.sent(mask), SCOPES.index(at.order.scope) >= level)
+            add(agents.sent(mask), strong=not is_far or at.order.scope != "cta")
 
     def _arrived_operation(self, found: MbarrierOrder, flying: Flying, nbytes: int | None) -> None:
         phase = found.barrier.phase
@@ -143,7 +147,9 @@ class Mbarriers:
         own = agents.first + mask.bit_length() - 1
         self._use(found, own, agents.known(mask), site)
         found.uses[own] = (agents.clock, site)
-        known = found.phases.get(phase)
+        self._check_overrun(found)
+        found.seen.setdefault(phase, {})[agents.first] = (agents.clock, site)
+        known = found.told(phase, at.order.scope)
         if known is None:
             return
         if at.order.semantics == "relaxed":
@@ -152,10 +158,23 @@ class Mbarriers:
         else:
             agents.receive(mask, known)
 
+    def _check_overrun(self, found: MbarrierOrder) -> None:
+        """Tell warps whose wait for a phase may come when the phase after that is over, too ("mbarrier.test_wait")."""
+        for phase in range(found.judged, found.barrier.phase - 1):
+            known, seen = found.told(phase + 1, "cluster"), found.seen.pop(phase, {})
+            for first, (clock, site) in seen.items():
+                if known and not any(known.has(first + lane, clock, WEAK) for lane in range(LANES)):
+                    self._overrun(found, first, site)
+        found.judged = max(found.judged, found.barrier.phase - 1)
+
+    def _overrun(self, found: MbarrierOrder, first: int, site: int) -> None:
+        access = self.run.access(first, site, False)
+        who = access.who.split(" of ", 1)[1]
+        text = (
+            f"{who} waits for a phase of {found.place} at {access.place}, and the next one may end before that is seen"
+        )
+        self.run.tell_text(judging.PHASE_OVERRUN, text, access.place)
+
     def forget(self, ctas: list[Any]) -> None:
         self.valid = {key: each for key, each in self.valid.items() if each.cta not in ctas}
         self.used = {key: each for key, each in self.used.items() if key[0] not in ctas}
-
-
-def _place(found: MbarrierOrder) -> str:
-    return f"the mbarrier at {found.offset:,} of shared memory"

@@ -1,0 +1,107 @@
+"""The life of a CTA, whose shared memory others of its cluster access, and what is under way when the CTA ends.
+
+Distributed shared memory needs the target CTA to have started and not to have ended (CUDA programming guide,
+"Distributed Shared Memory"; PTX ISA, "Cooperative Thread Arrays").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import ALL, LANES
+from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.agents import Flying
+from blackwell_matmul.emulator.order.barriers import MbarrierOrder
+from blackwell_matmul.emulator.order.clocks import SITE_MASK, WEAK, Known, agent_of, either
+from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED
+from blackwell_matmul.emulator.order.judging import Access
+from blackwell_matmul.emulator.order.run_state import RunState, Words
+from blackwell_matmul.emulator.order.shadow import ByteShadow
+
+
+class Lifetimes:
+    """Checks accesses of the shared memory of other CTAs. over: CTAs that have ended."""
+
+    def __init__(self, run: RunState) -> None:
+        self.run = run
+        self.over: dict[Any, int] = {}
+
+    def reached(self, cta: Any, known: Known, own: int | Flying, site: int, writes: bool, where: Words) -> None:
+        """Check an access of another CTA's memory, by what its agent knows."""
+        if cta in self.over:
+            self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
+        warps = self.run.warps[cta.warps[0]].cluster.warps_of_cta
+        start = cta.rank * warps * LANES
+        if not known.clocks[WEAK, start : start + warps * LANES].any():
+            self._not_started(self._access(own, site, writes), cta, where())
+
+    def _access(self, own: int | Flying, site: int, writes: bool) -> Access:
+        return self.run.access_of(own, writes) if isinstance(own, Flying) else self.run.access(own, site, writes)
+
+    def _not_started(self, access: Access, cta: Any, where: str) -> None:
+        text = f"{access.who} {access.verb} {where} at {access.place}, unaware that CTA {cta.index} has started"
+        self.run.tell_text(judging.PEER_NOT_STARTED, text, access.place)
+
+    def _ended(self, access: Access, cta: Any, where: str, site: int) -> None:
+        place = self.run.place(site)
+        text = f"{access.who} {access.verb} {where} at {access.place}, and CTA {cta.index} may have ended at {place}"
+        self.run.tell_text(judging.EXIT_BEFORE_PEER, text, access.place, place)
+
+    # --- the end of a CTA
+
+    def ended(self, cta: Any, shadow: ByteShadow | None, mbarriers: list[MbarrierOrder]) -> None:
+        """Check who uses the memory of a CTA whose threads have all ended."""
+        site, _ = self.run.here()
+        self.over[cta] = site
+        known: Known | None = None
+        for warp in cta.warps:
+            known = either(known, self.run.warps[warp].known(ALL))
+        assert known is not None
+        self._check_bytes(cta, shadow, known, site)
+        for each in mbarriers:
+            self._check_uses(cta, each, known, site)
+        for operation in self.run.grid.pending:
+            access = self.run.access_of(operation.heard, False)
+            if operation.warp.cta is cta and access.kind != "cp.async":
+                self._in_flight(access, cta, site)
+
+    def _check_bytes(self, cta: Any, shadow: ByteShadow | None, known: Known, site: int) -> None:
+        """Check accesses by other CTAs, and by operations, which have columns of their own in the shadow."""
+        columns = (0, *range(1 + len(cta.warps), shadow.cells.shape[1])) if shadow is not None else ()
+        for column in columns:
+            cells = np.unique(shadow.cells[:, column]) if shadow is not None else np.zeros(0, np.int64)
+            cells = cells[cells != 0]
+            for one in cells[known.missing(cells, WEAK)].tolist() if cells.size else ():
+                self._left(cta, one, column == 0, site)
+
+    def _left(self, cta: Any, one: int, wrote: bool, site: int) -> None:
+        """Tell an access that may come after the end, unless a thread of the CTA itself made it."""
+        run = self.run
+        access = run.access(agent_of(one), one & SITE_MASK, wrote)
+        if not self._is_own(cta, access):
+            self._ended(access, cta, f"shared memory of CTA {cta.index}", site)
+        elif access.kind not in ("", "cp.async"):  # each lane waits for its own cp.async
+            self._in_flight(access, cta, site)
+
+    def _is_own(self, cta: Any, access: Access) -> bool:
+        if access.warp is None:
+            return True
+        cluster = self.run.warps[cta.warps[0]].cluster
+        return bool(access.warp[1] // cluster.warps_of_cta == cta.rank)
+
+    def _in_flight(self, access: Access, cta: Any, site: int) -> None:
+        """Tell an operation of the CTA itself: an error where it still reads."""
+        place, is_read = self.run.place(site), access.kind == "cp.async.bulk.read"
+        rule = judging.IN_FLIGHT_AT_EXIT._replace(severity=ERROR if is_read else UNPROMISED)
+        text = f"{access.who} {access.verb} shared memory of CTA {cta.index} at {access.place}, which ends at {place}"
+        self.run.tell_text(rule, text, access.place, place)
+
+    def _check_uses(self, cta: Any, each: MbarrierOrder, known: Known, site: int) -> None:
+        for agent, (clock, used) in each.uses.items():
+            access = self.run.access(agent, used, False)
+            if agent != each.agent and not self._is_own(cta, access) and not known.has(agent, clock, WEAK):
+                self._ended(
+                    access._replace(writes=True), cta, f"the mbarrier at {each.offset:,} of shared memory", site
+                )

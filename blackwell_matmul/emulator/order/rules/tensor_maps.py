@@ -1,0 +1,65 @@
+"""Tensor maps that a kernel writes: the tensormap proxy reads them (PTX ISA, "membar, fence": .proxykind).
+
+The writer releases by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy; behind an edge, a fence with
+.acquire names the map; a copy by the map comes behind that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import LANES
+from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.agents import WarpAgents
+from blackwell_matmul.emulator.order.clocks import MAPS, ORDERED, Known, agent_of, clock_of
+from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
+from blackwell_matmul.emulator.order.run_state import RunState
+from blackwell_matmul.emulator.tensor_map import ENCODED_MAP_BYTES
+
+Acquired = tuple[WarpAgents, int, Known]
+"""A fence that acquired a map: of which warp, at which clock, and what it knew."""
+
+
+class TensorMaps:
+    """Hears of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did."""
+
+    def __init__(self, run: RunState, memory: ByteAccesses) -> None:
+        self.run, self.memory = run, memory
+        self.acquired: dict[Any, list[Acquired]] = {}
+
+    def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
+        agents, (_, at) = self.run.warps[warp], self.run.here()
+        key = memory, int(places[0]) - memory.base, warp.cta
+        if at.opcode.startswith("fence"):
+            others = [each for each in self.acquired.get(key, ()) if each[0] is not agents]
+            self.acquired[key] = [*others, (agents, agents.clock, agents.known(mask))]
+            agents.clock += 1
+            return
+        if memory in self.memory.shadows:
+            self._check(key, agents, mask)
+        self.memory.accessed(memory, places, ENCODED_MAP_BYTES, warp, mask, False, None)
+
+    def _check(self, key: Any, agents: WarpAgents, mask: int) -> None:
+        """Tell the writers of a map that the lane knows and whose writes no fence brought to it."""
+        memory, offset, _ = key
+        shadow, (site, _) = self.memory.shadows[memory], self.run.here()
+        index, _ = shadow.index(np.array([offset]), ENCODED_MAP_BYTES)
+        known, own = agents.known(mask), agents.first + mask.bit_length() - 1
+        where = f"a tensor map at {offset:,} of {memory.name}"
+        for one in np.unique(shadow.cells[index, 0]).tolist():
+            ordered = agent_of(one) == own or known.has(agent_of(one), clock_of(one), ORDERED)
+            if one and ordered and not self._is_acquired(key, known, agents, one):
+                self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.unfenced_map())
+
+    def _is_acquired(self, key: Any, known: Known, agents: WarpAgents, one: int) -> bool:
+        """Return true if a fence that the lane knows has acquired the map behind a write and its release."""
+        for whose, clock, knew in self.acquired.get(key, ()):
+            if whose is agents or any(known.has(whose.first + lane, clock) for lane in range(LANES)):
+                if knew.has(agent_of(one), clock_of(one), MAPS):
+                    return True
+        return False
+
+    def forget(self, ctas: list[Any]) -> None:
+        self.acquired = {key: each for key, each in self.acquired.items() if key[2] not in ctas}

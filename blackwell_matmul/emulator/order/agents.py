@@ -85,7 +85,8 @@ class ClusterAgents:
 class WarpAgents:
     """The lanes of a warp. first: agent of lane 0. clock: of accesses now; ends when lanes release.
 
-    copied: up to which clock each lane has waited for its own cp.async, whose agents begin at `copies`.
+    copied: up to which clock each lane has waited for its own cp.async, whose agents begin at `copies`. last: the
+    operation that was issued last.
     """
 
     warp: Any
@@ -96,6 +97,7 @@ class WarpAgents:
     copies: int = 0
     copied: Any = None
     registers: HeldRegisters = field(default_factory=HeldRegisters)
+    last: Flying | None = None
 
     def parts(self, mask: int) -> Iterator[Lanes]:
         """Yield the groups of these lanes, split from others."""
@@ -171,6 +173,8 @@ def lanes_of(mask: int) -> Array:
 class Flying:
     """An asynchronous operation. known: when it was issued. clock: of its streams, which `agent` and `reader` name:
     of writes and of reads; -1 until an mbarrier says who they are. since: clocks of the warps then, in late orders.
+    begin: clock of the first operation of those that lanes of a warp issue by one execution of an instruction. sources:
+    memory and offset of all that these have read.
     """
 
     known: Known
@@ -186,3 +190,5 @@ class Flying:
     since: dict[int, int] | None = None
     copied: Any = None
     pending: list[tuple[Any, Any, bool]] = field(default_factory=list)
+    begin: int = 0
+    sources: set[tuple[Any, int]] = field(default_factory=set)

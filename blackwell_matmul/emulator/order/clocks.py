@@ -12,14 +12,15 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-ORDERED, WEAK, SHARED, GLOBAL, BEFORE, TENSOR, MAPS = range(7)
-"""Rows of a clock: accesses that happened before; those that would have, were relaxed or too narrow edges strong; those
-that the async proxy sees in shared and in global memory; those before a tcgen05.fence::before_thread_sync; those that a
-tcgen05.fence::after_thread_sync followed; those that a fence released for the tensormap proxy.
+ORDERED, WEAK, EARLIER, SHARED, GLOBAL, BEFORE, TENSOR, MAPS = range(8)
+"""Rows of a clock: accesses that happened before; those that would have, were relaxed or too narrow edges strong; what
+came earlier in time, as the issue of an operation before its end; those that the async proxy sees in shared and in
+global memory; those before a tcgen05.fence::before_thread_sync; those that a tcgen05.fence::after_thread_sync followed;
+those that a fence released for the tensormap proxy.
 """
 
-ROWS = 7
-OWN_ROWS = slice(ORDERED, WEAK + 1)
+ROWS = 8
+OWN_ROWS = slice(ORDERED, EARLIER + 1)
 """Rows that learn of a thread's accesses when the thread releases."""
 
 ASYNC_ROWS = slice(ORDERED, GLOBAL + 1)
@@ -68,10 +69,10 @@ class Known:
             found[base] = _most(found[base], clocks) if base in found else clocks
         return Known(self.base, found.pop(self.base), found)
 
-    def weakly_joined(self, other: Known) -> Known:
-        """Return what this one knows, and knows of what the other knows by weak edges alone."""
-        hollow = {base: _only_weak(clocks) for base, clocks in {**(other.far or {}), other.base: other.clocks}.items()}
-        return self.joined(Known(other.base, hollow.pop(other.base), hollow or None))
+    def only(self, row: int) -> Known:
+        """Return what is known in a row and in EARLIER, and nothing in other rows."""
+        far = {base: _only(clocks, row) for base, clocks in (self.far or {}).items()}
+        return Known(self.base, _only(self.clocks, row), far or None)
 
     def told(self, rows: Any, agents: Any, clocks: Any) -> Known:
         """Return what is known when these agents are known up to these clocks, in some rows."""
@@ -134,7 +135,7 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
 def added(before: Known | None, known: Known, strong: bool) -> Known:
     """Return what a barrier carries once an arrival adds what it releases, by a weak edge if it is not strong."""
     start = empty(known) if before is None else before
-    return start.joined(known) if strong else start.weakly_joined(known)
+    return start.joined(known if strong else known.only(WEAK))
 
 
 def either(a: Known | None, b: Known | None) -> Known | None:
@@ -176,7 +177,7 @@ def _widened(clocks: Array, rows: list[int], source: int) -> Array:
     return made
 
 
-def _only_weak(clocks: Array) -> Array:
+def _only(clocks: Array, row: int) -> Array:
     made = np.zeros_like(clocks)
-    made[WEAK] = clocks[WEAK]
+    made[[row, EARLIER]] = clocks[[row, EARLIER]]
     return made

@@ -67,6 +67,7 @@ REDUCE = (
 )
 REDUCE += " 256; @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group.read 0; bar.sync 0;"
 DONE = "@%first cp.async.bulk.wait_group 0;"
+BY_ALL = (STORE + DONE).replace("%first", "%zero")
 READ = "ld.shared.b32 %r9, [%other];"
 COPY = "cp.async.ca.shared.global [%mine], [%out], 4; cp.async.commit_group;"
 COPIES = [
@@ -98,6 +99,10 @@ COPIES = [
      {"missing-proxy-fence"}),
     ("a bulk store without a barrier", PUT + FENCE + STORE + DONE, {"race-with-operation"}),
     ("a bulk store, overwritten", PUT + FENCE + "bar.sync 0;" + STORE + PUT + DONE, {"overwritten-in-flight"}),
+    ("one bulk store by all lanes of a warp", PUT + FENCE + "bar.sync 0;" + BY_ALL, set()),
+    ("bulk stores of other bytes by the lanes",
+     PUT + FENCE + "bar.sync 0; shl.b32 %r3, %lane, 4; add.s32 %r3, %data, %r3;"
+     + BY_ALL.replace("[%data], 256", "[%r3], 16"), {"overwritten-in-flight"}),
     ("a bulk store that nobody waits for", PUT + FENCE + "bar.sync 0;" + STORE, {"in-flight-at-exit"}),
     ("a bulk store, overwritten behind .read",
      PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0; bar.sync 0;" + PUT, set()),

@@ -231,6 +231,8 @@ class ByteAccesses:
     def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
         """Check and note an access by an operation. mask: the lanes, of one that has an agent for each."""
         memory, shadow, index, per, _ = range
+        if not writes:
+            flying.sources.add((memory, range.start(0)))
         self._check_operation(range, shadow.cells[index] if writes else shadow.cells[index, :1], flying, mask, writes)
         cta = self.run.owners.get(memory)
         if cta is not None and cta is not flying.warp.warp.cta:
@@ -285,10 +287,18 @@ class ByteAccesses:
             theirs, clocks = cells >> AGENT_SHIFT & AGENT_MASK, cells >> CLOCK_SHIFT
             missing = missing & ((theirs != lanes + agents.first) | (clocks >= flying.clock))
             missing = missing & ~((theirs == lanes + flying.agent) & (clocks <= flying.copied[lanes]))
+        if writes and len(flying.sources) == 1:
+            missing = missing & ~self._is_same_copy(cells, flying)
         if writes and missing.any() and self._is_reduction(flying):
             own, site = flying.warp.first, flying.site
             missing = missing & ~np.array([self._both_strong(one, own, site) for one in cells.tolist()])
         return missing
+
+    def _is_same_copy(self, cells: Array, flying: Flying) -> Array:
+        """Return which cells are of the copy of the same bytes that other lanes issue by the same instruction."""
+        same = (cells & SITE_MASK == flying.site) & (cells >> CLOCK_SHIFT >= flying.begin)
+        warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
+        return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])
 
     def _judge_operation(
         self, range: Range, one: int, flying: Flying, wrote: bool, writes: bool, unit: int

@@ -11,7 +11,17 @@ from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
-from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, OWN_ROWS, TRACKED_ROWS, WEAK, Known, cell, either, empty
+from blackwell_matmul.emulator.order.clocks import (
+    ASYNC_ROWS,
+    EARLIER,
+    OWN_ROWS,
+    TRACKED_ROWS,
+    WEAK,
+    Known,
+    cell,
+    either,
+    empty,
+)
 from blackwell_matmul.emulator.order.findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
@@ -116,7 +126,7 @@ class Mbarriers:
             clock = found.base + phase + 1
             self.memory.settle(flying, found.agent, clock)
             found.uses[found.agent] = (clock, flying.site)
-            found.add(phase, empty(flying.known).told(ASYNC_ROWS, found.agent, clock))
+            found.add(phase, flying.known.only(EARLIER).told(ASYNC_ROWS, found.agent, clock))
         elif self.run.sites[flying.site].opcode.startswith("cp.async"):
             self._arrived_copies(found, phase, flying)
         else:
@@ -154,7 +164,7 @@ class Mbarriers:
             return
         if at.order.semantics == "relaxed":
             for each in agents.parts(mask):
-                each.known, each.seen = each.known.weakly_joined(known), either(each.seen, known)
+                each.known, each.seen = each.known.joined(known.only(WEAK)), either(each.seen, known)
         else:
             agents.receive(mask, known)
 
@@ -163,7 +173,7 @@ class Mbarriers:
         for phase in range(found.judged, found.barrier.phase - 1):
             known, seen = found.told(phase + 1, "cluster"), found.seen.pop(phase, {})
             for first, (clock, site) in seen.items():
-                if known and not any(known.has(first + lane, clock, WEAK) for lane in range(LANES)):
+                if known and not any(known.has(first + lane, clock, EARLIER) for lane in range(LANES)):
                     self._overrun(found, first, site)
         found.judged = max(found.judged, found.barrier.phase - 1)
 

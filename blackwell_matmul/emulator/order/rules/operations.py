@@ -26,6 +26,10 @@ class Operations:
         own, known = agents.known(operation.lanes), agents.sent(operation.lanes)
         made = operation.heard = Flying(known, agents, operation.lanes, agents.clock, site, at.order.proxy)
         self._name(made, at.opcode)
+        made.begin = made.clock
+        if agents.last is not None and _goes_on(agents.last, made):
+            made.begin, made.sources = agents.last.begin, agents.last.sources
+        agents.last = made
         if made.per_lane:
             made.known, made.copied = own, agents.copied.copy()
         if run.grid.order != "eager":
@@ -79,6 +83,11 @@ class Operations:
         for agent in {found.reader} if only_reads else {found.reader, found.agent}:
             if agent >= 0 and own:
                 agents.learn(own, agent, found.clock, rows)
+
+
+def _goes_on(last: Flying, made: Flying) -> bool:
+    """Return true for an operation that the next lane issues by the same execution of an instruction."""
+    return last.site == made.site and last.clock + 2 == made.clock and last.lanes < made.lanes
 
 
 def loads_of(agents: WarpAgents) -> int:

@@ -20,7 +20,8 @@ Capability = tuple[int, int]
 
 _WGMMA: frozenset[Capability] = frozenset({(9, 0)})
 _TCGEN05: frozenset[Capability] = frozenset({(10, 0), (10, 3), (11, 0)})
-_CLC: frozenset[Capability] = _TCGEN05 | {(12, 0), (12, 1)}
+_BLOCK_SCALE: frozenset[Capability] = frozenset({(12, 0), (12, 1)})
+_CLC: frozenset[Capability] = _TCGEN05 | _BLOCK_SCALE
 _KNOWN: frozenset[Capability] = frozenset({(8, 0), (8, 6), (8, 7), (8, 9)}) | _WGMMA | _CLC
 
 
@@ -50,7 +51,7 @@ class DetectedGpu:
         """Return the features that a kernel may use, by name in `gpus.FEATURES`; None if this version does not know the
         GPU."""
         asked = {"tma": self.tensor_maps, "clusters": self.clusters}
-        by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC}
+        by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC, "block_scale": _BLOCK_SCALE}
         known = self.compute_capability in _KNOWN
         looked_up = {name: self.compute_capability in have if known else None for name, have in by_target.items()}
         return MappingProxyType({**asked, **looked_up})

@@ -31,7 +31,7 @@ class GpuFigure(float):
 
 
 MMA_SYNC_PRODUCTS = 16 * 8 * 16
-"""Products of an mma.sync.m16n8k16."""
+"""Products of an mma.sync.m16n8k16, 32 bytes of k."""
 
 ROW_BYTES = 128
 """Bytes that TMA moves, and requests from the L2, at a time; a shorter row takes as long as one of this size."""
@@ -60,8 +60,10 @@ class TimeFigures:
     """Cycles of a column of a wgmma, for 64 rows."""
     mma_sync_interval: GpuFigure | None = None
     """Cycles of an SM for an mma.sync.m16n8k16 with fp32 sums."""
+    mma_sync_scaled_interval: GpuFigure | None = None
+    """Cycles of an SM for an mma.sync with block scales, of 32 bytes of k likewise: m16n8k32 or m16n8k64."""
     mma_sync_latency_cycles: GpuFigure | None = None
-    """From the issue of an mma.sync until its result can be used."""
+    """From the issue of an mma.sync, with scales or without, until its result can be used."""
     tma_row_cycles: GpuFigure
     """A TMA load, for up to 128 bytes."""
     tma_cycles: GpuFigure

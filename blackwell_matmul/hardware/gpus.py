@@ -102,6 +102,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "wgmma": "warpgroup MMA (P: sm_90a alone)",
         "tcgen05": "tensor memory and the MMAs that accumulate in it (P: sm_100a, sm_103a, sm_110a)",
         "clc": "cluster launch control (P: sm_100)",
+        "block_scale": "mma.sync with a scale for each block (P: sm_120a, sm_121a)",
     }
 )
 """Features of GPUs, with the source of the targets that have them."""
@@ -203,7 +204,7 @@ def with_gpus(arch: str) -> str:
     return f"{arch} ({names})" if names else arch
 
 
-_AS_WRITTEN = {"tma": "TMA"}
+_AS_WRITTEN = {"tma": "TMA", "block_scale": "mma.sync.block_scale"}
 
 
 def detect() -> tuple[DetectedGpu, ...]:

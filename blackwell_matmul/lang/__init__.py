@@ -1,7 +1,7 @@
-"""Block-scaled products for tilus scripts: types, scales in tensor memory, their copy, and the product.
+"""Block-scaled products for tilus scripts: types, scales in tensor memory or registers, and the products.
 
 tilus 0.2.0 has none of them. This room adds classes beside those of tilus and replaces none. A script gets the
-instructions by the line `tcgen05 = BlockScaled()` in its class.
+instructions by the line `tcgen05 = BlockScaled()` in its class, or by `mma_sync = BlockScaledWarps()` those of warps.
 
 May import: frontend, problem.
 """
@@ -14,7 +14,16 @@ import_tilus()
 
 from blackwell_matmul.lang import emitters, layouts  # noqa: E402
 from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0  # noqa: E402
-from blackwell_matmul.lang.group import BlockScaled  # noqa: E402
+from blackwell_matmul.lang.group import BlockScaled, BlockScaledWarps  # noqa: E402
 from blackwell_matmul.lang.kinds import FORMATS, Format  # noqa: E402
 
-__all__ = ["FORMATS", "BlockScaled", "Format", "emitters", "float4_e2m1x2", "float8_e8m0", "layouts"]
+__all__ = [
+    "FORMATS",
+    "BlockScaled",
+    "BlockScaledWarps",
+    "Format",
+    "emitters",
+    "float4_e2m1x2",
+    "float8_e8m0",
+    "layouts",
+]

@@ -1,4 +1,5 @@
-"""The code of the block-scaled instructions, for the family sm_100f: sm_100a and sm_103a."""
+"""The code of the block-scaled instructions: tcgen05 for the family sm_100f (sm_100a, sm_103a), mma.sync for sm_120f
+(sm_120a, sm_121a)."""
 
 from __future__ import annotations
 
@@ -6,14 +7,20 @@ from typing import Any
 
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.tcgen05.smem_desc import SharedMatrixDescriptor
-from tilus.hidet.ir.dtypes import uint32, uint64
+from tilus.hidet.ir.dtypes import uint16, uint32, uint64
 from tilus.hidet.ir.expr import as_expr, cast, logical_or
 from tilus.hidet.ir.stmt import asm
 from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
-from tilus.target import nvgpu_sm100f
+from tilus.ir.layout.ops import divide
+from tilus.target import nvgpu_sm100f, nvgpu_sm120f
 
-from blackwell_matmul.lang.instructions import Tcgen05CopyScalesInst, Tcgen05MmaScaledInst, Tcgen05ViewScalesInst
-from blackwell_matmul.lang.kinds import ATOM_COLUMNS, COLUMN_ROWS, STEP_BYTES
+from blackwell_matmul.lang.instructions import (
+    DotScaledInst,
+    Tcgen05CopyScalesInst,
+    Tcgen05MmaScaledInst,
+    Tcgen05ViewScalesInst,
+)
+from blackwell_matmul.lang.kinds import ATOM_COLUMNS, COLUMN_ROWS, FRAGMENTS, STEP_BYTES
 from blackwell_matmul.problem.block_scaled import ATOM_BYTES
 
 COPY_PTX = (
@@ -95,3 +102,54 @@ class MmaScaledEmitter(_Emitter):
         start = canonical.swizzled_cute_layout.layout(0, step * STEP_BYTES)
         address = self.shared_tensor_shared_space_addr[tensor] + start
         return self.descriptor(name, address, canonical.LBO, canonical.SBO, canonical.swizzle_mode.encode())
+
+
+DOT_PTX = (
+    "{opcode} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}},"
+    " %10, {{%11, %12}}, %13, {{%14, %15}};"
+)
+"""D, A, B, C, and for A and B a register of scales, its byte, and the thread that has it."""
+
+
+@register_emitter(DotScaledInst, target=nvgpu_sm120f)
+class DotScaledEmitter(BaseInstEmitter):
+    """An mma.sync for each 16 rows, 8 columns and 32 bytes of K of a warp. K is the inner loop, so that the sums of a
+    tile have one order."""
+
+    def emit(self, inst: Any) -> None:
+        a, b, c, _, _ = inst.inputs
+        d, kind = inst.output, inst.kind
+        template, sums = DOT_PTX.format(opcode=kind.mma_sync(a.dtype, b.dtype)), self.get_or_allocate_var(d, "d")
+        tiles, of_a, of_b = (divide(t.layout, f) for t, f in ((d, FRAGMENTS.lc), (a, FRAGMENTS.la), (b, FRAGMENTS.lb)))
+        with self.for_range(d.local_size) as place:
+            self.buffer_store(sums, [place], self.tensor2var[c][place])
+        for tile in range(tiles.local_size):
+            i, j = map(int, tiles.get_global(local_index=tile, spatial_index=0))
+            for step in range(a.shape[1] // STEP_BYTES):
+                words_a = self._words(a, int(of_a.get_local((i, step))), 4)
+                words_b = self._words(b, int(of_b.get_local((step, j))), 2)
+                scales_a = self._scales(inst.inputs[3], i * FRAGMENTS.m, kind.place(step), 2)
+                scales_b = self._scales(inst.inputs[4], j * FRAGMENTS.n, kind.place(step), 1)
+                self.append(
+                    asm(
+                        template,
+                        output_inputs=[sums[4 * tile + each] for each in range(4)],
+                        inputs=[*words_a, *words_b, *scales_a, *scales_b],
+                        is_volatile=True,
+                    )
+                )
+
+    def _words(self, tensor: Any, fragment: int, count: int) -> list[Any]:
+        """Return the registers of a fragment, each with four bytes."""
+        start = cast(~self.tensor2var[tensor][4 * count * fragment], ~uint32)
+        return [start[each] for each in range(count)]
+
+    def _scales(self, tensor: Any, row: int, place: tuple[int, int], lanes: int) -> tuple[Any, Any, Any]:
+        """Return the register with the scales of rows from `row` on, their first byte, and the number of the thread, or
+        of the two threads, of each four that have them."""
+        (atom, byte), groups, layout = place, tensor.shape[3], tensor.layout
+        rows = groups * COLUMN_ROWS
+        where = (row // rows, atom, row % COLUMN_ROWS, row % rows // COLUMN_ROWS, 0)
+        word, thread = int(layout.get_local(where)), int(layout.get_spatial(where)[0])
+        register = cast(~self.tensor2var[tensor][word], ~uint32)[0]
+        return register, uint16(byte), uint16(thread % 4 // lanes)

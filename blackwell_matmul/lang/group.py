@@ -1,4 +1,4 @@
-"""`BlockScaled`: the tcgen05 instructions of tilus, and those with scales."""
+"""`BlockScaled`: the tcgen05 instructions of tilus, and those with scales. `BlockScaledWarps`: mma.sync with scales."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilus.hidet.ir.expr import as_expr
-from tilus.ir.tensor import TMemoryTensor
-from tilus.lang.instructions import Tcgen05InstructionGroup
+from tilus.ir.instructions import ReshapeSharedInst, SliceSharedInst
+from tilus.ir.layout import shared_layout
+from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.lang.instructions import InstructionGroup, Tcgen05InstructionGroup
 
 from blackwell_matmul.lang import misuse
-from blackwell_matmul.lang.instructions import Tcgen05CopyScalesInst, Tcgen05MmaScaledInst, Tcgen05ViewScalesInst
+from blackwell_matmul.lang.instructions import (
+    DotScaledInst,
+    Tcgen05CopyScalesInst,
+    Tcgen05MmaScaledInst,
+    Tcgen05ViewScalesInst,
+)
+from blackwell_matmul.lang.kinds import COLUMN_ROWS
 
 
 class BlockScaled(Tcgen05InstructionGroup):
@@ -80,3 +89,44 @@ class BlockScaled(Tcgen05InstructionGroup):
         misuse.product(self._builder, a, b, d, scale_a, scale_b, block, first_row, cta_group)
         inputs = (a, b, d, scale_a, scale_b)
         self._builder.append(Tcgen05MmaScaledInst(None, inputs, block, enable_input_d, first_row, cta_group))
+
+
+class BlockScaledWarps(InstructionGroup):
+    """Block-scaled products of register tensors by mma.sync, of GeForce Blackwell and GB10.
+
+    A script gets them by the line `mma_sync = BlockScaledWarps()` in its class. Scales lie in atoms in shared memory,
+    as TMA brings them. Each lane loads those that PTX wants of it.
+    """
+
+    def load_scales(self, src: Any, rows: int, first_row: Any = 0) -> Any:
+        """Load scales of an operand from shared memory, for `dot_scaled`.
+
+        src: shared tensor [atoms along rows, atoms along K, 2, 256]. rows: rows of the operand, a multiple of 32 within
+        an atom, or whole atoms. first_row: where they begin in the first atom, a multiple of 32. Returns a register
+        tensor of bytes [atoms along rows, atoms along K, 32, rows of an atom by 32, 4].
+        """
+        misuse.loaded_scales(src, rows, first_row)
+        tiles, atoms = src.shape[:2]
+        whole, part = (tiles, atoms, COLUMN_ROWS, 4, 4), (tiles, atoms, COLUMN_ROWS, min(4, rows // COLUMN_ROWS), 4)
+        lines = shared_row_major(*whole)
+        view = SharedTensor.create(src.dtype, shape=whole, optional_layout=lines)
+        self._builder.append(ReshapeSharedInst(output=view, inputs=(src,)))
+        if part != whole:
+            strides = (atoms * 512, 512, 16, 4, 1)
+            piece = SharedTensor.create(src.dtype, shape=part, optional_layout=shared_layout(part, part, strides))
+            offsets = tuple(map(as_expr, (0, 0, 0, as_expr(first_row) // COLUMN_ROWS, 0)))
+            self._builder.append(SliceSharedInst(output=piece, inputs=(view,), offsets=offsets, dims=(0, 1, 2, 3, 4)))
+            view = piece
+        return self._builder.load_shared(view)
+
+    def dot_scaled(self, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, *, block: int) -> Any:
+        """Multiply with a scale for each block along K: return (a scale_a) (b scale_b) + c (PTX ISA, "mma").
+
+        a: [m, k] and b: [k, n] in registers, k in bytes. c: float32 [m, n], of which `annotate_layout` has told the
+        layout. scale_a, scale_b: as `load_scales` returns them. block: elements of K with one scale, 16 or 32. m and n
+        are powers of two from 32 on.
+        """
+        misuse.dot(self._builder, a, b, c, scale_a, scale_b, block)
+        d = RegisterTensor.create(c.dtype, shape=c.shape)
+        self._builder.append(DotScaledInst(d, (a, b, c, scale_a, scale_b), block))
+        return d

@@ -1,4 +1,4 @@
-"""The instructions that this room adds to tilus: columns as scales, the copy of scales, the product with scales."""
+"""The instructions that this room adds to tilus: columns as scales, the copy of scales, the products with scales."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ class Tcgen05MmaScaledInst(Instruction):
     enable_input_d: Expr
     first_row: Expr
     cta_group: int
+
+    @property
+    def kind(self) -> ScaledKind:
+        a, b, _, scale_a, _ = self.inputs
+        return kind_of(a.dtype, b.dtype, scale_a.dtype, self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class DotScaledInst(Instruction):
+    """D = (A scale_a) (B scale_b) + C in registers, inputs (a, b, c, scale_a, scale_b); output D.
+
+    block: elements of K with one scale.
+    """
+
+    block: int
 
     @property
     def kind(self) -> ScaledKind:

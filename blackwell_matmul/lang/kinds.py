@@ -10,6 +10,7 @@ from typing import Any
 
 from tilus.hidet.ir.dtypes import float8_e4m3, float8_e5m2
 from tilus.ir.inst import InstructionError
+from tilus.ir.instructions.cuda.mma_dot import AtomicMmaConfig
 
 from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS, BLOCK_SCALED
@@ -23,11 +24,18 @@ ATOM_COLUMNS = 4
 COLUMN_ROWS = ATOM_ROWS // ATOM_COLUMNS
 """Rows of scales in a column of tensor memory, one in each of 32 lanes."""
 
+FRAGMENTS = AtomicMmaConfig.m16n8k32_i8_i32()
+"""Layouts of A, B and C of one mma.sync, with K in bytes: those of 8-bit integers (PTX ISA, "Matrix Fragments for
+mma.m16n8k32")."""
+
 PER_BYTE = {float8_e4m3.name: 1, float8_e5m2.name: 1, float4_e2m1x2.name: 2}
 """Elements in a byte, by the type of A or B."""
 
 _NUMBERS = {float8_e4m3.name: 0, float8_e5m2.name: 1, float4_e2m1x2.name: 1}
 """The number of a type in the instruction descriptor of its kind (PTX ISA, "Instruction descriptor")."""
+
+_PTX = {float8_e4m3.name: "e4m3", float8_e5m2.name: "e5m2", float4_e2m1x2.name: "e2m1"}
+"""The name of a type of A or B in the opcode of mma.sync."""
 
 _KIND_OF = {
     (1, float8_e8m0.name, 32): "mxf8f6f4",
@@ -86,14 +94,22 @@ class ScaledKind:
     def opcode(self, cta_group: int) -> str:
         return f"tcgen05.mma.cta_group::{cta_group}.kind::{self.name}.block_scale.block{self.block}"
 
+    def mma_sync(self, a: Any, b: Any) -> str:
+        """Return the opcode of mma.sync for types of A and B (PTX ISA, "mma")."""
+        scale = "ue8m0" if self.scale_type else "ue4m3"
+        return (
+            f"mma.sync.aligned.m16n8k{self.k}.row.col.kind::{self.name}.block_scale.scale_vec::{self.scales}X"
+            f".f32.{_PTX[a.name]}.{_PTX[b.name]}.f32.{scale}"
+        )
+
 
 def kind_of(a: Any, b: Any, scale: Any, block: int) -> ScaledKind:
     """Return the kind for the types of A, B and both scales; InstructionError, with those that exist, for others."""
     per_byte = PER_BYTE.get(a.name)
     if per_byte is None or PER_BYTE.get(b.name) != per_byte:
         raise InstructionError(
-            f"mma_scaled multiplies {_types(1)} by {_types(1)}, or {_types(2)} by {_types(2)}; a is {a.name} and b is "
-            f"{b.name}"
+            f"a product with scales is of {_types(1)} by {_types(1)}, or of {_types(2)} by {_types(2)}; a is {a.name} "
+            f"and b is {b.name}"
         )
     name = _KIND_OF.get((per_byte, scale.name, block))
     if name is None:

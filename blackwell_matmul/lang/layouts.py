@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilus.ir.layout import RegisterLayout, register_layout
+from tilus.ir.layout.inference.inference_rules.mma_dot import MmaDotRule
 from tilus.ir.layout.inference.inference_rules.tcgen05.copy import Tcgen05CopyRule
 from tilus.ir.layout.inference.inference_rules.tcgen05.mma import Tcgen05MmaSSRule
 from tilus.ir.layout.inference.inference_rules.tcgen05.slice import Tcgen05SliceRule
 from tilus.ir.layout.inference.order import rule2order
 from tilus.ir.layout.inference.rule import LayoutInferenceRule, register_rule
 from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
-from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.layout.ops import divide, local, reduce, shared_row_major
 from tilus.ir.layout.ops.tmemory_ops import tmemory_row_major
 
-from blackwell_matmul.lang.instructions import Tcgen05CopyScalesInst, Tcgen05MmaScaledInst, Tcgen05ViewScalesInst
+from blackwell_matmul.lang.instructions import (
+    DotScaledInst,
+    Tcgen05CopyScalesInst,
+    Tcgen05MmaScaledInst,
+    Tcgen05ViewScalesInst,
+)
+from blackwell_matmul.lang.kinds import COLUMN_ROWS, FRAGMENTS
 
 
 @register_rule(Tcgen05MmaScaledInst)
@@ -41,10 +49,77 @@ class ViewScalesRule(LayoutInferenceRule):
         return {} if scales.has_layout() else {scales: tmemory_row_major(scales.shape)}
 
 
+@register_rule(DotScaledInst)
+class DotScaledRule(LayoutInferenceRule):
+    """Layouts of A, B, D and scales, which follow from that of C."""
+
+    @staticmethod
+    def inference(ctx: Any, inst: Any) -> dict[Any, Any]:
+        a, b, c, scale_a, scale_b = inst.inputs
+        if c.optional_layout is None:
+            return {}
+        steps, found = a.shape[1] // FRAGMENTS.k, divide(c.layout, FRAGMENTS.lc)
+        rows, columns = found.reduce_to([found.shape[0], 1]), found.reduce_to([1, found.shape[1]])
+        wanted = {
+            a: rows.local(1, steps) * FRAGMENTS.la,
+            b: columns.local(steps, 1) * FRAGMENTS.lb,
+            inst.output: c.layout,
+            scale_a: scale_layout(reduce(found, [1]) * local(2), scale_a.shape),
+            scale_b: scale_layout(reduce(found, [0]), scale_b.shape),
+        }
+        return {tensor: layout for tensor, layout in wanted.items() if tensor.optional_layout is None}
+
+
+def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
+    """Return the layout of scales, one word of four blocks for a row (PTX ISA, "Block Scaling for mma.sync").
+
+    Of each four lanes, one has the word of a row, so that a register holds 32 rows: eights of rows go to lane after
+    lane. eights: the layout of the rows in steps of 8 over warps. shape: of the scales, [tiles of rows, atoms, 32,
+    rows by 32, 4]; powers of two, but for the atoms.
+    """
+    tiles, atoms, _, groups, _ = shape
+    bits = _bits(eights)
+    held, shared = bits.local_modes[:-2], bits.local_modes[-2:]
+    lanes = [-2] * (2 - len(shared)) + [*shared]
+    row = [*range(len(bits.mode_shape), len(bits.mode_shape) + 3)]
+    outer, middle = tiles.bit_length() - 1, groups.bit_length() - 1
+    inner = COLUMN_ROWS.bit_length() - 1
+
+    def place(bit: int) -> int:
+        """Return the mode of a bit of the row's number, the first bit the highest."""
+        if bit < outer:
+            return bit
+        return bit + 1 + inner if bit < outer + middle else bit + 1 - middle
+
+    def placed(some: Any) -> list[int]:
+        return [bit if bit < 0 else place(bit) for bit in some]
+
+    last = outer + 1 + inner + middle
+    return register_layout(
+        shape=shape,
+        mode_shape=[2] * outer + [atoms] + [2] * (inner + middle) + [4],
+        spatial_modes=placed([*bits.spatial_modes, *row, *lanes]),
+        local_modes=[*placed(held), outer, last],
+    )
+
+
+def _bits(layout: RegisterLayout) -> RegisterLayout:
+    """Return a layout of powers of two with modes of two, not joined."""
+    modes: list[list[int]] = []
+    for size in layout.mode_shape:
+        first = sum(map(len, modes))
+        modes.append([*range(first, first + size.bit_length() - 1)])
+    split = {-size: [-size] for size in range(1, 1025)} | dict(enumerate(modes))
+    spatial = [bit for mode in layout.spatial_modes for bit in split[mode]]
+    of_registers = [bit for mode in layout.local_modes for bit in split[mode]]
+    return RegisterLayout(layout.shape, (2,) * sum(map(len, modes)), tuple(spatial), tuple(of_registers))
+
+
 _TURNS = {
     Tcgen05MmaScaledInst: (MmaScaledRule, Tcgen05MmaSSRule),
     Tcgen05CopyScalesInst: (CopyScalesRule, Tcgen05CopyRule),
     Tcgen05ViewScalesInst: (ViewScalesRule, Tcgen05SliceRule),
+    DotScaledInst: (DotScaledRule, MmaDotRule),
 }
 """For each instruction its rule, and the rule of tilus in whose turn it is tried."""
 

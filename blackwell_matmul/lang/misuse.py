@@ -10,9 +10,12 @@ from tilus.hidet.ir.dtypes import float8_e4m3, float32
 from tilus.hidet.ir.expr import Constant
 from tilus.hidet.ir.type import DataType
 from tilus.ir.inst import InstructionError
+from tilus.ir.instructions import AnnotateLayoutInst
 from tilus.ir.instructions.cuda.tcgen05 import Tcgen05AllocInst, Tcgen05DeallocInst
+from tilus.ir.layout import LayoutOperationError
+from tilus.ir.layout.ops import divide
 from tilus.ir.stmt import SeqStmt
-from tilus.ir.tensor import SharedTensor, TMemoryTensor
+from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
 
 from blackwell_matmul.frontend.faults.operand_majors import contiguous, views
 from blackwell_matmul.frontend.recording import walk
@@ -20,6 +23,7 @@ from blackwell_matmul.lang.byte_types import float8_e8m0
 from blackwell_matmul.lang.kinds import (
     ATOM_COLUMNS,
     COLUMN_ROWS,
+    FRAGMENTS,
     STEP_BYTES,
     ScaledKind,
     kind_of,
@@ -136,10 +140,7 @@ def product(
         require(isinstance(tensor, SharedTensor) and len(tensor.shape) == 2, f"{name} must be a 2D shared tensor")
     for name, tensor in (("scale_a", scale_a), ("scale_b", scale_b)):
         _scales(name, tensor)
-    require(
-        scale_a.dtype == scale_b.dtype,
-        f"one product has scales of one type; scale_a is {scale_a.dtype.name} and scale_b is {scale_b.dtype.name}",
-    )
+    _one_type(scale_a, scale_b)
     kind = kind_of(a.dtype, b.dtype, scale_a.dtype, block)
     _k_major(builder, a, b)
     _shapes(kind, a, b, d, cta_group)
@@ -187,10 +188,7 @@ def _shapes(kind: ScaledKind, a: Any, b: Any, d: Any, cta_group: int) -> None:
     )
     step = 8 * cta_group
     require(n % step == 0 and n <= 256, f"n of mma_scaled is a multiple of {step} up to 256; d has {n} columns")
-    require(
-        k % STEP_BYTES == 0,
-        f"k of kind::{kind.name} is a multiple of {kind.k}; a has {k * kind.k // STEP_BYTES} elements along k",
-    )
+    _whole_steps(kind, k)
 
 
 def _last_row(n: int, first_row: Any) -> int:
@@ -217,6 +215,86 @@ def _enough(name: str, scales: Any, rows: int, blocks: int, why: str) -> None:
 def _of_the_pair(cta_group: int) -> str:
     """Return the reason why scale_b of a pair has more rows than b has columns."""
     return ", as each CTA of a pair holds half of B and multiplies all of it" if cta_group == 2 else ""
+
+
+# --- product of registers
+
+
+def loaded_scales(src: Any, rows: Any, first_row: Any) -> None:
+    found = f"{src.dtype.name} of shape {_shape(src)}" if isinstance(src, SharedTensor) else "another"
+    require(
+        isinstance(src, SharedTensor) and src.dtype in TYPES_OF_SCALES and tuple(src.shape[2:]) == BOX,
+        f"load_scales reads a shared tensor of {_names(TYPES_OF_SCALES)} of shape (atoms along rows, atoms along K, "
+        f"{BOX[0]}, {BOX[1]}); src is {found}",
+    )
+    held = src.shape[0] * ATOM_ROWS
+    require(
+        rows == held or (held == ATOM_ROWS and rows in (ATOM_ROWS // 4, ATOM_ROWS // 2)),
+        f"rows is {rows}; {src.shape[0]} atoms along the rows have {held} rows, of which "
+        f"{'32, 64 or ' if held == ATOM_ROWS else ''}all can be loaded",
+    )
+    first = int(first_row.value) if isinstance(first_row, Constant) else first_row
+    require(
+        not isinstance(first, int) or (first % rows == 0 and 0 <= first < held),
+        f"first_row is {first}; with rows = {rows} it is a multiple of {rows} below {held}",
+    )
+
+
+def dot(builder: Any, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, block: Any) -> None:
+    for name, tensor in (("a", a), ("b", b), ("c", c)):
+        require(isinstance(tensor, RegisterTensor) and len(tensor.shape) == 2, f"{name} must be a 2D register tensor")
+    for name, tensor in (("scale_a", scale_a), ("scale_b", scale_b)):
+        loaded = isinstance(tensor, RegisterTensor) and len(tensor.shape) == 5 and tensor.dtype in TYPES_OF_SCALES
+        require(loaded, f"{name} must be scales in registers, as load_scales gives them")
+    _one_type(scale_a, scale_b)
+    kind = kind_of(a.dtype, b.dtype, scale_a.dtype, block)
+    require(c.dtype == float32, f"a product with scales accumulates in float32; c is {c.dtype.name}")
+    (m, k), (k_of_b, n) = a.shape, b.shape
+    require(
+        k == k_of_b and (m, n) == tuple(c.shape),
+        f"c is (m, n) of a (m, k) and b (k, n); a is {_shape(a)}, b is {_shape(b)} and c is {_shape(c)}",
+    )
+    for name, rows in (("m", m), ("n", n)):
+        require(
+            rows >= 32 and rows & (rows - 1) == 0, f"{name} of dot_scaled is a power of two from 32 on; it is {rows}"
+        )
+    _whole_steps(kind, k)
+    blocks = k // STEP_BYTES * kind.scales
+    for name, scales, rows in (("scale_a", scale_a, m), ("scale_b", scale_b, n)):
+        tiles, atoms, _, groups, _ = scales.shape
+        held = tiles * groups * COLUMN_ROWS
+        require(
+            held == rows and atoms * ATOM_BLOCKS >= blocks,
+            f"{name} has scales of {held} rows by {atoms * ATOM_BLOCKS} blocks, and the product reads {rows} by "
+            f"{blocks}",
+        )
+
+    _fragments(builder, c)
+
+
+def _fragments(builder: Any, c: Any) -> None:
+    """Refuse sums that do not lie as mma.sync has them; the layouts of all other operands follow from theirs."""
+    told = [inst.layout for inst in _written(builder) if isinstance(inst, AnnotateLayoutInst) and inst.inputs[0] is c]
+    lies = "as mma.sync has it, such as scheduling.mma_sync_fragments.accumulator_layout"
+    require(bool(told), f"dot_scaled needs the layout of c: annotate_layout(c, layout) before it, {lies}")
+    try:
+        divide(told[-1], FRAGMENTS.lc)
+    except LayoutOperationError:
+        raise InstructionError(f"c of dot_scaled does not lie {lies}; its layout is {told[-1]}") from None
+
+
+def _one_type(scale_a: Any, scale_b: Any) -> None:
+    require(
+        scale_a.dtype == scale_b.dtype,
+        f"one product has scales of one type; scale_a is {scale_a.dtype.name} and scale_b is {scale_b.dtype.name}",
+    )
+
+
+def _whole_steps(kind: ScaledKind, k: int) -> None:
+    require(
+        k % STEP_BYTES == 0,
+        f"k of kind::{kind.name} is a multiple of {kind.k}; a has {k * kind.k // STEP_BYTES} elements along k",
+    )
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:

@@ -65,6 +65,27 @@ class Scales:
         return ""
 
 
+@dataclass(frozen=True)
+class RowScales:
+    """Scales of an operand in registers, rows x blocks of K; of e4m3, or bytes of e8m0."""
+
+    cells: np.ndarray
+
+    @property
+    def powers(self) -> bool:
+        """True for scales of e8m0."""
+        return self.cells.dtype == np.uint8
+
+    def of(self, rows: int, blocks: int) -> np.ndarray:
+        """Return the scales in float64, rows x blocks of K."""
+        type = ml_dtypes.float8_e8m0fnu if self.powers else self.cells.dtype
+        return np.ascontiguousarray(self.cells[:rows, :blocks]).view(type).astype(np.float64)
+
+    def unlike(self, rows: int, blocks: int) -> str:
+        """Return "": a register has no copies that may differ."""
+        return ""
+
+
 def in_tensor_memory(atoms: np.ndarray) -> np.ndarray:
     """Return the bytes of 128 lanes, of atoms in shared memory: [along rows][along K][2][256] of a type of a byte."""
     tiles, along_k = atoms.shape[:2]
@@ -77,11 +98,11 @@ class ScaledRows:
     """Rows of A or of B, rows x K in float64, and their scales. normal: the exponent of the least normal element."""
 
     values: np.ndarray
-    scales: Scales
+    scales: Scales | RowScales
     normal: int
 
     @classmethod
-    def of(cls, values: np.ndarray, name: str, scales: Scales) -> ScaledRows:
+    def of(cls, values: np.ndarray, name: str, scales: Scales | RowScales) -> ScaledRows:
         """Return the operand with elements of the type of that name."""
         wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
         return cls(wide.astype(np.float64), scales, LEAST_NORMAL[name])
@@ -105,7 +126,7 @@ LEAST_NORMAL = {FP4_PAIRS: 0, "float8_e4m3": -6, "float8_e5m2": -14}
 
 GROUPS, BITS = {32: 1, 64: 16}, {32: 25, 64: 35}
 """Products that are added exactly, and fractional bits of the sum of these, by the elements of K of an instruction
-(MMA-Sim, arXiv 2511.10909, tcgen05.mma with scales on Blackwell)."""
+(MMA-Sim, arXiv 2511.10909, tcgen05.mma with scales on Blackwell, and mma.sync with scales on GeForce Blackwell)."""
 
 LEAST, NONE = -126, -9999
 """Exponents: of the least normal float32, which a sum has at least, and of zero, which no maximum takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blackwell_matmul.hardware import gpus
 from blackwell_matmul.hardware.gpus import GPUS
 
-OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
+OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05", "DotScaled": "block_scale"}
 """The feature of a GPU that an instruction needs, by the first letters of the instruction's name."""
 
 

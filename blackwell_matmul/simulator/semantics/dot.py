@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator import block_scaled
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.lowering.accumulators import settle, sum_of
 from blackwell_matmul.simulator.lowering.context import LoweringContext
@@ -80,6 +81,57 @@ def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout)
     rows, columns = out.lines
     k = np.arange(left.shape[1])
     return left.block((rows, k)), right.block((k, columns)), acc.block((rows, columns))
+
+
+# --- with block scales
+
+
+@describe(
+    "DotScaledInst",
+    name="dot_scaled",
+    ptx="mma.sync.block_scale",
+    effects=(
+        Effect("a", Space.REGISTER, Access.READ),
+        Effect("b", Space.REGISTER, Access.READ),
+        Effect("c", Space.REGISTER, Access.READ),
+        Effect("scale_a", Space.REGISTER, Access.READ),
+        Effect("scale_b", Space.REGISTER, Access.READ),
+        Effect("d", Space.REGISTER, Access.WRITE),
+    ),
+    again=Again.VALUES,
+    time=Time(Unit.MMA_SYNC, "mma_sync_latency_cycles"),
+    mark=True,
+)
+def dot_scaled(inst: Any, context: LoweringContext) -> Any:
+    """Lower d = (a scale_a) @ (b scale_b) + c, one mma.sync along K after the other; each one cuts its sum
+    (`block_scaled.multiply_add`)."""
+    a, b, c, scale_a, scale_b = inst.inputs
+    for tensor in inst.inputs:
+        context.use(tensor)
+    left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
+    scales_left, scales_right = context.layouts(scale_a), context.layouts(scale_b)
+    kind, location, name = inst.kind, context.location, context.description.name
+    held = functools.cache(lambda w: _held(left[w], right[w], acc[w], out[w]))
+
+    def run(warp: Warp, x: np.ndarray, y: np.ndarray, z: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        layout, (of_a, of_b, of_c) = out[warp.index], held(warp.index)
+        rows, columns = layout.lines
+        operands = (
+            block_scaled.ScaledRows.of(of_a(x, 0), a.dtype.name, _scales(scales_left[warp.index], u, rows)),
+            block_scaled.ScaledRows.of(of_b(y, 0).T, b.dtype.name, _scales(scales_right[warp.index], v, columns)),
+        )
+        for code, message in block_scaled.faults(*operands, kind.block):
+            warp.cta.report(code, f"{name}: {message}", location)
+        return layout.registers(block_scaled.multiply_add(of_c(z, 0), *operands, kind.block, kind.k))
+
+    return run
+
+
+def _scales(layout: WarpLayout, registers: np.ndarray, rows: np.ndarray) -> block_scaled.RowScales:
+    """Return the scales of these rows, of registers of atoms [tile][along K][row % 32][row / 32][4]."""
+    atoms = layout.block([np.arange(extent) for extent in layout.shape])(registers, 0)
+    by_row = atoms.transpose(0, 3, 2, 1, 4).reshape(-1, layout.shape[1] * layout.shape[4])
+    return block_scaled.RowScales(by_row[rows])
 
 
 def _columns(inst: Any) -> list[slice | np.ndarray]:

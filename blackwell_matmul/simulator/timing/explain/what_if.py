@@ -44,7 +44,8 @@ SCALES = "scales"
 WAKING = "waking"  # what every wait costs, and goes with it
 
 COPY_OF_SCALES = "tcgen05.cp of scales"
-MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
+MULTIPLY_SYNC = ("dot", "dot_scaled")
+MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", *MULTIPLY_SYNC)
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
 ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
 START_INSTRUCTIONS = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
@@ -83,7 +84,7 @@ def _of_executed(name: str) -> str:
         return MEETINGS
     if name.startswith(START_INSTRUCTIONS):
         return STARTS
-    if name == "dot":
+    if name in MULTIPLY_SYNC:
         return RESULTS
     return ISSUES if name.startswith(ISSUED) and "store" not in name else THREADS
 

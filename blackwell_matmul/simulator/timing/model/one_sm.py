@@ -134,7 +134,7 @@ def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
 
 
 def _multiplies_sync(lowered: Lowered) -> bool:
-    return any(type(inst).__name__ == "DotInst" for inst, _ in lowered.calls.values())
+    return any(type(inst).__name__ in ("DotInst", "DotScaledInst") for inst, _ in lowered.calls.values())
 
 
 class Takes(Grants):

@@ -456,7 +456,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
     def run(warp: Warp, *operands: Any) -> Any:
         warp.cta.engine.executes(warp, work)
         if multiplies:
-            return operands[-1]  # the accumulator stands for the sum
+            return operands[2]  # the accumulator stands for the sum
         return None if moves else call(warp, *operands)
 
     return run

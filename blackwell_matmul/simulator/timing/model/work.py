@@ -412,12 +412,17 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
 
 
 def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Return a warp's part of an mma.sync of 16-bit types."""
-    a, _, d = inst.inputs[0], inst.inputs[1], inst.output
-    if figures.mma_sync_interval is None or figures.mma_sync_latency_cycles is None or int(a.dtype.nbits) != 16:
+    """Return a warp's part of an mma.sync of 16-bit types, or of one with block scales."""
+    a, d, scaled = inst.inputs[0], inst.output, type(inst).__name__ == "DotScaledInst"
+    interval = figures.mma_sync_scaled_interval if scaled else figures.mma_sync_interval
+    if interval is None or figures.mma_sync_latency_cycles is None or not (scaled or int(a.dtype.nbits) == 16):
         raise _unknown(instruction)
-    count = math.prod(d.shape) * int(a.shape[-1]) / MMA_SYNC_PRODUCTS / len(instruction.group.warps)
-    return MultiplySync(instruction, _issue(instruction, figures), count * figures.mma_sync_interval)
+    pairs = math.prod(d.shape) * int(a.shape[-1]) * int(a.dtype.nbits) / 16  # of bytes of K, as numbers of 16 bits are
+    return MultiplySync(
+        instruction,
+        _issue(instruction, figures),
+        pairs / MMA_SYNC_PRODUCTS / len(instruction.group.warps) * interval,
+    )
 
 
 def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

@@ -28,9 +28,9 @@ RANDOM_COMPLETION = 0.4  # policy "random": probability, at each issue, that ano
 
 class Blocked:
     """A warp's wait. `ready` is tested when its `source`, an mbarrier or a meeting of warps, has changed; without a
-    source, whenever anything has. `why` explains a deadlock."""
+    source, whenever anything has. `why` explains a deadlock. semaphore: the address of the one that it is for."""
 
-    __slots__ = ("barrier", "location", "meeting", "ready", "source", "why")
+    __slots__ = ("barrier", "location", "meeting", "ready", "semaphore", "source", "why")
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class Blocked:
         *,
         barrier: Mbarrier | None = None,
         meeting: Rendezvous | None = None,
+        semaphore: int | None = None,
     ) -> None:
+        self.semaphore = semaphore
         self.ready, self.why, self.location, self.barrier, self.meeting = ready, why, location, barrier, meeting
         self.source = barrier or meeting
 

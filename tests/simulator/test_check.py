@@ -160,8 +160,10 @@ def test_a_wait_that_no_line_can_end() -> None:
 def test_bytes_name_both_sides_of_the_count() -> None:
     (found,) = [f for f in check(load(more_bytes=16), *box()).findings if f.code == "deadlock"]
     announced, came = found.notes[:2]
-    balance = r"for parity 0 of full, .* lacks 16 bytes: (\d+) bytes are announced at \S+:\d+, and (\d+) have come;"
-    first = re.search(balance, found.message)
+    balance = (
+        r"phase 0 of full cannot end: (\d+) bytes are announced at \S+:\d+, and (\d+) have come \(\2 at \S+:\d+\);"
+    )
+    first = re.match(balance, found.message)
     assert first and int(first[1]) == int(first[2]) + 16
     assert announced.startswith("announcements of bytes on full come from mbarrier.arrive.expect_tx at ")
     assert came.startswith("bytes for full come from cp.async.bulk.tensor (load) at ") and "warp 0" in came

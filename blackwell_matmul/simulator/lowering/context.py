@@ -201,6 +201,7 @@ class LoweringContext:
             cta or warp.cta, warp, self.description.name, agent, self.location, complete,
             signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),
             reads=tuple([regions[name] for name in self._reads if name in regions]), barrier=barrier, pipe=pipe,
+            count_bytes=count_bytes,
             read_phase=read_phase, remedy=self.description.completes_by if barrier is None else barrier.remedy,
             covers=covers, registers=registers, peer=peer,
         )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from blackwell_matmul.frontend.program import Location
@@ -13,25 +14,43 @@ BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
 MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 - 1
 
 
+class PhaseBytes:
+    """The bytes of a phase, by line: those that it was told to await, and those that copies brought."""
+
+    __slots__ = ("announced", "brought")
+
+    def __init__(self) -> None:
+        self.announced: Counter[Location | None] = Counter()
+        self.brought: Counter[Location | None] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self.announced or self.brought)
+
+    def __str__(self) -> str:
+        told = " and ".join(f"{count} bytes are announced at {line}" for line, count in self.announced.items())
+        came = f"{self.brought.total()} have come{f' ({by_line(self.brought)})' if self.brought else ''}"
+        return f"{told or 'no bytes are announced'}, and {came}"
+
+
+def by_line(counts: Mapping[Location | None, int]) -> str:
+    """Return `8192 at k.py:7, 4096 at k.py:8`, in the order of the lines."""
+    lines = sorted(counts.items(), key=lambda each: each[0].line if each[0] is not None else 0)
+    return ", ".join(f"{count} at {line}" for line, count in lines)
+
+
 class Mbarrier:
     """An mbarrier object with its full phase number.
 
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
-    initialise: makes it, and its neighbours, in another CTA.
+    initialise: makes it, and its neighbours, in another CTA. bytes, bytes_before: of the present phase, and of the last
+    one that had any.
     """
 
     __slots__ = (
-        "address",
-        "cta",
-        "expected",
-        "initialise",
-        "location",
-        "name",
-        "pending",
-        "phase",
+        "address", "bytes", "bytes_before", "cta", "expected", "initialise", "location", "name", "pending", "phase",
         "tx_bytes",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +66,7 @@ class Mbarrier:
         self.expected = self.pending = expected
         self.phase = 0
         self.tx_bytes = 0
+        self.bytes, self.bytes_before = PhaseBytes(), PhaseBytes()
 
     def __str__(self) -> str:
         return f"{self.name}{self.cta.among_others}"
@@ -97,10 +117,12 @@ class Mbarrier:
 
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
         """Make the phase wait for these bytes, too (expect-tx)."""
+        self.bytes.announced[location] += count_bytes
         self._add_tx(count_bytes, location)
 
     def complete_tx(self, count_bytes: int, location: Location | None) -> Iterator[int]:
         """Count delivered bytes of a bulk copy (complete-tx), and yield the phase that ends."""
+        self.bytes.brought[location] += count_bytes
         self._add_tx(-count_bytes, location)
         yield from self._maybe_end()
 
@@ -114,6 +136,8 @@ class Mbarrier:
         if self.pending == 0 and self.tx_bytes == 0:
             self.phase += 1
             self.pending = self.expected
+            if self.bytes:
+                self.bytes, self.bytes_before = PhaseBytes(), self.bytes
             yield self.phase - 1
 
     def passed(self, parity: int) -> bool:

@@ -170,6 +170,15 @@ class GlobalMemory:
                 return segment
         return None
 
+    def name_at(self, address: int) -> str:
+        """Return the name of the element of 32 bits at this address, by its workspace or its argument."""
+        for workspace in self.workspaces:
+            if workspace.storage.segment is self.segment_at(address):
+                box = workspace.storage.element_at(address).box
+                return f"{workspace.storage.name}[{', '.join(str(begin) for begin, _ in box)}]"
+        segment = self.segment_at(address)
+        return f"{address:#x}" if segment is None else f"{segment.name}[{(address - segment.address) // 4}]"
+
     def uncleaned(self, address: int) -> Region | None:
         """Return the element at this address if it lies in a workspace that was not zeroed."""
         for workspace in self.workspaces:

@@ -18,10 +18,10 @@ from blackwell_matmul.simulator.machine.registers import WARP
 class AsyncOperation:
     """An asynchronous operation: an agent of its own, with a fresh identity.
 
-    warp: its issuer. reads: regions that it reads. barrier: the mbarrier that it signals, or None. complete: performs
-    its reads and writes; returns True if there are none, or all are deferred (deferred.py). signal: then signals the
-    barrier. read_phase: of a bulk store, performs the reads only. pipe: operations of one pipe complete in order. peer:
-    the other CTA of the pair, whose memory it accesses as well.
+    warp: its issuer. reads: regions that it reads. barrier: the mbarrier that it signals, or None; count_bytes: that it
+    brings there. complete: performs its reads and writes; returns True if there are none, or all are deferred
+    (deferred.py). signal: then signals the barrier. read_phase: of a bulk store, performs the reads only. pipe:
+    operations of one pipe complete in order. peer: the other CTA of the pair, whose memory it accesses as well.
 
     covers: operations that are complete when it is (a commit's MMAs and copies). registers: by warp, the registers that
     it fills or adds to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: mask of those of its
@@ -30,8 +30,8 @@ class AsyncOperation:
     """
 
     __slots__ = (
-        "agent", "barrier", "complete", "covers", "cta", "done", "lanes", "location", "name", "peer", "pipe",
-        "read_phase", "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
+        "agent", "barrier", "complete", "count_bytes", "covers", "cta", "done", "lanes", "location", "name", "peer",
+        "pipe", "read_phase", "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class AsyncOperation:
         signal: Callable[[], None] | None = None,
         reads: tuple[Region, ...] = (),
         barrier: Mbarrier | None = None,
+        count_bytes: int = 0,
         pipe: Any = None,
         peer: Cta | None = None,
         read_phase: Callable[[], None] | None = None,
@@ -57,7 +58,7 @@ class AsyncOperation:
         self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
         self.complete, self.signal, self.read_phase = complete, signal, read_phase
         self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
-        self.peer = peer
+        self.peer, self.count_bytes = peer, count_bytes
         self.registers = {} if registers is None else registers
         self.waiters, self.lanes = waiters, 0
         self.done = self.source_free = False

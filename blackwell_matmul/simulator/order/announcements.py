@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.signallers import COMMIT
 
 
 class Announcements(Listener):
-    """The counts. bytes_by_line: of the present phase of each mbarrier, the bytes that it awaits, by the line that
-    announced them. arrivals, all_arrivals: how often each warp has arrived, by itself or by a commit, in the present
-    phase and in all. seen: by mbarrier and warp, the last phase that the warp waited for, -1 being the one before the
-    first. again: the line of its last wait that passed on a phase that it had waited for before. late: it came to a
-    wait when the phase that it waited for and the one after it were over."""
+    """The counts. arrivals, all_arrivals: how often each warp has arrived, by itself or by a commit, in the present
+    phase and in all. told: by mbarrier and warp, the same in all, where a commit counts from its issue; passes: how
+    often the warp has waited; seen: the last phase that it waited for, -1 being the one before the first. again: the
+    line of its last wait that passed on a phase that it had waited for before. late: it came to a wait when the phase
+    that it waited for and the one after it were over. releases: by address, the last release of each semaphore."""
 
     def __init__(self) -> None:
-        self.bytes_by_line: defaultdict[Mbarrier, Counter[Location | None]] = defaultdict(Counter)
         self.arrivals: defaultdict[Mbarrier, Counter[Warp]] = defaultdict(Counter)
         self.all_arrivals: defaultdict[Mbarrier, Counter[Warp]] = defaultdict(Counter)
         self.seen: dict[tuple[Mbarrier, Warp], int] = {}
         self.again: dict[tuple[Mbarrier, Warp], Location | None] = {}
+        self.told: Counter[tuple[Mbarrier, Warp]] = Counter()
+        self.passes: Counter[tuple[Mbarrier, Warp]] = Counter()
         self.late: set[tuple[Mbarrier, Warp]] = set()
+        self.releases: dict[int, tuple[Warp, Instruction]] = {}
 
-    def announced(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
-        self.bytes_by_line[barrier][location] += count_bytes
+    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
+        self.releases[address] = warp, instruction
 
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
         self.arrivals[barrier][warp] += 1
         self.all_arrivals[barrier][warp] += 1
+        self.told[barrier, warp] += 1
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        if op.name == COMMIT and op.barrier is not None:
+            self.told[op.barrier, warp] += 1
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         if op.name == COMMIT and op.barrier is not None:
@@ -42,6 +51,7 @@ class Announcements(Listener):
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
         key, phase = (barrier, warp), barrier.phase - 1
+        self.passes[key] += 1
         if phase <= self.seen.get(key, -2):
             self.again[key] = instruction.location
         if phase > self.seen.get(key, -1) + 2:
@@ -49,12 +59,4 @@ class Announcements(Listener):
         self.seen[key] = phase
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
-        self.bytes_by_line.pop(barrier, None)
         self.arrivals.pop(barrier, None)
-
-    def balance(self, barrier: Mbarrier) -> str:
-        """Return the bytes that the present phase was told to await, line by line, and those that came."""
-        lines = self.bytes_by_line[barrier]
-        announced = ", ".join(f"{count_bytes} bytes are announced at {line}" for line, count_bytes in lines.items())
-        came = lines.total() - barrier.tx_bytes
-        return f"{announced or 'no bytes are announced'}, and {came} have come"

@@ -64,7 +64,7 @@ def _linked(finding: Finding, found: Sequence[Finding], follows: Rule) -> Findin
     before = [each is finding for each in found].index(True)
     for cause in found[:before] if follows in (same_line, same_remedy) else found:
         told = cause.severity is Severity.ERROR or finding.severity is not Severity.ERROR
-        explains = cause.follows is None and (cause.missing or _is_wrong(cause))
+        explains = cause.follows is None and (cause.missing or cause.at_fault is not None)
         if cause is not finding and explains and told and follows(finding, cause, early):
             return _following(finding, cause)
     return finding
@@ -100,6 +100,12 @@ def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
     return cause.code == OVERWRITTEN != finding.code
 
 
+def wrong_by_itself(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """Match a read of what an operation writes that is wrong by itself, or of what nobody writes in its place."""
+    itself = cause.missing == "" and cause.at_fault == cause.location and finding.tensor == cause.tensor
+    return itself and (finding.other == cause.location or finding.code == NOBODY)
+
+
 def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
     """Match what is written again too early, where its reader waits nowhere, and so tells too early that it has
     read."""
@@ -129,8 +135,8 @@ def _is_wrong(finding: Finding) -> bool:
 
 
 def _warps(finding: Finding) -> set[str]:
-    """Return `warp 3` for `the elected lane of warp 3`, of each agent."""
-    return {agent[agent.find("warp") :] for agent in finding.agents}
+    """Return `warp 3` for `the elected lane of warp 3 of CTA (0, 0, 0)`, of each agent."""
+    return {" ".join(agent[agent.find("warp") :].split()[:2]) for agent in finding.agents}
 
 
 def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
@@ -174,7 +180,7 @@ def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    at_once, read_without_a_wait, other_way_round, read_too_early, same_line, same_remedy, out_of_step,
+    at_once, wrong_by_itself, read_without_a_wait, other_way_round, read_too_early, same_line, same_remedy, out_of_step,
     never_waited_for, freed_too_early,
 )  # fmt: skip
 """The rules, in turn: what follows from another finding is nobody's cause."""

@@ -6,17 +6,21 @@ be reached, a wait that the others ran past, a wait for a wrong phase.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import Agent, Blocked
-from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, number, spell
 from blackwell_matmul.simulator.order.announcements import Announcements
-from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, same_ring, siblings
 from blackwell_matmul.simulator.order.signallers import Signaller
+
+KEPT = "it is the one of the wait before, and has to flip with each phase of the mbarrier"
+"""What is wrong with the parity of a warp that waits again for the phase before."""
 
 
 class Stuck(NamedTuple):
@@ -64,7 +68,7 @@ def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a count that no phase reaches: all who arrive on the barrier have, as often as lines say so."""
     barrier, roles = stuck.barrier, scene.lines.roles
     arrived, lines = scene.known.arrivals[barrier], roles.telling(barrier, "arrive")
-    expected = {warp: sum(warp in line.who_tells(barrier) for line in lines) for warp in roles.arriving(barrier)}
+    expected = {warp: _times_a_round(scene, lines, barrier, warp) for warp in roles.arriving(barrier)}
     if not expected or not barrier.pending or any(arrived[warp] < times for warp, times in expected.items()):
         return None
     short = next((each for each in lines if each.leaves_out(barrier)), None)
@@ -72,6 +76,12 @@ def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
     came = f"{barrier} gets {barrier.expected - barrier.pending}, from {scene.all_arrive(barrier)}"
     text = f"the count of {barrier.expected} at {barrier.location} is too large: each phase of {came}{other}"
     return Culprit(stuck, text, "arrive", barrier.location)
+
+
+def _times_a_round(scene: Scene, lines: list[Signaller], barrier: Mbarrier, warp: Warp) -> int:
+    """Return how often the warp arrives in a round of a loop: a prologue and the loop behind it take turns."""
+    rounds = [scene.lines.round_of(line.location) for line in lines if warp in line.who_tells(barrier)]
+    return max(rounds.count(each) for each in rounds)
 
 
 def count_too_small(scene: Scene, stuck: Stuck) -> Culprit | None:
@@ -92,15 +102,50 @@ def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a barrier on which no line arrives, and a line that may be meant for it: where another line arrives
     already."""
     barrier, roles = stuck.barrier, scene.lines.roles
-    if not barrier.pending or roles.arriving(barrier) or any(each.leaves_out(barrier) for each in roles.lines):
+    if not barrier.pending or roles.arriving(barrier) or roles.leaving_out(barrier, "arrive"):
         return None
     waiting = f"for which {spell([stuck.warp])} waits at {stuck.wait.location}"
     text = f"the missing arrival: no line of the kernel arrives on {barrier}, {waiting}"
+    for line, told in _of_the_ring(scene, barrier):
+        text += f"; {line.name} at {line.location} tells {told} in each round"
+        return Culprit(stuck, text, "arrive", line.location)
     wrong = min(_doubled(scene, stuck), key=lambda each: each[0], default=None)
     if wrong is None:
         return Culprit(stuck, text, "arrive", None)
     _, line, instead = wrong
     text += f"; {line.name} at {line.location} tells {instead}, as another line does, and may be meant for {barrier}"
+    return Culprit(stuck, text, "arrive", line.location)
+
+
+def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, Mbarrier]]:
+    """Return the lines in a loop that arrive on a single barrier, another one of the same ring."""
+    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
+    for line in scene.lines.roles.lines if len(ring) > 1 else ():
+        told = [each for each in ring if "arrive" in line.kinds and line.who_tells(each)]
+        if len(told) == 1 and scene.lines.in_loop(line.location):
+            yield line, told[0]
+
+
+def another_stage(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a warp that has waited for a stage and told the barrier of another one, for which it has not waited."""
+    barrier, known, roles = stuck.barrier, scene.known, scene.lines.roles
+    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier) and each is not barrier]
+    for warp, other in itertools.product(sorted(roles.arriving(barrier), key=number), ring):
+        for here in barriers_of(barrier.cta) if barrier.pending and warp.cta is barrier.cta else ():
+            there = next((each for each in barriers_of(barrier.cta) if same_ring(here, each, other)), None)
+            if there is None or siblings(here, barrier) or place_of(here) != place_of(barrier):
+                continue
+            waited, told = known.passes, known.told
+            if waited[here, warp] > told[barrier, warp] and told[other, warp] > waited[there, warp]:
+                return _told_another(scene, stuck, warp, here, other)
+    return None
+
+
+def _told_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, other: Mbarrier) -> Culprit:
+    lines = scene.lines.roles.telling(other, "arrive")
+    line = next(each for each in lines if warp in each.who_tells(other))
+    told = f"{line.name} at {line.location} by {spell([warp])} has told {other}, and not {stuck.barrier}"
+    text = f"{told}, after a wait for {here}: it is for a barrier of another stage"
     return Culprit(stuck, text, "arrive", line.location)
 
 
@@ -114,6 +159,16 @@ def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Si
             if "expect_tx" not in line.kinds:
                 itself = bool(set(line.who_tells(barrier)) & roles.waiting(barrier))
                 yield (not itself, depth(line.location) != depth(stuck.wait.location)), line, barrier
+
+
+def bytes_differ(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a phase whose announced bytes are not those that its copies bring."""
+    barrier = stuck.barrier
+    if not barrier.tx_bytes:
+        return None
+    text = f"phase {barrier.phase} of {barrier} cannot end: {barrier.bytes}"
+    out = scene.lines.roles.leaving_out(barrier, "complete_tx")
+    return Culprit(stuck, f"{text}{''.join(f'; {each.misses(barrier)}' for each in out)}", "", None)
 
 
 def run_past(scene: Scene, stuck: Stuck) -> Culprit | None:
@@ -160,7 +215,8 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
     waits = [each for each in scene.lines.roles.telling(barrier, "mbarrier") if stuck.warp in each.who_tells(barrier)]
     besides = next((each.location for each in waits if each.location != here), None)
     if besides is None:
-        return _wrong_parity(stuck, why)
+        kept = (barrier, stuck.warp) in scene.known.seen
+        return _wrong_parity(stuck, why, f" ({KEPT})" if kept else "")
     return Culprit(stuck, f"{_waits(stuck, why)}: the missing wait: that at {besides}, or one like it", "wait", besides)
 
 
@@ -193,13 +249,13 @@ def _waits(stuck: Stuck, why: str) -> str:
 
 
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
-    nobody_arrives, count_too_large, count_too_small, run_past, skips_a_phase, starts_too_late,
+    nobody_arrives, another_stage, count_too_large, count_too_small, run_past, skips_a_phase, starts_too_late,
 )  # fmt: skip
 
 
 def culprit_of(scene: Scene) -> Culprit | None:
-    """Return the first candidate that some warp shows; None where bytes are lacking, or no line is the culprit."""
-    if any(each.barrier.tx_bytes for each in scene.stuck):
-        return None
-    found = (candidate(scene, stuck) for candidate in CANDIDATES for stuck in scene.stuck)
+    """Return the first candidate that some warp shows; None where no line is the culprit."""
+    lacking = any(each.barrier.tx_bytes for each in scene.stuck)
+    candidates = (nobody_arrives, bytes_differ) if lacking else CANDIDATES
+    found = (candidate(scene, stuck) for candidate in candidates for stuck in scene.stuck)
     return next((each for each in found if each is not None), None)

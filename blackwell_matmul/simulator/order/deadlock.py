@@ -16,7 +16,7 @@ from blackwell_matmul.simulator.machine.cta import Cluster, Warp, number, spell
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.announcements import Announcements
 from blackwell_matmul.simulator.order.culprits import culprit_of, scene_of
-from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.lines import ProgramLines, Roles
 from blackwell_matmul.simulator.order.signallers import Signaller
 
 WHAT = {"arrive": "arrivals on", "complete_tx": "bytes for", "expect_tx": "announcements of bytes on"}
@@ -32,10 +32,11 @@ def deadlock(
     """Return the finding that these warps of the cluster wait for ever. in_flight: its operations that have not
     completed. announced: has heard the run."""
     stuck, lines = sorted(stuck, key=_likely_cause), ProgramLines(program)
-    culprit = culprit_of(scene_of(stuck, lines, announced))
+    turns = any(each.wait is not None and each.wait.semaphore is not None for each in stuck)
+    culprit = None if turns else culprit_of(scene_of(stuck, lines, announced))
     first, cta = stuck[0].wait, stuck[0].warp.cta
     assert first is not None
-    text = _explain(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in in_flight], announced)
+    text = _explain(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in in_flight], announced, lines.roles)
     missing, at_fault = "", None
     if culprit is not None:
         first, cta = culprit.stuck.wait, culprit.stuck.warp.cta
@@ -52,25 +53,39 @@ def deadlock(
 
 
 def _likely_cause(agent: Agent) -> tuple[int, int, int]:
-    """Return the place of a wait in the report: barriers that lack bytes, then other barriers, then threads for
-    threads."""
-    barrier = agent.wait.barrier if agent.wait is not None else None
-    return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.cta.rank, agent.warp.index
+    """Return the place of a wait in the report: semaphores, barriers that lack bytes, then other barriers, then
+    threads for threads."""
+    wait, rank = agent.wait, 3
+    if wait is not None and wait.semaphore is not None:
+        rank = 0
+    elif wait is not None and wait.barrier is not None:
+        rank = 1 if wait.barrier.tx_bytes else 2
+    return rank, agent.warp.cta.rank, agent.warp.index
 
 
-def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcements) -> str:
+def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcements, roles: Roles) -> str:
     """Return who waits, where, for what, and what is missing; `others` are the cluster's operations still in flight."""
     lines: dict[tuple[str, str], list[int]] = {}
     for agent in waiting:
         assert agent.wait is not None
         where = f"at {agent.wait.location} " if agent.wait.location else ""
-        barrier = agent.wait.barrier
-        bytes_ = f": {announced.balance(barrier)}" if barrier is not None and barrier.tx_bytes else ""
-        key = agent.warp.cta.among_others, f"{where}for {agent.wait.why()}{bytes_}"
+        cta, last = agent.warp.cta.among_others, ""
+        if agent.wait.semaphore is not None:
+            cta, last = f" of CTA {agent.warp.cta.position}", _released(agent.wait.semaphore, announced, roles)
+        key = cta, f"{where}for {agent.wait.why()}{last}"
         lines.setdefault(key, []).append(agent.warp.index)
     waits = "; ".join(f"{_warps(who, cta)} {why}" for (cta, why), who in lines.items())
     rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
     return f"{waits}; nobody is left who could deliver it{rest}"
+
+
+def _released(semaphore: int, announced: Announcements, roles: Roles) -> str:
+    """Return who gave a semaphore its value, or which lines may still."""
+    if semaphore in announced.releases:
+        warp, instruction = announced.releases[semaphore]
+        return f", which {instruction.name} at {instruction.location} by {warp} stored last"
+    lines = ", ".join(f"{each.name} at {each.location}" for each in roles.semaphores("release"))
+    return f", which no CTA has changed yet ({lines} would)" if lines else ", and no line of the kernel releases one"
 
 
 def _warps(indices: list[int], cta: str) -> str:

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Access, Effect, Instruction, Proxy, Space, When
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
-from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of, by_line
 from blackwell_matmul.simulator.machine.cta import Cta, Warp, number, spell, spell_warps
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.order.culprits import small
+from blackwell_matmul.simulator.order.culprits import KEPT, small
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import (
@@ -31,7 +31,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     TooNew,
     Weak,
 )
-from blackwell_matmul.simulator.order.lines import ProgramLines, siblings
+from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
@@ -176,6 +176,29 @@ def hardware_alone(c: Conflict) -> Missing | None:
     return Missing("", advice, UNPROMISED, Severity.UNGUARANTEED)
 
 
+def copied_twice(c: Conflict) -> Missing | None:
+    """Find two copies of the same round that bring the bytes of the same phase to the same place: by two CTAs, by two
+    warps, or by two lines."""
+    op, mine = c.operation, next(reversed(c.order.operations.values()), None)
+    if op is None or mine is None or (mine.instruction, mine.lanes) != (c.instruction, c.lanes):
+        return None
+    if op.tells is None or op.tells is not mine.tells or not (_brings(op.instruction) and _brings(c.instruction)):
+        return None
+    phase, later = op.tellings[0].during, op.lanes is mine.lanes and op.instruction is mine.instruction
+    if later or op.round != mine.round or mine.tellings[0].during != phase:
+        return None
+    part = "one of them is for another place"
+    if op.lanes.cta is not mine.lanes.cta:
+        part = "each CTA has to copy a part of its own, or one of them all of it"
+    advice = f"both copies bring their bytes to phase {phase} of {op.tells}: {part}"
+    return Missing("", advice, at_fault=c.instruction.location)
+
+
+def _brings(copy: Instruction) -> bool:
+    """Return whether it tells an mbarrier of its bytes."""
+    return "complete_tx" in copy.description.signalling(When.COMPLETION)
+
+
 def copied_after(c: Conflict) -> Missing | None:
     """Find a copy to tensor memory that the thread issues behind the product that reads the columns: no wait helps."""
     op = c.operation
@@ -312,15 +335,27 @@ def wrong_phase(c: Conflict) -> Missing | None:
     if op.op.barrier is not None and (wait.phase >= told.during or _unannounced(op, told)):
         of_itself = "it announces them itself, and the arrivals have to come after it"
         announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
-        why = of_itself if announces else "arrive_and_expect_tx announces too few"
+        why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, told, wait)}"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return Missing("bytes", advice, BYTES, at_fault=wait.location)
     ahead = _without_readers(c, told.barrier) if wait.phase >= 0 and not wait.again else None
     return ahead or _stale(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
 
+def _balance(c: Conflict, told: Telling, wait: LastWait) -> str:
+    """Return a clause with the bytes of the phase that the wait passed on, and those of the copies under way."""
+    barrier, before = told.barrier, told.barrier.bytes_before
+    flying = [each for each in c.order.operations.values() if not each.op.done and each.tells is barrier]
+    late = {each.op.location: each.op.count_bytes for each in flying if each.tellings[0].during <= wait.phase}
+    if barrier.phase != wait.phase + 1 or not before.announced:
+        return ""
+    late.setdefault(c.other_location, c.operation.op.count_bytes if c.operation is not None else 0)
+    return f" ({before}; to come: {by_line(late)})"
+
+
 def _stale(wait: LastWait, what: str) -> Missing:
-    return Missing("phase", f"{what}: the parity that it waits for is wrong", PHASE, at_fault=wait.location)
+    kept = f" ({KEPT})" if wait.again else ""
+    return Missing("phase", f"{what}: the parity that it waits for is wrong{kept}", PHASE, at_fault=wait.location)
 
 
 def stale_wait(c: Conflict) -> Missing | None:
@@ -408,8 +443,7 @@ def _arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: In
     lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
     arrivals = [each.location for each in roles.telling(barrier, "arrive") if {*each.who_tells(barrier)} & warps]
     waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
-    brings = "complete_tx" in access.description.signalling(When.COMPLETION)
-    if brings or any(lines.leads_to(made, each) for each in arrivals):
+    if _brings(access) or any(lines.leads_to(made, each) for each in arrivals):
         return None
     for line in arrivals:
         if lines.leads_to(line, made) and not any(lines.leads_to(line, w) and lines.leads_to(w, made) for w in waits):
@@ -436,10 +470,11 @@ def came_too_early(c: Conflict) -> Missing | None:
     """Find what let the other warp go on too early, where its last wait was for this one: the parity of that wait, the
     count of the barrier, or an arrival of this warp before its access."""
     here = {c.warp.cta.warps[index] for index in c.instruction.group.warps}
-    waits = [each for each in c.waits(c.culprit.warp) if c.operation is None or each[1].turn <= c.operation.turn]
-    for carried, wait in waits[:1]:
+    waits = [(each.again or each.turn, carried, each) for carried, each in c.waits(c.culprit.warp)]
+    before = [each for each in waits if c.operation is None or each[0] <= c.operation.turn]
+    for _, carried, wait in [max(before, key=lambda each: each[0])] if before else []:
         barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
-        if arriving & here and wait.again:
+        if wait.again and {warp.index for warp in arriving} & {*c.instruction.group.warps}:
             return _passed_before(barrier, wait)
         if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
             return _small(barrier, wait.phase, c.warp, arriving)
@@ -572,7 +607,7 @@ def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
     """Find a reader whose wait on the barrier passed on a phase before that of the copy."""
     for warp in sorted(c.lines.roles.waiting(told.barrier), key=number):
         wait = c.order.of(told.barrier).waits.get(warp.index)
-        if wait is not None and wait.phase < told.during:
+        if wait is not None and (wait.phase < told.during or wait.again):
             return _passed_before(told.barrier, wait)
     return None
 
@@ -739,7 +774,7 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    hardware_alone, copied_after,
+    hardware_alone, copied_twice, copied_after,
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
     one_lane_arrived, ran_ahead, written_again, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
@@ -880,9 +915,9 @@ class Diagnosis:
         between = f"between the wait at {wait.location} and the arrival at {last}{later}"
         sync = "" if self.lines.apart(wait.location, last) else "self.sync() or "
         advice, edge, at_fault = f"the missing sync: {between}, {sync}another barrier", "sync", None
-        if wait.again:
-            stale = _passed_before(barrier, wait)
-            advice, edge, at_fault = stale.advice, stale.edge, stale.at_fault
+        known = _passed_before(barrier, wait) if wait.again else self._another_stage(carried, phase)
+        if known is not None:
+            advice, edge, at_fault = known.advice, known.edge, known.at_fault
         message = (
             f"phase {phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
             f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"
@@ -893,6 +928,34 @@ class Diagnosis:
                 at_fault=at_fault, agents=(f"warp {warp}",), advice=advice,
             )
         )  # fmt: skip
+
+    def _another_stage(self, carried: Carried, phase: int) -> Missing | None:
+        """Find that who ended the phase has waited for another stage of a ring, and not for the one that it tells."""
+        turn, warp = self._last_to_tell(carried)
+        if warp is None:
+            return None
+        barrier = carried.barrier.in_cta(warp.cta)
+        every = [(each, each.waits.get(warp.index)) for each in map(self.order.of, barriers_of(warp.cta))]
+        before = {each.barrier: wait for each, wait in every if wait is not None and wait.turn < turn}
+        for back in self.lines.roles.told_by_readers(barrier, warp)[:1]:
+            ring = [each for each in before if siblings(each, back)]
+            newest = max(ring, key=lambda each: before[each].turn, default=back)
+            early = back not in before or before[back].phase < phase - 1
+            if newest is not back and place_of(back) == place_of(barrier) and early:
+                told = f"the arrival at {carried.last} by {spell([warp])} tells {barrier}"
+                after = (
+                    f"after the wait for {newest} at {before[newest].location}: it is for a barrier of another stage"
+                )
+                return Missing("arrive", f"{told} {after}", at_fault=carried.last)
+        return None
+
+    def _last_to_tell(self, carried: Carried) -> tuple[int, Warp | None]:
+        """Return when the barrier was told last, and by whom."""
+        if carried.commit is not None and carried.commit.location == carried.last:
+            return carried.commit.turn, carried.commit.lanes.warp
+        arrivals = self.order.warpgroups.arrivals
+        told = [(each[carried.barrier].turn, warp) for warp, each in arrivals.items() if carried.barrier in each]
+        return max(told, key=lambda each: each[0], default=(0, None))
 
     @staticmethod
     def uninitialised(warp: Warp, instruction: Instruction, region: Region) -> None:

@@ -526,7 +526,7 @@ class HappensBefore(Listener):
             carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
         self.turn += 1
         before, phase = carried.waits.get(warp.index), barrier.phase - 1
-        again = before is not None and before.phase >= phase
+        again = 0 if before is None or before.phase < phase else before.again or self.turn
         carried.waits[warp.index] = LastWait(
             instruction.location, phase, self.turn, event, carried.turn, carried.commit, again
         )

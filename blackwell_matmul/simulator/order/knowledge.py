@@ -167,7 +167,8 @@ class SemaphoreRelease(NamedTuple):
 @dataclass(frozen=True)
 class LastWait:
     """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has. ended: the turn
-    at which that phase had ended; commit: the one that told it. again: the warp had waited for that phase before."""
+    at which that phase had ended; commit: the one that told it. again: the turn of the first
+    wait of the warp for a phase that it had waited for before; 0: none has repeated this one."""
 
     location: Location | None
     phase: int
@@ -175,7 +176,7 @@ class LastWait:
     event: int
     ended: int = 0
     commit: Telling | None = None
-    again: bool = False
+    again: int = 0
 
 
 class Carried:

@@ -37,6 +37,10 @@ class Roles:
         """Return the lines with a signal or a wait of this kind for the barrier, in the order of the program."""
         return [line for line in self.lines if kind in line.kinds and line.who_tells(barrier)]
 
+    def leaving_out(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
+        """Return the lines with such a signal that tell the same barrier of other CTAs alone."""
+        return [line for line in self.lines if kind in line.kinds and line.leaves_out(barrier)]
+
     def semaphores(self, kind: str) -> list[Signaller]:
         """Return the lines that release or acquire a semaphore, in the order of the text."""
         lines = (line for line in self.lines if kind in line.kinds and line.location is not None)
@@ -54,7 +58,7 @@ class Roles:
         readers = self.waiting(barrier) - {warp}
         told = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
         meant = [each for each in told if self.rank(each, warp) < 2]
-        return sorted(meant, key=lambda each: (_place(each) != _place(barrier), -self.rank(each, warp)))
+        return sorted(meant, key=lambda each: (place_of(each) != place_of(barrier), -self.rank(each, warp)))
 
     def writes_for(self, warp: Warp, reader: Warp) -> bool:
         """Return whether the one warp writes a tensor on the chip that the other one reads, and does not write."""
@@ -76,8 +80,14 @@ def siblings(one: Mbarrier, other: Mbarrier) -> bool:
     return one.name.partition("[")[0] == other.name.partition("[")[0]
 
 
-def _place(barrier: Mbarrier) -> str:
+def place_of(barrier: Mbarrier) -> str:
+    """Return the rest of its name after that of its ring, as `1]`; "" where it is alone."""
     return barrier.name.partition("[")[2]
+
+
+def same_ring(one: Mbarrier, other: Mbarrier, place: Mbarrier) -> bool:
+    """Return whether `other` is of the same ring as `one`, and at the same place as `place` is of its own."""
+    return siblings(one, other) and place_of(other) == place_of(place)
 
 
 class ProgramLines:

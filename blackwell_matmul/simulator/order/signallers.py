@@ -54,9 +54,10 @@ class Signaller:
         return [cta.warps[index] for cta in self._telling(barrier) for index in self.warps]
 
     def leaves_out(self, barrier: Mbarrier) -> bool:
-        """Return whether it is a commit that tells the same barrier of other CTAs alone."""
+        """Return whether it is a commit or a multicast copy that tells the same barrier of other CTAs alone."""
         alone = self.ranks is None or not self.ranks >> barrier.cta.rank & 1
-        return self.name == COMMIT and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
+        whole = self.name == COMMIT or ("complete_tx" in self.kinds and self.ranks is not None)
+        return whole and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
 
     def misses(self, barrier: Mbarrier) -> str:
         told = "its own CTA's barrier alone" if self.ranks is None else f"those in the mask {self.ranks:#b} alone"

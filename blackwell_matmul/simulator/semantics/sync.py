@@ -141,8 +141,9 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
         cell = _cell(warp, address, location)
         warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
         if cell[0] != value:
-            why = lambda: f"the semaphore at {address:#x} to become {value}; it is {cell[0]}"  # noqa: E731
-            yield Blocked(lambda: bool(cell[0] == value), why, location)
+            name = warp.cta.grid.memory.name_at(address)
+            why = lambda: f"the semaphore {name} to become {value}; it is {cell[0]}"  # noqa: E731
+            yield Blocked(lambda: bool(cell[0] == value), why, location, semaphore=address)
         warp.cta.engine.tell.acquired(warp, address)
         yield from gather(warp, None)
 

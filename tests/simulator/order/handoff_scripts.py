@@ -139,3 +139,115 @@ class ThreadsToTensorCore(tilus.Script):
             self.store_global(g_d, r, offsets=[0, 0])
         self.sync()
         self.tcgen05.dealloc(t_d)
+
+
+class HalvesToBoth(tilus.Script):
+    """D = A A.T in each of two CTAs. Warp 0 of each loads half of the rows of a k-tile into both, warp 1 multiplies."""
+
+    def __call__(self, tiles: int, a_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        rank = self.cluster.blockRank
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[128, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[256, 128])
+        s = self.shared_tensor(dtype=float16, shape=[3, 2, 64, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
+        full = self.mbarrier.alloc(counts=[1, 1, 1])  # full
+        empty = self.mbarrier.alloc(counts=[2, 2, 2])  # empty
+        done = self.mbarrier.alloc(counts=1)
+        self.cluster.sync()
+        tile_bytes = s[0].nbytes
+        with self.single_warp(0):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase
+            for i in range(tiles):
+                self.mbarrier.wait(empty[stage], phase=phase)  # room
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)  # announce
+                half, at, told = s[stage, rank], [rank * 64, i * 32], full[stage]  # half
+                self.tma.global_to_shared(src=g_a, dst=half, offsets=at, mbarrier=told, multicast_mask=3)  # fill
+                stage = (stage + 1) % 3
+                phase ^= stage == 0  # the loader flips
+        with self.single_warp(1):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                tile = self.reshape_shared(s[stage], [128, 32])
+                self.tcgen05.mma(tile, tile.transpose(), t_d, enable_input_d=j != 0)
+                self.tcgen05.commit(mbarrier=empty[stage], multicast_mask=3)  # release
+                stage = (stage + 1) % 3
+                phase ^= stage == 0  # the reader flips
+            self.tcgen05.commit(mbarrier=done)
+        self.mbarrier.wait(done, phase=0)
+        r = self.tcgen05.load(t_d)
+        self.tcgen05.wait_load()
+        self.store_global(g_d, r, offsets=[rank * 128, 0])
+        self.cluster.sync()
+        self.tcgen05.dealloc(t_d)
+
+
+class RefilledByOne(tilus.Script):
+    """D = A B.T. Warp 0 fills a ring of two stages, multiplies, and refills a stage that has been read."""
+
+    def __call__(self, tiles: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[128, tiles * 32])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[64, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[128, 64])
+        s_a = self.shared_tensor(dtype=float16, shape=[2, 128, 32])
+        s_b = self.shared_tensor(dtype=float16, shape=[2, 64, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 64])
+        full = self.mbarrier.alloc(counts=[1, 1])  # full
+        done = self.mbarrier.alloc(counts=[1, 1])
+        self.sync()
+        tile_bytes = s_a[0].nbytes + s_b[0].nbytes
+        with self.single_warp(0):
+            for i in range(2):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[i], transaction_bytes=tile_bytes)  # announce
+                self.tma.global_to_shared(src=g_a, dst=s_a[i], offsets=[0, i * 32], mbarrier=full[i])  # first A
+                self.tma.global_to_shared(src=g_b, dst=s_b[i], offsets=[0, i * 32], mbarrier=full[i])  # first B
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_d, enable_input_d=j != 0)
+                self.tcgen05.commit(mbarrier=done[stage])  # commit
+                self.mbarrier.wait(done[stage], phase=phase)  # room
+                if j + 2 < tiles:
+                    column: int32 = (j + 2) * 32
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)  # announce again
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[0, column], mbarrier=full[stage])
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[0, column], mbarrier=full[stage])
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # it flips
+        self.sync()
+        r = self.tcgen05.load(t_d)
+        self.tcgen05.wait_load()
+        self.store_global(g_d, r, offsets=[0, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_d)
+
+
+class PartsInTurn(tilus.Script):
+    """The sum of the tiles of x. Each CTA adds a tile, one after the other by a semaphore."""
+
+    def __call__(self, tiles: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = tiles
+        self.attrs.warps = 4
+        part: int32 = self.blockIdx.x
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[ROWS, COLUMNS])
+        turns = self.global_tensor(dtype=int32, shape=[1, 2], requires_clean=True)
+        turn: ~int32 = turns[0, 1].item_ptr()
+        total = self.load_global(g_x, offsets=[part * ROWS, 0], shape=[ROWS, COLUMNS])
+        if part > 0:
+            self.lock_semaphore(turn, value=part)  # lock
+            total = total + self.load_global(g_y, offsets=[0, 0], shape=[ROWS, COLUMNS])
+        self.store_global(g_y, total, offsets=[0, 0])
+        self.sync()
+        self.release_semaphore(turn, value=(part + 1) % tiles)  # release

@@ -71,7 +71,7 @@ PAIRS = [
     Pair(Ring, "the reader does not arrive", DEADLOCK, "arrive", "room", "empty", says="no line of the kernel"),
     Pair(Ring, "too many bytes", DEADLOCK, "", "wait", "full", says="still lacks 16 bytes"),
     Pair(Ring, "too few bytes", DEADLOCK, "", "wait", "full", says="expect_tx of 2048 bytes"),
-    Pair(Ring, "nobody announces", DEADLOCK, "", "wait", "full"),
+    Pair(Ring, "nobody announces", DEADLOCK, "arrive", "wait", "full"),
     Pair(Ring, "the other barrier", DEADLOCK, "", "wait", "full"),
     Pair(Ring, "full counts two", DEADLOCK, "arrive", "wait", "full", says="the count of 2 at"),
     Pair(Ring, "empty counts 33", DEADLOCK, "arrive", "room", "empty", says="1 of 33 arrival(s)"),

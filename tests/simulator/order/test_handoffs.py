@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import handoff_scripts
 import numpy as np
 import pytest
-from handoff_scripts import DoubleBuffer, ThreadsToTensorCore, ThreadsToThreads, TmaToThreads
+from handoff_scripts import (
+    DoubleBuffer,
+    HalvesToBoth,
+    PartsInTurn,
+    RefilledByOne,
+    ThreadsToTensorCore,
+    ThreadsToThreads,
+    TmaToThreads,
+)
 from kernel_edits import DROP, Edit, edited
 from orders import ORDERS, run_in
 
@@ -43,11 +51,25 @@ def multiplied() -> Any:
     return (6, a, np.zeros((128, 128), np.float32)), wide @ wide.T
 
 
+def multiplied_by_both() -> Any:
+    a = (np.arange(128 * 224) % 5).reshape(128, 224).astype(np.float16)
+    wide = a.astype(np.float32)
+    return (7, a, np.zeros((256, 128), np.float32)), np.tile(wide @ wide.T, (2, 1))
+
+
+def multiplied_by_one() -> Any:
+    a, b = ((np.arange(rows * 160) % 7).reshape(rows, 160).astype(np.float16) for rows in (128, 64))
+    return (5, a, b, np.zeros((128, 64), np.float32)), a.astype(np.float32) @ b.astype(np.float32).T
+
+
 INPUTS: dict[type, Callable[[], Any]] = {
     DoubleBuffer: added,
     TmaToThreads: lambda: each(lambda x: x + 1),
     ThreadsToThreads: lambda: each(lambda x: 2 * x + 1),
     ThreadsToTensorCore: multiplied,
+    HalvesToBoth: multiplied_by_both,
+    RefilledByOne: multiplied_by_one,
+    PartsInTurn: added,
 }
 
 
@@ -197,6 +219,122 @@ CHANGED = [
         ThreadsToTensorCore,
         (("wait(done, phase=0)", "wait(done, phase=1)", 0),),
         "the wait on done at {sum} passed on the phase before the first",
+    ),
+    # the value of a semaphore
+    Changed(
+        PartsInTurn,
+        (("value=part)", "value=part + 1)", 0),),
+        "of CTA (1, 0, 0) wait at {lock} for the semaphore turns[0, 1] to become 2; it is 1, which release_semaphore at"
+        " {release} by warp 0 of CTA (0, 0, 0) stored last",
+    ),
+    Changed(
+        PartsInTurn,
+        (("value=(part + 1) % tiles", "value=part", 0),),
+        "to become 1; it is 0, which release_semaphore at {release} by warp 0 of CTA (0, 0, 0) stored last",
+    ),
+    Changed(
+        PartsInTurn,
+        (("if part > 0:", "if part >= 0:", 0), ("value=part)", "value=part + 1)", 0)),
+        "to become 1; it is 0, which no CTA has changed yet (release_semaphore at {release} would)",
+    ),
+    Changed(
+        PartsInTurn,
+        (("self.release_semaphore(", DROP, 0),),
+        "for the semaphore turns[0, 1] to become 1; it is 0, and no line of the kernel releases one",
+    ),
+    # two copies into one place
+    Changed(
+        HalvesToBoth,
+        (("s[stage, rank], [rank * 64,", "s[stage, 0], [0,", 0),),
+        "both copies bring their bytes to phase 0 of full[0] of CTA (0, 0, 0): each CTA has to copy a part of its own",
+    ),
+    Changed(
+        HalvesToBoth,
+        (("s[stage, rank],", "s[stage, 1],", 0),),
+        "both copies bring their bytes to phase 0 of full[0] of CTA (0, 0, 0): each CTA has to copy a part of its own",
+    ),
+    # the barrier of another stage
+    Changed(
+        HalvesToBoth,
+        (("mbarrier=empty[stage]", "mbarrier=empty[0]", 0),),
+        "no line of the kernel arrives on empty[1] of CTA (0, 0, 0), for which warp 0 of CTA (0, 0, 0) waits at {room};"
+        " tcgen05.commit at {release} tells empty[0] of CTA (0, 0, 0) in each round",
+    ),
+    Changed(
+        HalvesToBoth,
+        (("mbarrier=empty[stage]", "mbarrier=empty[(stage + 1) % 3]", 0),),
+        "it is for a barrier of another stage",
+    ),
+    Changed(
+        ThreadsToTensorCore,
+        (("mbarrier=empty[stage]", "mbarrier=empty[1]", 0),),
+        "tcgen05.commit at {release} tells empty[1] in each round",
+    ),
+    Changed(
+        RefilledByOne,
+        (("mbarrier=done[stage])", "mbarrier=done[1 - stage])", 0),),
+        "tcgen05.commit at {commit} by warp 0 has told done[1], and not done[0], after a wait for full[0]",
+    ),
+    Changed(
+        ThreadsToThreads,
+        ((RELEASE, "self.mbarrier.arrive(empty[1 - stage])", 0),),
+        "the arrival at {release} by warp 1 tells empty[1] after the wait for full[0] at {wait}: it is for a barrier of"
+        " another stage",
+    ),
+    # a phase that is kept
+    Changed(
+        HalvesToBoth,
+        ((f"{FLIP}  # the loader flips", DROP, 0),),
+        "the wait on empty[0] at {room} passed on the phase before the first, which was over before"
+        f" cp.async.bulk.tensor (load) at {{fill}} began: {PARITY} (it is the one of the wait before",
+    ),
+    Changed(
+        HalvesToBoth,
+        ((f"{FLIP}  # the reader flips", DROP, 0),),
+        "at {wait} passed on phase 0",
+    ),
+    Changed(
+        RefilledByOne, (("full[stage], phase=phase", "full[stage], phase=0", 0),), "the wait on full[0] at {wait} "
+    ),
+    Changed(
+        RefilledByOne, (("done[stage], phase=phase", "done[stage], phase=0", 0),), "the wait on done[0] at {room} "
+    ),
+    # a count that nobody reaches
+    Changed(
+        RefilledByOne,
+        (("counts=[1, 1])  # full", "counts=[2, 2])  # full", 0),),
+        "the count of 2 at {full} is too large: each phase of full[0] gets 1, from mbarrier.arrive.expect_tx at"
+        " {announce} by warp 0, mbarrier.arrive.expect_tx at {announce again} by warp 0",
+    ),
+    Changed(
+        HalvesToBoth,
+        (("counts=[2, 2, 2]", "counts=[3, 3, 3]", 0),),
+        "the count of 3 at {empty} is too large: each phase of empty[0] of CTA (0, 0, 0) gets 2, from tcgen05.commit at"
+        " {release} by warp 1 of CTA (0, 0, 0), warp 1 of CTA (1, 0, 0)",
+    ),
+    # bytes that are announced and not brought, or brought and not announced
+    Changed(
+        RefilledByOne,
+        (("tile_bytes =", "tile_bytes = 16 +", 0),),
+        "phase 0 of full[0] cannot end: 12304 bytes are announced at {announce}, and 12288 have come (8192 at"
+        " {first A}, 4096 at {first B})",
+    ),
+    Changed(
+        RefilledByOne,
+        ((" + s_b[0].nbytes", "", 0),),
+        "8192 bytes are announced at {announce}, and ",
+    ),
+    Changed(
+        HalvesToBoth,
+        (("tile_bytes = s[0].nbytes", "tile_bytes = 3 * s[0].nbytes // 2", 0),),
+        "phase 0 of full[0] of CTA (0, 0, 0) cannot end: 12288 bytes are announced at {announce}, and 8192 have come"
+        " (8192 at {fill})",
+    ),
+    Changed(
+        HalvesToBoth,
+        (("multicast_mask=3)  # fill", "multicast_mask=1)  # fill", 0),),
+        "phase 0 of full[0] of CTA (1, 0, 0) cannot end: 8192 bytes are announced at {announce}, and 0 have come;"
+        " cp.async.bulk.tensor (load) at {fill} tells those in the mask 0b1 alone",
     ),
 ]
 

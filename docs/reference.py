@@ -62,7 +62,7 @@ SECTIONS = {
             *(f"BlackwellMatmulV{rung}" for rung in range(7)),
             *(f"BlackwellMatmulS{rung}" for rung in range(3)),
             *(f"HopperMatmulV{rung}" for rung in range(8)),
-            "GeforceMatmulV0",
+            *("GeforceMatmulV0", "GeforceMatmulG1"),
         ),
     ),
     "problems": Section(

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).with_name("statements.md")
 PLACES = (
     *("blackwell_matmul/kernels/blackwell/v*.py", "blackwell_matmul/kernels/hopper/v*.py"),
-    *("blackwell_matmul/kernels/geforce/v*.py", "blackwell_matmul/kernels/*.py", "blackwell_matmul/kernels/*/*.py"),
+    *("blackwell_matmul/kernels/geforce/*.py", "blackwell_matmul/kernels/*.py", "blackwell_matmul/kernels/*/*.py"),
     *("examples/*.py", "tutorials/tma/*.py", "tests/simulator/**/*.py", "tests/**/*.py"),
 )
 """Where a use is looked for, in this order."""

@@ -37,6 +37,7 @@ GUIDES = (
     "01-block-scaling.md",
     "hopper.md",
     "block_scales.md",
+    "geforce.md",
     "../docs/first_kernel.md",
     "../docs/register_layouts.md",
 )

@@ -199,6 +199,10 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
         {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
     ),
+    "g1": (
+        {"block_m": 128, "block_n": 64, "block_k": 128, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 32, "stages": 2},
+    ),
     "wgmma": ({"block_m": 64, "block_n": 64, "block_k": 32}, {"block_m": 128, "block_n": 32, "block_k": 64}),
     "wgmma_pipelined": (
         {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3},

@@ -105,7 +105,7 @@ Kernel = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL",
-        help="A rung (v0–v6, s0–s2, h0–h7, g0, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
+        help="A rung (v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
         callback=checked(known_kernel),
     ),
 ]
@@ -115,7 +115,7 @@ Dtype = Annotated[
         "--dtype",
         metavar="|".join(BITS),
         help="Type of A and B, and of C, which is bf16 where they have 8 bits or less.",
-        show_default="fp16; mxfp8 for s0–s2",
+        show_default="fp16; mxfp8 for s0–s2 and g1",
         callback=checked(plain_dtype),
     ),
 ]

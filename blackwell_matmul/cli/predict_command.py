@@ -30,7 +30,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="KERNEL...",
-            help="Rungs (v0–v6, s0–s2, h0–h7, g0, blackwell, hopper), or scripts of your own: my_kernel.py:MyScript.",
+            help="Rungs (v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper), or scripts of yours: my_kernel.py:MyScript.",
             callback=lambda names: [known_kernel(name) for name in names],
         ),
     ],

@@ -41,7 +41,7 @@ KernelOrCode = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL",
-        help="A rung (v0–v6, h0–h7, g0, blackwell, hopper), a script of your own (my_kernel.py:MyScript), a file of "
+        help="A rung (v0–v6, h0–h7, g0–g1, blackwell, hopper), a script of your own (my_kernel.py:MyScript), a file of "
         "PTX, or the folder of a bundle.",
         callback=options.checked(_known),
     ),

@@ -30,7 +30,7 @@ def schedules(
         str,
         typer.Argument(
             metavar="RUNG",
-            help="A kernel (v0–v6, s0–s2, h0–h7, g0, ...), or my_kernel.py:MyMatmul.",
+            help="A kernel (v0–v6, s0–s2, h0–h7, g0–g1, ...), or my_kernel.py:MyMatmul.",
             callback=checked(known_kernel),
         ),
     ],

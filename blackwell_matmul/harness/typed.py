@@ -37,6 +37,7 @@ BlackwellMatmulV3 = Rung
 BlackwellMatmulV4 = Rung
 BlackwellMatmulV5 = Rung
 BlackwellMatmulV6 = Rung
+GeforceMatmulG1 = Rung
 GeforceMatmulV0 = Rung
 HopperMatmul = Rung
 HopperMatmulV0 = Rung

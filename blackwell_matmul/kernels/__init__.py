@@ -31,10 +31,11 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         **{f"h{i}": f"blackwell_matmul.kernels.hopper.v{i}:HopperMatmulV{i}" for i in range(8)},
         **{f"s{i}": f"blackwell_matmul.kernels.blackwell.s{i}:BlackwellMatmulS{i}" for i in range(3)},
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
+        "g1": "blackwell_matmul.kernels.geforce.g1:GeforceMatmulG1",
     }
 )
 """Rungs of the ladders, bottom first: name to "module:class". v: data-center Blackwell, s: there with block scales, h:
-Hopper, g: GeForce Blackwell and GB10."""
+Hopper, g: GeForce Blackwell and GB10, g1 with block scales."""
 
 PRODUCTS: Mapping[str, str] = MappingProxyType(
     {

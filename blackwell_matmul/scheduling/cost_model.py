@@ -277,7 +277,7 @@ def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 def _products(tile: TileConfig) -> float:
     """Return the tensor core's cycles for a k-tile. mma.sync has a rate of its own on each GPU."""
-    interval = nearest_figures(tile.gpu).mma_sync_interval if tile.mma.name == "mma.sync" else None
+    interval = getattr(nearest_figures(tile.gpu), tile.mma.interval) if tile.mma.interval else None
     rate = MMA_SYNC_PRODUCTS / interval if interval else tile.mma.fma_per_cycle
     return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * rate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -18,14 +19,21 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Kernels to try on each architecture, best first."""
 
-BLOCK_SCALED_LADDER = ("s0", "s1", "s2")
-"""Kernels for block-scaled operands on data-center Blackwell, bottom first."""
+BLOCK_SCALED_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"tcgen05": ("s0", "s1", "s2"), "block_scale": ("g1",)}
+)
+"""Kernels for block-scaled operands by the GPU feature (`gpus.FEATURES`) that each needs, bottom first: data-center
+Blackwell, and GeForce Blackwell and GB10."""
+
+BLOCK_SCALED_LADDER = tuple(itertools.chain(*BLOCK_SCALED_BY_FEATURE.values()))
+"""All of them."""
 
 KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tma": LADDERS["sm_120a"],
         "wgmma": tuple(sorted(LADDERS["sm_90a"])),
-        "tcgen05": (*sorted(DATA_CENTER_BLACKWELL), "few", *BLOCK_SCALED_LADDER),
+        "tcgen05": (*sorted(DATA_CENTER_BLACKWELL), "few", *BLOCK_SCALED_BY_FEATURE["tcgen05"]),
+        "block_scale": BLOCK_SCALED_BY_FEATURE["block_scale"],
     }
 )
 """Kernels by the GPU feature (`gpus.FEATURES`) that each needs."""

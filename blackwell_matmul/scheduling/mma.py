@@ -106,7 +106,7 @@ class ScaledTcgen05(Tcgen05):
     def tensor_memory_columns(self, tile: TileConfig) -> int:
         """Count the accumulator and the scales, in three allocations; with a ring in one, with scales of two k-tiles;
         with CLC a second accumulator, as far as both cannot overlap."""
-        scales = [ATOM_COLUMNS * atoms for atoms in self._atoms(tile)]
+        scales = [ATOM_COLUMNS * atoms for atoms in _scale_atoms(tile)]
         if "ring" not in tile.features:
             return sum(map(tensor_memory_columns, (tile.block_n, *scales)))
         second = tile.block_n - min(tile.block_n, self.overlap(tile.block_n, 2 * sum(scales)))
@@ -119,7 +119,7 @@ class ScaledTcgen05(Tcgen05):
 
     def stored_before(self, tile: TileConfig) -> float:
         """Return the part that two accumulators share."""
-        return self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(self._atoms(tile))) / tile.block_n
+        return self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(_scale_atoms(tile))) / tile.block_n
 
     def barriers(self, tile: TileConfig) -> int:
         """Count one pair instead of two for accumulators that overlap."""
@@ -128,17 +128,12 @@ class ScaledTcgen05(Tcgen05):
 
     def multiplied_columns(self, tile: TileConfig) -> float:
         """Count the copies of scales as well, of 128 bytes a cycle, a derived figure, because none is published."""
-        copied_cycles = sum(self._atoms(tile)) * ATOM_BYTES / COPIED_BYTES
+        copied_cycles = sum(_scale_atoms(tile)) * ATOM_BYTES / COPIED_BYTES
         products_cycles = tile.row_bytes / (2 * MMA_K_BYTES)  # of one column
         return super().multiplied_columns(tile) + copied_cycles / products_cycles
 
     def scale_rows(self, tile: TileConfig) -> int:
-        return sum(self._atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
-
-    def _atoms(self, tile: TileConfig) -> tuple[int, int]:
-        """Return the atoms of a k-tile of A and of B in one CTA."""
-        form = tile.problem.format
-        return (0, 0) if form is None else form.tile_atoms(tile.cta_m, tile.block_n, tile.block_k)
+        return sum(_scale_atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
 
 
 TENSOR_MEMORY_COLUMNS = 512
@@ -289,13 +284,14 @@ class MmaSync(MmaSpec):
     warps_m, warps_n = 4, 2
     step_n = 8
     gpu_feature = "tma"
+    interval = "mma_sync_interval"
     fma_per_cycle = 512
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         if tile.block_m % self.rows == 0:
             return None
         fit = round_up(tile.block_m, self.rows)
-        return f"block_m = {tile.block_m}: mma.sync of four warps computes {self.rows} rows; {fit} fit."
+        return f"block_m = {tile.block_m}: {self.instruction} of four warps computes {self.rows} rows; {fit} fit."
 
     def registers(self, tile: TileConfig) -> int:
         operands = (tile.block_m // self.warps_m + tile.block_n // self.warps_n) * tile.row_bytes // (4 * WARP)
@@ -305,16 +301,56 @@ class MmaSync(MmaSpec):
         return self.warps_m * self.warps_n * WARP
 
 
+class ScaledMmaSync(MmaSync):
+    """mma.sync with a scale for each block, m16n8k32 or m16n8k64 (PTX ISA, "Block Scaling for mma.sync").
+
+    A register has the scales of 32 rows, so that a warp has 32 rows of a tile or more. columns: values of block_n whose
+    scales lie in half an atom, or in whole ones.
+    """
+
+    instruction = shape = "mma.sync.block_scale"
+    rows = 128
+    columns = (64, 128, 256)
+    dtypes = tuple(BLOCK_SCALED)
+    gpu_feature = "block_scale"
+    interval = "mma_sync_scaled_interval"
+
+    def wrong_columns(self, tile: TileConfig) -> str | None:
+        if tile.block_n in self.columns:
+            return None
+        fit = ", ".join(map(str, self.columns))
+        return (
+            f"block_n = {tile.block_n}: {self.shape} reads scales of half an atom of 128 rows, or of atoms; {fit} fit."
+        )
+
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
+        fits = (
+            row.get("block_m", self.rows) == self.rows and row.get("block_k", SPACE_ROW_ELEMENTS) >= SPACE_ROW_ELEMENTS
+        )
+        return row.get("block_n", self.columns[0]) in self.columns and fits
+
+    def scale_rows(self, tile: TileConfig) -> int:
+        return sum(_scale_atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
+
+
+def _scale_atoms(tile: TileConfig) -> tuple[int, int]:
+    """Return the atoms of a k-tile of A and of B in one CTA."""
+    form = tile.problem.format
+    return (0, 0) if form is None else form.tile_atoms(tile.cta_m, tile.block_n, tile.block_k)
+
+
 MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (Tcgen05(), Wgmma(), MmaSync())})
 """Specs by the name that a rung's `mma` has."""
 
-SCALED_TCGEN05 = ScaledTcgen05()
-EVERY_SPEC = (*MMA_SPECS.values(), SCALED_TCGEN05)
+SCALED: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (ScaledTcgen05(), ScaledMmaSync())})
+"""Specs of kernels with block scales, likewise."""
+
+EVERY_SPEC = (*MMA_SPECS.values(), *SCALED.values())
 
 
-def spec_of(mma: str, features: Collection[str]) -> MmaSpec:
+def spec_of(mma: str, features: Collection[str] | None) -> MmaSpec:
     """Return the spec of kernels with this instruction and these features."""
-    return SCALED_TCGEN05 if "scaled" in features else MMA_SPECS[mma]
+    return (SCALED if "scaled" in (features or ()) else MMA_SPECS)[mma]
 
 
 def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:

@@ -11,7 +11,7 @@ from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
-from blackwell_matmul.scheduling.mma import EVERY_SPEC, MMA_SPECS, SCALES_OF_A_LINE, Wgmma, tile_config
+from blackwell_matmul.scheduling.mma import EVERY_SPEC, SCALES_OF_A_LINE, Wgmma, spec_of, tile_config
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
@@ -61,9 +61,10 @@ def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
     return None
 
 
-def targets(mma: str) -> tuple[str, ...]:
-    """Return the architectures of known GPUs for which a kernel with this MMA can be compiled."""
-    return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if why_no_mma(MMA_SPECS[mma], gpu) is None))
+def targets(mma: str, features: Collection[str] | None = None) -> tuple[str, ...]:
+    """Return the architectures of known GPUs for which a kernel with this MMA and these features can be compiled."""
+    spec = spec_of(mma, features)
+    return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if why_no_mma(spec, gpu) is None))
 
 
 def _mma_needs_its_gpu(tile: TileConfig) -> str | None:
@@ -75,11 +76,7 @@ def _block_m_is_whole_mmas(tile: TileConfig) -> str | None:
 
 
 def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
-    step = tile.mma.step_n
-    if tile.block_n % step == 0:
-        return None
-    fit = round_up(tile.block_n, step)
-    return f"block_n = {tile.block_n}: {tile.mma.shape} needs N a multiple of {step}; {fit} is one."
+    return tile.mma.wrong_columns(tile)
 
 
 def _types_are_the_mmas(tile: TileConfig) -> str | None:

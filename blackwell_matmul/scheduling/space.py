@@ -22,7 +22,7 @@ from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.hardware.gpus import Gpu, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
-from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, spec_of, tile_config
+from blackwell_matmul.scheduling.mma import NARROW, spec_of, tile_config
 from blackwell_matmul.scheduling.rules import (
     MAX_CLUSTER_CTAS,
     PROBLEM_RULES,
@@ -421,7 +421,7 @@ def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: G
     """Return why none runs: the reasons that all schedules share, else those of the schedule with the fewest."""
     reasons = broken(PROBLEM_RULES, matching[0], problem, gpu) if len(matching) > 1 else []
     why = "; ".join(reason.rstrip(".") for reason in reasons or _common(matching, problem, gpu)) + "."
-    if why_no_mma(MMA_SPECS[matching[0].mma], gpu):
+    if why_no_mma(spec_of(matching[0].mma, matching[0].kernel_features), gpu):
         return f"{_label(rung)} cannot run: {why}"
     if len(matching) == 1:
         return f"{_label(rung)} with {matching[0]} cannot run {problem} on {with_gpus(gpu.arch)}: {why}"

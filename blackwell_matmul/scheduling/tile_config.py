@@ -89,9 +89,19 @@ class MmaSpec(ABC):
     fma_per_cycle: ClassVar[int]
     """Products of 16-bit numbers that an SM adds in a cycle; twice as many of 8 bits."""
 
+    interval: ClassVar[str] = ""
+    """Figure of `gpu_figures.TimeFigures` with the cycles of an instruction, where each GPU has its own."""
+
     @abstractmethod
     def wrong_rows(self, tile: TileConfig) -> str | None:
         """Return why the instruction cannot compute block_m rows, or None."""
+
+    def wrong_columns(self, tile: TileConfig) -> str | None:
+        """Return why the instruction cannot compute block_n columns, or None."""
+        if tile.block_n % self.step_n == 0:
+            return None
+        fit = round_up(tile.block_n, self.step_n)
+        return f"block_n = {tile.block_n}: {self.shape} needs N a multiple of {self.step_n}; {fit} is one."
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """Return True if the space has a tile with these values, complete or not, for a kernel with these features."""

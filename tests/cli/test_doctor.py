@@ -30,6 +30,7 @@ from blackwell_matmul.hardware import detect, gpus
 from blackwell_matmul.hardware import driver as runtime_driver
 from blackwell_matmul.hardware.detect import DetectedGpu, Driver, find_driver
 from blackwell_matmul.kernels import KERNELS, LADDERS, rung
+from blackwell_matmul.scheduling.mma import spec_of
 
 importlib.import_module("torch")  # before a test lets imports fail, which would leave half of it to the next ones
 
@@ -738,14 +739,14 @@ def test_the_simulator_layer_for_real(told: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("gpu", "others"),
     [
-        (H100, {"tcgen05": "tcgen05"}),
-        (B200, {"wgmma": "wgmma"}),
-        (a_gpu(12, 0), {"tcgen05": "tcgen05", "wgmma": "wgmma"}),
-        (a_gpu(8, 0), {"tcgen05": "tcgen05", "tma": "mma.sync", "wgmma": "wgmma"}),
+        (H100, {"block_scale", "tcgen05"}),
+        (B200, {"block_scale", "wgmma"}),
+        (a_gpu(12, 0), {"tcgen05", "wgmma"}),
+        (a_gpu(8, 0), {"block_scale", "tcgen05", "tma", "wgmma"}),
     ],
 )
 def test_rungs_for_other_gpus_take_one_short_line(
-    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, Any]], gpu: DetectedGpu, others: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, told: list[dict[str, Any]], gpu: DetectedGpu, others: set[str]
 ) -> None:
     tried: list[tuple[str, bool]] = []
     monkeypatch.setattr(checks, "_primitives", lambda device: ())
@@ -753,12 +754,12 @@ def test_rungs_for_other_gpus_take_one_short_line(
     monkeypatch.setattr(checks, "check", lambda what, where, run, may_refuse: tried.append((what, may_refuse)))
     checks._on_gpu(gpu)
     found = [LayerOutcome("gpu", **each) for each in told]
+    needs = {name: spec_of(rung(name).mma, rung(name).features).gpu_feature for name in KERNELS}
     assert {each.detail: each.what for each in found} == {
-        f"this GPU has no {need}": ", ".join(name for name in KERNELS if rung(name).mma == mma)
-        for need, mma in others.items()
+        f"this GPU has no {need}": ", ".join(name for name in KERNELS if needs[name] == need) for need in others
     }
     assert {(each.status, each.where) for each in found} == {("not run", f"on GPU 0, {gpu.name} ({gpu.arch})")}
-    here = [name for name in KERNELS if rung(name).mma not in others.values()]
+    here = [name for name in KERNELS if needs[name] not in others]
     assert tried == [(name, name not in LADDERS.get(gpu.arch, ())) for name in here]
 
 

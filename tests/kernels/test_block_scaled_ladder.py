@@ -14,7 +14,7 @@ import torch
 from blackwell_matmul import check, schedules, simulate
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.frontend import bind, build
-from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import arguments_of, drawn
 from blackwell_matmul.harness.calls.kernel_call import resolve
@@ -30,6 +30,7 @@ from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, why_not
 from blackwell_matmul.scheduling.space import projection
 
 B200 = GPUS["B200"]
+GPU_OF = {name: gpu_for_target(rung(name).target) for name in BLOCK_SCALED_LADDER}
 MS, NS, KS = (1, 17, 127, 129, 200), (8, 40, 136, 200, 264), (32, 64, 96, 160, 288, 544)
 ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
 EACH = 3
@@ -42,7 +43,8 @@ def cases() -> Iterator[Case]:
     for name, dtype in itertools.product(BLOCK_SCALED_LADDER, BLOCK_SCALED):
         draw = random.Random(f"{name} {dtype}")
         listed = projection(rung(name))
-        able = (each for each in draw.sample(listed, len(listed)) if not why_not(each, Problem(8, 8, 32, dtype), B200))
+        smallest, gpu = Problem(8, 8, 32, dtype), GPU_OF[name]
+        able = (each for each in draw.sample(listed, len(listed)) if not why_not(each, smallest, gpu))
         for schedule in itertools.islice(able, EACH):
             yield name, schedule, Problem(draw.choice(MS), draw.choice(NS), draw.choice(KS), dtype)
 
@@ -86,18 +88,18 @@ def test_long_sums_are_right_and_a_changed_scale_is_not(dtype: str, out: str) ->
 @pytest.mark.parametrize("dtype", BLOCK_SCALED)
 @pytest.mark.parametrize("name", BLOCK_SCALED_LADDER)
 def test_why_not_is_empty_exactly_when_code_is_generated(name: str, dtype: str) -> None:
-    problem = Problem(200, 136, 352, dtype)
+    problem, gpu = Problem(200, 136, 352, dtype), GPU_OF[name]
     for schedule in random.Random(f"{name} {dtype}").sample(projection(rung(name)), 4):
-        reasons = why_not(schedule, problem, B200)
+        reasons = why_not(schedule, problem, gpu)
         pins = {"dtype": dtype, "c_dtype": rung(name).type_of("bf16"), **schedule.as_dict()}
         try:
-            bound = bind(rung(name), arguments_of(problem, None), schedule=dict(schedule), target="sm_100a")
+            bound = bind(rung(name), arguments_of(problem, None), schedule=dict(schedule), target=gpu.arch)
         except InputError as error:
             assert reasons and reasons[0].rstrip(".") in str(error)
             continue
-        assert not reasons or reasons == broken(STRICTER_RULES, schedule, problem, B200)
+        assert not reasons or reasons == broken(STRICTER_RULES, schedule, problem, gpu)
         assert bound.init_kwargs == pins
-        assert build(bound, "sm_100a").dynamic_shared_bytes == tile_config(schedule, problem, B200).shared_bytes
+        assert build(bound, gpu.arch).dynamic_shared_bytes == tile_config(schedule, problem, gpu).shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,20 @@ def test_a_tile_of_b_begins_at_a_column_of_scales() -> None:
     )
 
 
+def test_a_tile_of_warps_has_whole_scales() -> None:
+    schedule = Schedule(192, 192, 128, 32, 2, mma="mma.sync", features=rung("g1").features)
+    reasons = "".join(why_not(schedule, Problem(8, 8, 128, "nvfp4"), GPU_OF["g1"]))
+    assert "block_m = 192: mma.sync.block_scale of four warps computes 128 rows; 256 fit." in reasons
+    assert "block_n = 192: mma.sync.block_scale reads scales of half an atom" in reasons
+
+
 def test_other_rungs_refuse_block_scaled_operands() -> None:
-    with pytest.raises(InputError, match="V1 takes no scales, and the kernels that do are s0, s1, s2"):
+    with pytest.raises(InputError, match="V1 takes no scales, and the kernels that do are s0, s1, s2, g1"):
         check("v1", 64, 64, 64, dtype="nvfp4")
     with pytest.raises(InputError, match="dtype is fp16; BlackwellMatmulS0 multiplies mxfp8, mxfp4, nvfp4"):
         check("s0", 64, 64, 64, dtype="fp16")
-    assert "tcgen05.mma.block_scale take it" in schedules("v1", 64, 64, 64, dtype="nvfp4").rows[0].reasons[0]
+    (reason, *_) = schedules("v1", 64, 64, 64, dtype="nvfp4").rows[0].reasons
+    assert "tcgen05.mma.block_scale, mma.sync.block_scale take it" in reason
 
 
 def call(dtype: str = "nvfp4", size: tuple[int, int, int] = (40, 72, 128)) -> dict[str, Any]:

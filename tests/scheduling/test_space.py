@@ -17,7 +17,7 @@ from blackwell_matmul.problem.problem import MMAS, Problem, Schedule, features_o
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
 from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
-from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, spec_of, tile_config
 from blackwell_matmul.scheduling.rules import PROBLEM_RULES, broken, has_plain_strips, why_no_mma, why_not
 from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
@@ -31,7 +31,7 @@ ODD = Problem(1000, 200, 136)
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
     counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 10920, "h7": 15960, "hopper": 38740}
-    for name, count in (counts | {"g0": 1080}).items():
+    for name, count in (counts | {"g0": 1080, "g1": 270}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
         assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
@@ -256,9 +256,10 @@ def test_what_no_schedule_can_run_is_refused_before_any_is_predicted(
 @pytest.mark.parametrize("name", list(KERNELS))
 def test_a_kernel_that_a_gpu_cannot_run_is_refused_with_all_that_it_can(name: str, gpu: Gpu) -> None:
     every = {each: rung(each) for each in KERNELS}
-    able = {each for each, cls in every.items() if MMA_SPECS[cls.mma].gpu_feature in gpu.features}
+    specs = {each: spec_of(cls.mma, cls.features) for each, cls in every.items()}
+    able = {each for each, spec in specs.items() if spec.gpu_feature in gpu.features}
     if name in able:
-        assert why_no_mma(MMA_SPECS[rung(name).mma], gpu) is None
+        assert why_no_mma(specs[name], gpu) is None and gpu.arch in every[name].targets
         return
     with pytest.raises(InputError) as caught:
         choose(rung(name), Problem(64, 64, 64, "nvfp4" if "scaled" in rung(name).features else "fp16"), gpu)

@@ -18,7 +18,7 @@ from blackwell_matmul.base.validation import said, spelled
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import KERNELS, LADDERS, rung
 from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
-from blackwell_matmul.scheduling.mma import MMA_SPECS
+from blackwell_matmul.scheduling.mma import spec_of
 
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
 
@@ -121,7 +121,7 @@ def _on_gpu(found: DetectedGpu) -> None:
 
 def _lacks(name: str, found: DetectedGpu) -> str:
     """Return a feature that a rung needs and a GPU lacks; "" if it may run."""
-    need = MMA_SPECS[rung(name).mma].gpu_feature
+    need = spec_of(rung(name).mma, rung(name).features).gpu_feature
     return need if found.features[need] is False else ""
 
 

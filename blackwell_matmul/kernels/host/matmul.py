@@ -57,7 +57,7 @@ class MatmulScript(Script):
     """Architecture that the kernel is simulated as and compiled for by default."""
 
     targets: ClassVar[tuple[str, ...]] = ()
-    """Architectures of known GPUs that the kernel can be compiled for; they follow from `mma`."""
+    """Architectures of known GPUs that the kernel can be compiled for; they follow from `mma` and `features`."""
 
     mma: ClassVar[str] = "tcgen05"
     """Instruction that multiplies (`blackwell_matmul.problem.problem.MMAS`)."""
@@ -69,7 +69,7 @@ class MatmulScript(Script):
             cls.knobs = vars(cls).get("knobs", space.knobs_of(cls.features, cls.mma))
         elif "knobs" in vars(cls):
             cls.features = features_of(cls.knobs)
-        cls.targets = rules.targets(cls.mma)
+        cls.targets = rules.targets(cls.mma, cls.features)
 
     @classmethod
     def complete(

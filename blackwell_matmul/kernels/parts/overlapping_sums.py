@@ -15,7 +15,7 @@ from tilus import RegisterTensor, int32
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.parts.ring import Ring
-from blackwell_matmul.scheduling.mma import SCALED_TCGEN05
+from blackwell_matmul.scheduling.mma import ScaledTcgen05
 
 
 class OverlappingSums(tilus.Class):
@@ -27,7 +27,7 @@ class OverlappingSums(tilus.Class):
     """
 
     def __init__(self, block_n: int, e_block_n: int, others: int):
-        self.overlap = SCALED_TCGEN05.overlap(block_n, others)
+        self.overlap = ScaledTcgen05.overlap(block_n, others)
         self.second = block_n - self.overlap
         self.behind = block_n + self.second
         self.columns = self.behind + others

@@ -16,7 +16,7 @@ LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%"),
 )  # fmt: skip
-"""Operators of two operands, those that bind least first."""
+"""Operators of two operands, those with the lowest precedence first."""
 
 SUMS = LEVELS.index(("+", "-"))
 
@@ -45,7 +45,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def wrapped(number: int | float, is_unsigned: bool) -> Value:
-    """Return an integer as its low 64 bits, with or without a sign; a float as it is."""
+    """Return an integer as its low 64 bits, with or without a sign; a float unchanged."""
     if isinstance(number, float):
         return number, False
     low = int(number) & _MASK

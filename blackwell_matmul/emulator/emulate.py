@@ -27,8 +27,8 @@ EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_
 class Emulation:
     """Size of a run. instructions: executed by warps; ctas: of the grid.
 
-    never_run: a sentence for each instruction that is not emulated, and that the run did not come to. notes: a sentence
-    for each line that does what a GPU leaves open, such as a read of shared memory that nothing has written.
+    never_run: a sentence for each instruction that is not emulated and was not executed. notes: a sentence for each
+    line whose effect a GPU leaves open, such as a read of unwritten shared memory.
     """
 
     kernel: str
@@ -61,9 +61,9 @@ def emulate(
     null pointer), a number, or a `TensorMap` whose `pointer` is a tensor. grid, cluster: in CTAs. block: in threads.
     shared_bytes: dynamic shared memory. kernel: the entry's name, if there are several. order: one of `ORDERS`, when
     asynchronous operations complete. seed: of the order "random". progress: called with the clusters done and their
-    total. unwritten: what a read of shared memory that nothing has written does: "stop", the default for a bundle, or
-    "note", the default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes.
-    listener: hears of each access, arrival and wait.
+    total. unwritten: effect of a read of unwritten shared memory: "stop", the default for a bundle, or "note", the
+    default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes. listener: gets each access,
+    arrival and wait.
 
     Raises InputError for arguments that do not fit. Raises EmulationError, one sentence with the line of the PTX, for
     undefined behavior, a deadlock or an endless loop. Raises UnsupportedError at an instruction that is not emulated,

@@ -190,7 +190,7 @@ _SELECTED = re.compile(r"[bh][0-7]{1,4}")
 """A register's bytes or halves, as video instructions name them."""
 
 _ENDS = {",", ";", "]", "}", ")", ":"}
-"""Text behind a number that is no expression."""
+"""Text after a number that is no expression."""
 
 SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
 SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
@@ -349,7 +349,7 @@ class _Parser:
         module.kernels[kernel.name] = kernel
 
     def directives(self, kernel: Entry) -> None:
-        """Parse what stands between a kernel's or function's parameters and its body."""
+        """Parse the directives between a kernel's or function's parameters and its body."""
         while self.next.text not in ("{", ";"):
             token, numbers = self.take(), []
             if token.kind != "directive":
@@ -405,7 +405,7 @@ class _Parser:
                 yield from self.declared(function, self.declarators("param", once=True))
 
     def declared(self, entry: Entry, variables: list[Variable]) -> list[Variable]:
-        """Add variables of a kernel or function, each with a name of its own among all functions; return them."""
+        """Add variables of a kernel or function, each with a unique name among all functions; return them."""
         named = [replace(each, name=self.own_name(each.name).name) for each in variables]
         entry.variables += named
         return named
@@ -485,7 +485,7 @@ class _Parser:
             self.accept(",")
 
     def variable_address(self) -> tuple[str, int]:
-        """Parse `name + 4`, also in `generic(…)` or parentheses; return the name and what is added."""
+        """Parse `name + 4`, also in `generic(…)` or parentheses; return the name and the added number."""
         if self.accept("("):
             name, addend = self.variable_address()
             self.take(")")
@@ -536,7 +536,7 @@ class _Parser:
             kernel.instructions.append(self.instruction())
 
     def find_labels(self) -> None:
-        """Find the labels that each brace of the body encloses; `self.at` is behind its first brace."""
+        """Find the labels that each brace of the body encloses; `self.at` is after its first brace."""
         tokens, self.labels, opened, place = self.tokens, {self.at: []}, [self.at], self.at
         while opened:
             kind, text, _ = tokens[place]
@@ -560,7 +560,7 @@ class _Parser:
         self.at = first
 
     def begins(self, place: int) -> bool:
-        """Return true if a statement begins here: behind another, or on a new line, as behind `.loc`."""
+        """Return true if a statement begins here: after another one, or on a new line, as after `.loc`."""
         before = self.tokens[place - 1]
         return before.text in (";", "{", "}", ":") or before.line < self.tokens[place].line
 
@@ -701,7 +701,7 @@ class _Parser:
         return one if value[0] else other
 
     def operators(self, level: int) -> Value:
-        """Parse operands and operators of this level and of those that bind more."""
+        """Parse operands and operators of this precedence and higher ones."""
         return self.continued(level, self.operators(level + 1)) if level < len(LEVELS) else self.primary()
 
     def continued(self, level: int, value: Value) -> Value:
@@ -710,14 +710,14 @@ class _Parser:
         return value
 
     def addend(self) -> int:
-        """Parse what follows a name or a register in an address, such as `+ 4 * 2`."""
+        """Parse the number that is added to a name or a register in an address, such as `+ 4 * 2`."""
         if self.next.text == "+" and self.tokens[self.at + 2].text in _ENDS:
             self.at += 1
             return int(_number(self.take().text).value)
         return int(self.continued(SUMS, (0, False))[0])
 
     def primary(self) -> Value:
-        """Parse a number, an expression in parentheses, or one behind an operator or a cast."""
+        """Parse a number, an expression in parentheses, or one after an operator or a cast."""
         token = self.take()
         if token.text in UNARY:
             return unary(token.text, self.primary())

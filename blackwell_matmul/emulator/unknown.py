@@ -1,4 +1,4 @@
-"""Refusal of instructions that are not emulated: `Unknown`, and containers that raise it for what they lack.
+"""Refusal of instructions that are not emulated: `Unknown`, and containers that raise it for a missing key.
 
 A maker of an instruction reads the statement and its tables through these containers, so that a form that the maker
 does not know is refused. Any other exception is a fault of the emulator.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Unknown(UnsupportedError):
-    """An instruction or a form of one that is not emulated."""
+    """Instruction, or form of one, that is not emulated."""
 
 
 class NotEmulated(UnsupportedError):
@@ -25,7 +25,7 @@ class NotEmulated(UnsupportedError):
 
 
 class Malformed(InputError):
-    """What no assembler takes; refused before the kernel runs."""
+    """Code that no assembler accepts; it is refused before the kernel runs."""
 
 
 class Known(dict[K, V]):

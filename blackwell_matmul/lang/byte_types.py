@@ -12,7 +12,7 @@ from tilus.hidet.lang import attrs, cast, script
 
 
 class ByteType(FloatType):
-    """A type whose values CUDA C++ moves as bytes and never computes with. cuda_name: its type there."""
+    """Type whose values CUDA C++ moves as bytes, without arithmetic. cuda_name: the type in CUDA C++."""
 
     cuda_name = "uint8_t"
 

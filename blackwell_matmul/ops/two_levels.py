@@ -26,7 +26,7 @@ def define(
     fake: Callable[..., Tensor],
     gradients: Callable[..., Tensor],
 ) -> None:
-    """Define library's operation of that name, and the one that computes it.
+    """Define an operation of a library, and the lower operation that computes it.
 
     arguments: as in torch's schemas; tensors first, then keywords. run: computes it, without gradients. fake: shape and
     type of its result. gradients: computes it with gradients, from the lower operation, one for the backward pass that

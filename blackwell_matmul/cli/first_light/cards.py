@@ -16,7 +16,7 @@ from blackwell_matmul.hardware import driver
 
 
 class Card:
-    """A GPU. code: a cubin with the kernels. scale: what the lengths of loops are divided by."""
+    """A GPU. code: a cubin with the kernels. scale: divisor of the lengths of loops."""
 
     scale, device = 1, "cuda"
 
@@ -98,6 +98,6 @@ class EmulatedCard:
 
 @cache
 def parted(ptx: str) -> tuple[str, dict[str, str]]:
-    """Return what precedes the kernels of a PTX, and each kernel's text by name: short texts are parsed quickly."""
+    """Return the head of a PTX before its kernels, and each kernel's text by name. Short texts are parsed quickly."""
     head, *kernels = re.split(r"(?=\.visible \.entry )", ptx)
     return head, {each.split("(")[0].split()[-1]: each for each in kernels}

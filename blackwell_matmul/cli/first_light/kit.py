@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Kit:
-    """A prepared kit. cases: with folder and digest. refused: reasons by stage and case."""
+    """A prepared kit. cases: with folder and digest. refused: reasons of cases that could not be compiled, by stage and case."""
 
     folder: Path
     gpu: str
@@ -142,7 +142,7 @@ def _require_plain(file: Path, packed: zipfile.ZipFile) -> None:
 
 
 def opened_folder(folder: Path, name: str = "") -> Kit:
-    """Return the kit in a folder; InputError, with what is wrong, for anything else."""
+    """Return the kit in a folder; InputError, with the fault, for any other folder."""
     told = name or str(folder)
     try:
         record = parsed(content_of(folder / KIT))

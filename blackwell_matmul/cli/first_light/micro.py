@@ -1,4 +1,4 @@
-"""Microbenchmarks of a GPU's parts, each beside the figure of `hardware/figures/` that the model of time has for it."""
+"""Microbenchmarks of a GPU's parts, each with the figure of `hardware/figures/` that the model of time uses for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, TimeFigures
 
 SOURCE, INSTRUCTIONS = (Path(__file__).with_name(name) for name in ("micro.cu", "instructions.cu"))
 DEFINES = {"sm_100a": "TCGEN05", "sm_103a": "TCGEN05", "sm_120a": "MMA_SYNC", "sm_121a": "MMA_SYNC"}
-"""Parts of the source by target, besides those of every GPU with TMA."""
+"""Parts of the source by target, in addition to those of every GPU with TMA."""
 
 SLOTS = 8
 OPERAND_BYTES = 48 * 1024
@@ -66,7 +66,7 @@ def compiled(target: str) -> Compiled:
 
 
 def _tensor_loads(columns: int) -> str:
-    """Return a kernel that loads so many columns of tensor memory by each of four warps, with a wait behind each."""
+    """Return a kernel in which four warps each load `columns` columns of tensor memory, with a wait after each load."""
     values = ", ".join(f"%{i}" for i in range(columns))
     kept = ", ".join(f'"=r"(r[{i}])' for i in range(columns))
     stored = ", ".join(f"%{i + 1}" for i in range(columns))
@@ -111,7 +111,7 @@ class Bench:
         return max(2, count // self.card.scale)
 
     def operands(self, kind: str) -> torch.Tensor:
-        """Return bytes that are finite numbers of a kind of MMA, about normally distributed."""
+        """Return bytes that are finite elements of a kind of MMA, approximately normally distributed."""
         made = torch.Generator().manual_seed(0)
         dtype = {"f16": torch.float16, "tf32": torch.float32}.get(kind)
         if dtype is not None:
@@ -155,7 +155,7 @@ Measurement = Callable[[Bench], Iterator[Measure]]
 
 
 def fences(bench: Bench) -> Iterator[Measure]:
-    """fence.proxy.async behind a store of each thread."""
+    """Measure fence.proxy.async after a store of each thread."""
     count = bench.fewer(64)
     for threads in (32, 128):
         found = bench.run("fences", count, block=threads)
@@ -175,7 +175,7 @@ def stores(bench: Bench) -> Iterator[Measure]:
 
 
 def l2_rate(bench: Bench) -> Iterator[Measure]:
-    """Bytes from the L2 into all SMs, where so many CTAs in a row read the same 16 KiB pieces."""
+    """Measure bytes a cycle from the L2 into all SMs, if several consecutive CTAs read the same 16 KiB pieces."""
     nbytes, pieces = (16384, 8) if bench.real else (1024, 2)
     for sharers in sorted({1, 2, 4, 8, bench.sms}):
         if sharers > bench.sms:
@@ -189,7 +189,7 @@ def l2_rate(bench: Bench) -> Iterator[Measure]:
 
 
 def fills(bench: Bench) -> Iterator[Measure]:
-    """cp.async of 128 threads."""
+    """Measure cp.async of 128 threads."""
     found = bench.run("cp_async", bench.memory, bench.fewer(128))
     rate = found[:, :, 1] / np.maximum(1, found[:, :, 0])
     yield bench.measure("cp.async", "128 threads, 16 KiB from the L2", rate, "bytes/cycle", "fill_bytes_per_cycle")
@@ -220,7 +220,7 @@ def _gaps(launch: Any) -> Iterator[float]:
 
 
 def tensor_loads(bench: Bench) -> Iterator[Measure]:
-    """tcgen05.ld of four warps with a wait behind each."""
+    """Measure tcgen05.ld of four warps, with a wait after each."""
     for columns in LOAD_COLUMNS:
         count = bench.fewer(64)
         each = bench.run(f"tensor_loads_{columns}", count)[:, :, 0] / count
@@ -272,7 +272,7 @@ def _by_rule(bench: Bench, value: float, cycles: float) -> dict[str, Any]:
 
 
 def scale_copies(bench: Bench) -> Iterator[Measure]:
-    """tcgen05.cp 32x128b.warpx4 of 512 bytes."""
+    """Measure tcgen05.cp 32x128b.warpx4 of 512 bytes."""
     data, counts = bench.operands("mxf8f6f4"), (bench.fewer(32), bench.fewer(256))
     few, many = (bench.run("scale_copies", data, count)[:, :, 0] for count in counts)
     yield bench.measure("tcgen05.cp 32x128b.warpx4", "512 bytes", (many - few) / (counts[1] - counts[0]), "cycles")
@@ -333,7 +333,7 @@ def _late(launch: Any) -> float:
 
 
 def warp_products(bench: Bench) -> Iterator[Measure]:
-    """mma.sync of four warps on each SM's four partitions, four accumulators each."""
+    """Measure mma.sync of four warps on each SM's four partitions, with four accumulators each."""
     count = bench.fewer(256)
     for kind, scale in (("f16", 0), ("f8f6f4", 0), ("mxf8f6f4", 0x7F7F7F7F), ("mxf4nvf4", 0x38383838)):
         for warps in (4, 8):
@@ -349,7 +349,7 @@ MEASUREMENTS: Mapping[str, tuple[Measurement, ...]] = {
     "TCGEN05": (mma_interval, copy_after_mma, tensor_loads, scale_copies, allocations, cancels, *EVERY),
     "MMA_SYNC": (warp_products, *EVERY),
 }
-"""Measurements by the part of the source that they need, those that the model of time lacks most first."""
+"""Measurements by the part of the source that they need; those that matter most to the model of time come first."""
 
 
 def measurements(target: str) -> Mapping[str, Measurement]:

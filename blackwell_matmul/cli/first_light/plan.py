@@ -43,7 +43,7 @@ TIMED_FORMATS = ("mxfp8", "nvfp4")
 
 TIMELINE_RECORDS = 8192
 MORE_SCHEDULES = 2
-"""Schedules of a rung that are tried besides the chosen one."""
+"""Number of tried schedules of a rung, in addition to the chosen one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def value_cases(arch: str) -> Iterator[Case]:
 
 
 def _other_schedules(case: Case, arch: str) -> Iterator[Case]:
-    """Yield the case with two other schedules: by the model, the next best and the worst that can run."""
+    """Yield the case with two other schedules: by the model, the second best and the worst that can run."""
     from blackwell_matmul.harness import schedules
 
     found = schedules(case.kernel, case.m, case.n, case.k, dtype=case.dtype, target=arch)
@@ -123,7 +123,7 @@ def speed_cases(arch: str) -> Iterator[Case]:
 
 
 def pins_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pins of a compiled schedule, without what follows from the problem and the GPU."""
+    """Return the pins of a compiled schedule, without the values that follow from the problem and the GPU."""
     return {knob: value for knob, value in schedule.items() if knob not in ("dtype", "sm_count", "form")}
 
 

@@ -83,7 +83,7 @@ CLASSES = {"held": "held", "measured": "held", "not held": "bad", "failed": "bad
 
 
 def page(report: Report) -> str:
-    """Return a self-contained page: counts, what did not hold, then each stage."""
+    """Return a self-contained page: counts, failed claims, then each stage."""
     title = f"First light on {report['gpu']}" + (", emulated" if report["emulated"] else "")
     body = "\n".join(part for section in (_head(report, title), *_sections(report)) for part in section)
     kind = ' class="emulated"' if report["emulated"] else ""

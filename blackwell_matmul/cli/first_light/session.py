@@ -1,5 +1,5 @@
-"""A run of `first-light`: items in order, each in a process of its own, a row for each in a file that a second run
-continues. What crashes, hangs or is wrong costs its item.
+"""A run of `first-light`: items in order, each in its own process. A file has a row for each, and a second run
+continues it. A crash, a hang or a wrong result costs only its item.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Do = Callable[[], Iterator[Row]]
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to do. task: for a worker; None if `do` does it here and yields rows."""
+    """One item of the run. task: for a worker; None if `do` runs here and yields rows."""
 
     stage: str
     name: str
@@ -135,7 +135,7 @@ class Run:
                 yield Item("ladder", str(case), task)
 
     def _timed_ladder(self) -> Iterator[Row]:
-        """Yield a row for each rung: TFLOPS beside cuBLAS's and the predicted ones."""
+        """Yield a row for each rung: TFLOPS, those of cuBLAS, and the predicted ones."""
         results = ladder_request(self.kit.folder, self.out / "ladder").run(self.tell)
         for each in results:
             if each.contender == CUBLAS:

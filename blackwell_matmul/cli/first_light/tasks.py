@@ -1,4 +1,4 @@
-"""Items of `first-light` as tasks of a worker: each takes and returns plain data, and tells its steps."""
+"""Items of `first-light` as tasks of a worker: each takes and returns plain data, and reports its steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_WHOLE = 2
 
 
 def _stops_are_faults(task: Callable[..., Record]) -> Callable[..., Record]:
-    """Return a task whose kernel may deadlock or do what is undefined: that is no refusal."""
+    """Return a task whose kernel may deadlock or have undefined behaviour. These count as faults, not as refusals."""
 
     @functools.wraps(task)
     def judged(*args: Any, **named: Any) -> Record:
@@ -108,7 +108,8 @@ def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: s
 
 @_stops_are_faults
 def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, device: str) -> Record:
-    """Run a case on whole numbers, whose sums are exact, and on normal ones; compare with the emulator and float64."""
+    """Run a case on whole numbers, whose sums are exact, and on normally distributed ones; compare with the emulator
+    and float64."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(f"{found}: exact sums")
     exact = _exact_operands(found, _device(device))

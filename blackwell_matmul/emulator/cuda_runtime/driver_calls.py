@@ -98,7 +98,7 @@ def cuDriverGetVersion(host: Host, version: int) -> None:
 
 
 RUNTIME_TABLE = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
-"""Table that NVIDIA's runtime asks for first, if a program contains it."""
+"""Table that NVIDIA's runtime requests first, if a program contains that runtime."""
 
 
 def cuGetExportTable(host: Host, table: int, uuid: int) -> None:

@@ -1,9 +1,9 @@
 """Copied as sitecustomize.py for a Python program that is emulated; nothing of this project is imported.
 
-`cuda.bindings.runtime` contains NVIDIA's runtime, which takes no driver but NVIDIA's. Its modules find each other's C
+`cuda.bindings.runtime` contains NVIDIA's runtime, which accepts only NVIDIA's driver. Its modules find each other's C
 functions by capsules in `__pyx_capi__` (Cython, "Sharing declarations between modules"), whose addresses are replaced
-here, before the first module asks for them. CuTe DSL finds its runtime's functions in our libraries first. A torch
-without CUDA is followed by `for_torch`.
+here, before the first module reads them. CuTe DSL finds its runtime's functions in our libraries first. A torch without
+CUDA is followed by `for_torch`.
 """
 
 import glob
@@ -33,7 +33,7 @@ class Finder:
 
 
 def followed(spec):  # type: ignore[no-untyped-def]
-    """Return the spec of torch, whose import ends with `for_torch` if it has no CUDA."""
+    """Return the spec of torch; its import then runs `for_torch` at the end if it has no CUDA."""
     if spec is None or spec.loader is None:
         return spec
     execute = spec.loader.exec_module

@@ -76,7 +76,7 @@ class GuardedMemory(mmap.mmap):
 
 
 def in_region(tensor: Any) -> Any:
-    """Return a copy of a tensor in memory that the emulated GPU knows: aligned, and with an end."""
+    """Return a copy of a tensor in memory that is registered with the emulated GPU: aligned, and with known bounds."""
     is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided and not tensor.requires_grad
     if not is_plain or not tensor.numel() or tensor.device.type != "cpu":
         return tensor.clone() if isinstance(tensor, torch.Tensor) else tensor
@@ -100,7 +100,7 @@ def storage(nbytes: int) -> Any:
 
 
 def on_gpu(capsule: Any) -> Any:
-    """Return a capsule of DLPack whose tensor is said to be on the GPU, so that its pointers are global."""
+    """Return a DLPack capsule that declares its tensor to be on the GPU, so that its pointers are global."""
     name = ctypes.pythonapi.PyCapsule_GetName
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -1,4 +1,4 @@
-"""What the host of one program holds: device memory, modules, handles; and its launches.
+"""Host of one program: its device memory, modules, handles and launches.
 
 Device memory lies in a range of addresses that no program uses. A kernel may also access the memory of the program
 itself, as on a GPU with address translation: the mapping around the address is copied, and changed bytes are written
@@ -42,7 +42,7 @@ CONTEXT = 1
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = 1, 2, 200, 400, 500, 801
 COOPERATIVE_TOO_LARGE = 720
-"""Error code of a cooperative launch whose CTAs do not run at once."""
+"""Error code of a cooperative launch whose CTAs cannot all run at the same time."""
 
 MAX_DYNAMIC_SHARED, COOPERATIVE, CLUSTER_DIMENSION = 8, 2, 4
 """Numbers of a function's attribute and of two of a launch (CUDA driver API, "Data types used by CUDA driver")."""
@@ -160,7 +160,7 @@ class HostSpace(GlobalSpace):
         return 0, 0
 
     def give_back(self) -> None:
-        """Write changed bytes into the program's memory, which is then its own again."""
+        """Write changed bytes back into the program's memory, and stop tracking it."""
         for memory, before in self.borrowed:
             self.remove(memory)
             changed = np.flatnonzero(memory.data != before)
@@ -256,7 +256,8 @@ class Host:
     # --- modules
 
     def load(self, address: int, data: bytes | None = None) -> LoadedModule:
-        """Return the module of an image: in the program's memory, or given."""
+        """Load the module of an image, and return it. address: of the image in the program's memory. data: its bytes,
+        if they are given."""
         read: Read = self.program.read
         string: Callable[[int], str] = self.program.string
         if data is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from blackwell_matmul.base.errors import InputError
 
 Read = Callable[[int, int], bytes]
-"""Function that returns bytes of the program: from an address, so many."""
+"""Function that returns bytes of the program, for an address and a number of bytes."""
 
 ELF, FAT_WRAPPER, FAT_BINARY = b"\x7fELF", 0x466243B1, 0xBA55ED50
 PTX_KIND, CUBIN_KIND = 1, 2
@@ -102,7 +102,7 @@ def _text(header: bytes, body: bytes) -> str:
 
 
 def unpacked_zstd(data: bytes, nbytes: int) -> bytes:
-    """Return the bytes behind a zstd frame; InputError where libzstd is missing."""
+    """Return the unpacked bytes of a zstd frame; InputError if libzstd is missing."""
     name = ctypes.util.find_library("zstd")
     if name is None:
         raise InputError(
@@ -119,7 +119,7 @@ def unpacked_zstd(data: bytes, nbytes: int) -> bytes:
 
 
 def unpacked_lz4(data: bytes, nbytes: int) -> bytes:
-    """Return the bytes behind an LZ4 block: literals, and copies of what stands before (LZ4 block format)."""
+    """Return the unpacked bytes of an LZ4 block: literals, and copies of earlier bytes (LZ4 block format)."""
     made, at = bytearray(), 0
     while len(made) < nbytes:
         token = data[at]
@@ -134,7 +134,7 @@ def unpacked_lz4(data: bytes, nbytes: int) -> bytes:
 
 
 def _length(data: bytes, at: int, code: int) -> tuple[int, int]:
-    """Return a length of LZ4 and the place behind it: 15 goes on with bytes, up to one below 255."""
+    """Return a length of LZ4 and the place after it. A length of 15 continues in bytes, up to the first below 255."""
     more = 255 if code == 15 else 0
     while more == 255:
         more = data[at]
@@ -143,6 +143,6 @@ def _length(data: bytes, at: int, code: int) -> tuple[int, int]:
 
 
 def _repeat(made: bytearray, distance: int, count: int) -> None:
-    """Append bytes from a distance behind the end; a copy longer than the distance repeats."""
+    """Append a copy of bytes that begin `distance` before the end; a copy longer than the distance repeats."""
     piece = bytes(made[len(made) - distance :])
     made += (piece * (count // distance + 1))[:count]

@@ -38,9 +38,9 @@ def run(
     """Run a program with an emulated GPU, and return its exit code.
 
     command: the program and its arguments. target: the GPU, such as sm_90a. sms: its number of SMs, by which programs
-    size their grids, if not a real GPU's. order, limit: as of `emulate`, for each launch. Raises EmulationError or
-    UnsupportedError, one sentence with the line, for a kernel at fault, whose program has ended. Raises InputError for
-    a program that cannot be run.
+    size their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. Raises EmulationError or
+    UnsupportedError, one sentence with the line, for a fault in a kernel; the program has ended then. Raises InputError
+    for a program that cannot be run.
     """
     if sys.platform != "linux":
         raise UnsupportedError(f"programs are emulated on Linux and not on {sys.platform}; give the PTX to emulate().")
@@ -130,7 +130,7 @@ class _Service:
 
 
 def answer(host: Host, number: int, words: Sequence[int]) -> int:
-    """Return the result of a call; raise for a kernel at fault, and for a call that the emulator does not know."""
+    """Return the result of a call; raise for a fault in a kernel, and for a call that the emulator does not know."""
     name, function, count = ENTRY_POINTS[number]
     try:
         return function(host, *words[:count]) or 0

@@ -51,7 +51,7 @@ AS_THE_DRIVER = {
     "cudaOccupancyMaxPotentialClusterSize": "cuOccupancyMaxPotentialClusterSize",
     "cudaOccupancyAvailableDynamicSMemPerBlock": "cuOccupancyAvailableDynamicSMemPerBlock",
 }  # fmt: skip
-"""Entry points of the runtime that do what one of the driver does."""
+"""Entry points of the runtime that equal one of the driver."""
 
 # --- errors and the device
 
@@ -251,7 +251,7 @@ def __cudaPopCallConfiguration(host: Host, grid: int, block: int, shared: int, s
 def cudaLaunchKernel(
     host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
 ) -> None:
-    """Launch with two dim3, each of which is passed in two words."""
+    """Launch with two dim3, each passed in two words."""
     _launch(host, function, (xy, z, block_xy, block_z), parameters, shared, cooperative=False)
 
 

@@ -1,8 +1,8 @@
 """Frames of device functions that run: their registers, their variables and the place to return to.
 
-Each lane has a stack of frames of its own, so that lanes part and meet in functions as they do elsewhere. A frame's
-variables and parameters lie in the warp's local memory, one part a lane. PTX ISA, "Function Declarations and
-Definitions", "call", "ret".
+Each lane has its own stack of frames, so that lanes diverge and converge in functions as elsewhere. A frame's variables
+and parameters lie in the warp's local memory, one part a lane. PTX ISA, "Function Declarations and Definitions",
+"call", "ret".
 """
 
 from __future__ import annotations

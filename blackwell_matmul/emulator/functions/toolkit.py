@@ -104,7 +104,7 @@ class _Arguments:
 
 
 def _narrow(value: int, length: str | None, signed: bool) -> int:
-    """Return an int as the char or short that %hhd or %hd asks for."""
+    """Return an int as the char or short of %hhd or %hd."""
     bits = {"hh": 8, "h": 16}.get(length or "")
     if bits is None:
         return value

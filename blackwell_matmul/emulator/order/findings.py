@@ -29,9 +29,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding. code: as docs/findings.md has it. first, second: the accesses in the order of this run; second is
-    None for what is about one instruction. edge: the missing order. mend: what would make it right. rule: the section
-    of the PTX ISA, or the rule by which the finding is benign.
+    """A finding. code: as docs/findings.md has it. first, second: the accesses in the order of this run; second is None
+    for a finding about one instruction. edge: the missing order. mend: the remedy. rule: the section of the PTX ISA, or
+    the rule by which the finding is benign.
     """
 
     code: str
@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def keys(self) -> list[object]:
-        """The code with each line: findings that share one are alike."""
+        """Return the code with each line; findings that share one are alike."""
         return [(self.code, at.line) for at in (self.first, self.second) if at is not None] or [(self.code, self.text)]
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if there is no error, and the run came to its end."""
+        """Return True if there is no error, and the run reached its end."""
         return not self.errors and not self.stopped
 
     def lines(self, all: bool = False) -> Iterator[str]:

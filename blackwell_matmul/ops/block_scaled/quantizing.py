@@ -78,7 +78,7 @@ def dequantize(
     swizzled: bool = True,
     out_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return the values [.., rows, k] of what `quantize` returned: element * (global_scale * scale), in fp32.
+    """Return the values [.., rows, k] of data and scales from `quantize`: element * (global_scale * scale), in fp32.
 
     All but the global scale is exact. out_dtype: type of the result, rounded once.
     """

@@ -27,10 +27,11 @@ def register() -> None:
 
 @functools.cache
 def _registered() -> None:
-    """Register for DTensors of `torch.ops.blackwell_matmul.matmul`, and for the operation below autograd.
+    """Register the strategies for DTensors, for `torch.ops.blackwell_matmul.matmul` and for the operation below
+    autograd.
 
     torch caches a strategy by its inputs, of keywords by integers alone. C's shape also depends on the activation, and
-    no public API tells that (torch 2.13, register_sharding).
+    no public API can express that (torch 2.13, register_sharding).
     """
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):

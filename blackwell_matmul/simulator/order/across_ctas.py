@@ -1,4 +1,4 @@
-"""Faults that show only when what all CTAs did to global memory is laid over each other."""
+"""Faults that show only in the accesses of all CTAs to global memory together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from blackwell_matmul.simulator.machine.memory import Box
 def merge(
     memory: GlobalMemory, grid: tuple[int, int, int], cluster: tuple[int, int, int], complete: bool
 ) -> list[Finding]:
-    """Faults that show only when the CTAs' results are laid over each other; complete: every CTA came to its end.
+    """Report faults that show only in the accesses of all CTAs together. complete: every CTA has returned. Accesses
+    between CTAs of one cluster were checked during the run.
 
     What the CTAs of one cluster do to each other was looked at as they ran."""
     findings: list[Finding] = []
@@ -74,7 +75,7 @@ def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.nd
 
 
 def _foreign(part: np.ndarray, cta: int, leaders: np.ndarray | None) -> np.ndarray:
-    """Return the elements that a CTA owns (see `_owner_view`) which is not of this one's cluster."""
+    """Return a mask of the elements that are owned (see `_owner_view`) by a CTA outside of this one's cluster."""
     foreign = (part != 0) & (part != cta + 1)
     return foreign if leaders is None else foreign & (leaders[part - 1] != leaders[cta])
 
@@ -83,7 +84,8 @@ MAX_CELLS = 2**20
 
 
 def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
-    """Return True for an output that only this view writes, each element once, and nobody reads: nothing to report."""
+    """Return True for an output that only this view writes, each element once, without a read: there is nothing to
+    report."""
     storage = memory.view(key)
     assert storage is not None
     alone = all(other is key or memory.segment_at(other.address) is not storage.segment for other in keys)
@@ -113,7 +115,7 @@ def _stale_reads(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
-    """Report reads of what another CTA of the same launch writes: nothing here orders CTAs."""
+    """Report reads of elements that another CTA of the same launch writes: a launch does not order its CTAs."""
     findings: dict[str, Finding] = {}
     for read in memory.reads.values():
         storage = memory.view(read.key)
@@ -132,7 +134,7 @@ def _stale_reads(
 
 
 def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorage) -> np.ndarray:
-    """Return, for each element of the view, 1 + the number of the CTA that wrote it; 0: nobody."""
+    """Return, for each element of the view, 1 + the number of the CTA that wrote it; 0: none."""
     bits = storage.item.nbits
     key = (storage.segment.address, bits)
     if key not in owners:
@@ -149,7 +151,7 @@ def _paint(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
-    """Report what two CTAs write, one finding for the view: of the first such pair, with how many there are."""
+    """Report elements that two CTAs write, with one finding for the view: the first pair, and the number of pairs."""
     clashes: dict[tuple[int, int], tuple[int, Box]] = {}
     for write in writes:
         where: Any = tuple(slice(lo, hi) for lo, hi in write.box) if write.elements is None else write.elements
@@ -212,7 +214,7 @@ def _unwritten(owner: np.ndarray, writes: list[Write], storage: GlobalStorage) -
 
 
 def _tile_shape(writes: list[Write], rank: int) -> tuple[int, ...]:
-    """Return the rectangle around what one CTA writes; the largest of them."""
+    """Return the largest rectangle of elements that one CTA writes."""
     spans: dict[int, list[list[int]]] = {}
     for write in writes:
         span = spans.setdefault(write.cta, [[2**62, 0] for _ in range(rank)])

@@ -1,4 +1,5 @@
-"""Accesses by threads to the tensor memory of a pair, which they tell the other CTA of: its mma uses that memory next.
+"""Accesses by threads to the tensor memory of a CTA pair, which must be signalled to the other CTA before its next mma
+uses that memory.
 
 PTX ISA, "tcgen05 Memory Consistency Model": an arrival and a wait order it, relaxed ones too, if both have the scope of
 the cluster. That is looked at where they arrive and wait: a CTA may know by another way as well, as of a tile by the
@@ -19,7 +20,7 @@ SECTION = "tcgen05 Memory Consistency Model"
 
 
 class Drain(NamedTuple):
-    """An access by threads of a pair's tensor memory. told: the arrival that the other CTA may hear of it by."""
+    """Access by threads to a pair's tensor memory. told: the arrival that may signal it to the other CTA."""
 
     instruction: Instruction
     write: bool
@@ -27,9 +28,9 @@ class Drain(NamedTuple):
 
 
 class Drains:
-    """issuers: CTAs that multiply for their pairs. untold: by who accesses by what, the event that the other CTA has
-    not been told of. heard: what an mbarrier tells of, to who waits for the cluster. found: by the arrival or the wait
-    that is too weak."""
+    """Accesses to pairs' tensor memory that the other CTA must learn of. issuers: CTAs that multiply for their pairs.
+    untold: by lanes and access, the events that were not signalled to the other CTA. heard: by mbarrier, the access
+    that it signals to waits of cluster scope. found: by the arrival or the wait that is too weak."""
 
     def __init__(self) -> None:
         self.issuers: set[Cta] = set()
@@ -49,11 +50,11 @@ class Drains:
             self.untold[lanes, Drain(instruction, effect.access is Access.WRITE)] = event
 
     def told(self, events: int) -> None:
-        """Forget these events: the other CTA hears of them."""
+        """Remove these events: they are signalled to the other CTA."""
         self.untold = {drain: event for drain, event in self.untold.items() if not event & events}
 
     def arrives(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction, events: int) -> None:
-        """Note that lanes which know of these events arrive at another CTA."""
+        """Note that lanes ordered after these events arrive at another CTA."""
         known = [drain for (_, drain), event in self.untold.items() if event & events]
         if not known or barrier.cta not in self.issuers or barrier.cta.rank // 2 != lanes.cta.rank // 2:
             return

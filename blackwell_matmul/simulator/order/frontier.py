@@ -1,8 +1,8 @@
-"""The events that an agent knows to have happened: sets of them, kept as the bits of an int.
+"""Events that happen before the next step of an agent: sets of events, kept as the bits of an int.
 
 An event is everything that one agent did between two points at which others could learn of it; an asynchronous
-operation is an event of its own. An access is ordered after another when the event of the other is in the frontier
-of whoever makes it. PTX ISA, "Memory Consistency Model": a frontier is closed under causality order, and has one set
+operation is an event of its own. An access is ordered after another when the event of the other is in the frontier of
+the accessing agent. PTX ISA, "Memory Consistency Model": a frontier is closed under causality order, and has one set
 for each path to memory, because an order between threads does not cross proxies ("Proxy-preserved base causality
 order").
 """
@@ -15,7 +15,10 @@ from blackwell_matmul.simulator.machine.cta import Cta, Warp
 
 
 class Frontier:
-    """Events that happen before whatever comes next here.
+    """Events that happen before the next step of an agent. generic: for ordinary loads and stores. shared, global_: for
+    the async proxy, of shared and of global memory. tensor: for tensor memory, which has accesses of one kind only.
+    steps: waits on mbarriers, and accesses of one CTA of a cluster to another, that are complete; they need no memory
+    order.
 
     generic: as far as ordinary loads and stores can tell. shared, global_: as far as the async proxy can, of shared
     and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers, and
@@ -28,7 +31,7 @@ class Frontier:
         self.clear()
 
     def join(self, other: Frontier) -> None:
-        """Learn all that `other` knows."""
+        """Add the events of `other`."""
         self.generic |= other.generic
         self.shared |= other.shared
         self.global_ |= other.global_
@@ -36,7 +39,7 @@ class Frontier:
         self.steps |= other.steps
 
     def keep(self, other: Frontier) -> None:
-        """Know only what `other` knows too."""
+        """Keep only events that `other` has as well."""
         self.generic &= other.generic
         self.shared &= other.shared
         self.global_ &= other.global_
@@ -44,7 +47,7 @@ class Frontier:
         self.steps &= other.steps
 
     def learn(self, events: int) -> None:
-        """Learn of events that are over for everybody: the completion of an asynchronous operation crosses proxies by
+        """Add events that are complete for all agents: the completion of an asynchronous operation crosses proxies by
         itself (PTX ISA, "Async proxy": completion is followed by an implicit generic-async proxy fence)."""
         self.generic |= events
         self.shared |= events

@@ -9,7 +9,7 @@ from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 
 class Initialised:
     """The elements of one storage. written: True once every element was written, else a mask of the elements that were.
-    complete: rectangles that were written as a whole, so that nobody looks at the mask again."""
+    complete: rectangles that were written as a whole, so that the mask is not read again."""
 
     __slots__ = ("complete", "shape", "written")
 
@@ -33,7 +33,7 @@ class Initialised:
             self.written = True
 
     def forget(self, box: Box) -> None:
-        """Forget that anything was written there."""
+        """Mark the box as unwritten."""
         if self.written is True:
             self.written = np.ones(self.shape, bool)
         assert isinstance(self.written, np.ndarray)

@@ -1,5 +1,5 @@
-"""Registers that asynchronous operations fill or add to: nobody else may use them before the wait, and an mma of a
-warpgroup may only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_group", "tcgen05.wait")."""
+"""Registers that asynchronous operations fill or add to. No other instruction may use them before the wait. An mma of a
+warpgroup may, but only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_group", "tcgen05.wait")."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Registers:
 
 
 class RegisterUse:
-    """A part of `HappensBefore`, which tells it of operations on registers."""
+    """Part of `HappensBefore`, which reports operations on registers to it."""
 
     def __init__(self, warpgroups: Warpgroups) -> None:
         self.warps: dict[Warp, Registers] = {}

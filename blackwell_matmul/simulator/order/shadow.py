@@ -1,8 +1,8 @@
-"""The last accesses to each part of a storage: those that a later one could still race with.
+"""Last accesses to each part of a storage, with which a later access could race.
 
-Rectangles in the storage's own coordinates; elements are compared only where rectangles meet whose accesses do not
-fill them. An access that is ordered after an earlier one of the same part takes its place, so that the list stays as
-long as the storage has parts, not as the run is long.
+Rectangles in the storage's own coordinates; elements are compared only where rectangles meet whose accesses do not fill
+them. An access that is ordered after an earlier one of the same part replaces it. So the length of the list grows with
+the parts of the storage, and not with the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MANY = 24
 
 
 class PastAccess(NamedTuple):
-    """One access: the box it lies in, its event, whether it writes, who made it (see `happens_before`)."""
+    """One access: its box, its event, True for a write, and its agent (see `happens_before`)."""
 
     box: Box
     event: int
@@ -84,8 +84,8 @@ class Shadow:
         return hits
 
     def _replace(self, old: list[int], new: PastAccess) -> None:
-        """Put the new access in the place of the first of the old ones, and the last accesses in those of the
-        others."""
+        """Replace the first of the old accesses by the new one, and fill the places of the others with the last
+        accesses."""
         if not old:
             self._put(len(self.accesses), new)
             return

@@ -14,7 +14,8 @@ from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma
 
 
 class Arrival(NamedTuple):
-    """An arrival on an mbarrier, at `turn`, by a warp that had issued and committed so many. announces: bytes, too."""
+    """Arrival on an mbarrier, at `turn`. issued, committed: numbers of the warp at that time. announces: True if it
+    also announces bytes."""
 
     issued: int
     committed: int
@@ -24,8 +25,8 @@ class Arrival(NamedTuple):
 
 
 class Warpgroups:
-    """issued, commits: of each warp. arrivals: its last one, by mbarrier. number: of an mma among those of its warps.
-    group: the number of its group, once it is committed."""
+    """MMAs of warpgroups. issued, commits: numbers of each warp. arrivals: a warp's last arrival, by mbarrier. number:
+    of an mma among those of its warps. group: number of its group, once it is committed."""
 
     def __init__(self) -> None:
         self.issues: Counter[Warp] = Counter()
@@ -73,8 +74,8 @@ class Warpgroups:
         return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
 
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
-        """Return the arrival by a warp that had issued this operation and not waited for it, on the barrier that `warp`
-        waited for last. The warp itself need not wait for what an mbarrier is told."""
+        """Return the arrival of a warp that had issued this operation and not waited for it, on the barrier that `warp`
+        waited for last. `warp` itself need not wait for an operation that an mbarrier signals."""
         if operation.tellings:
             return None
         op = operation.op
@@ -88,7 +89,7 @@ class Warpgroups:
         return max(found, key=lambda each: each[0])[1] if found else None
 
     def _too_early(self, operation: Operation, arrival: Arrival) -> bool:
-        """Return whether an arrival came after the operation was issued, and before its own warp had waited for it."""
+        """Return True if an arrival came after the operation was issued, and before its own warp had waited for it."""
         if isinstance(operation.op, Mma):
             return arrival.issued > self.number[operation]
         waited = operation.waited

@@ -1,8 +1,8 @@
 """Sums of block-scaled products in integers, as measured on tensor cores (MMA-Sim, arXiv 2511.10909).
 
-An instruction adds D and its products in fixed point: each is a significand and an exponent, is cut to a number of bits
-behind the largest exponent, and the sum is cut to float32. Of 8-bit kinds a term is a product of two elements; of fp4
-kinds 16 products, which are added exactly, times both scales.
+An instruction adds D and its products in fixed point: each term is a significand and an exponent, and is cut to some
+bits after the largest exponent. The sum is cut to float32. A term of 8-bit kinds is a product of two elements. A term
+of fp4 kinds is the exact sum of 16 products, times both scales.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ NORMAL = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0, "ue4m3": -6
 """Exponent of the least normal number of a type."""
 
 FRACTION = {"e4m3": 3, "e5m2": 2, "e2m3": 3, "e3m2": 2, "e2m1": 1, "ue4m3": 3, "ue8m0": 0, "f32": 23}
-"""Bits of a significand behind the point."""
+"""Bits of a significand after the point."""
 
 EIGHT_BITS, FOUR_BITS = 25, 35
-"""Bits behind the largest exponent, of the kinds by the bits of an element."""
+"""Bits kept after the largest exponent, for elements of 8 bits and of 4 bits."""
 
 GROUP = 16
 """Products of fp4 that are added exactly."""

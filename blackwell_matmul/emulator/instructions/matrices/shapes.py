@@ -1,4 +1,4 @@
-"""Shapes of tcgen05.mma: the instruction descriptor, what is legal, and the places of D in tensor memory."""
+"""Shapes of tcgen05.mma: the instruction descriptor, the legal values, and the places of D in tensor memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Rows of a CTA."""
+        """Return the rows of one CTA."""
         return self.m // self.group
 
     @property
@@ -62,7 +62,7 @@ class Shape:
 
     @property
     def skips_lanes(self) -> bool:
-        """True if a CTA's rows use the lower 16 of each 32 lanes."""
+        """Return True if a CTA's rows use the lower 16 of each 32 lanes."""
         return self.rows == 64 and self.stacked == 1
 
 
@@ -97,8 +97,8 @@ LONG_K = 96
 
 @functools.lru_cache(maxsize=256)
 def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool = False) -> Shape:
-    """Return the shape that an instruction descriptor tells; Undefined for bits that are illegal. block: elements that
-    share a scale, 0 for none.
+    """Return the shape in an instruction descriptor; Undefined for bits that are illegal. block: elements that share a
+    scale, 0 for none.
     """
     known, scaled = MMA_KINDS[kind], block > 0
     told = f"the instruction descriptor {bits:#010x}"

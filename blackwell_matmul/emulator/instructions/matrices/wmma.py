@@ -1,4 +1,4 @@
-"""Matrices of a warp whose places in registers PTX leaves open: wmma (PTX ISA, "wmma instructions").
+"""Matrices of wmma, whose places in registers PTX leaves open (PTX ISA, "wmma instructions").
 
 Here registers hold a matrix from the first lane on, and again where they have room: A, C and D by rows, B by columns.
 """
@@ -20,7 +20,7 @@ from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.unknown import Unknown
 
 _BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "f64": 8}
-"""Bytes of what is loaded at once; 4 for others, which are words of eight s4 or u4, or of 32 b1."""
+"""Bytes of one load of a lane; 4 for other types, which are words of eight s4 or u4, or of 32 b1."""
 
 
 def _extents(each: Statement) -> tuple[int, int, int]:

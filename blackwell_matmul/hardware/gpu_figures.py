@@ -47,7 +47,7 @@ class TimeFigures:
     clock_fall_ghz: GpuFigure
     """Decrease of the clock while the tensor cores are always busy."""
     mma_latency_cycles: GpuFigure | None = None
-    """From the issue of a tcgen05.mma until a warp sees its end, less the interval."""
+    """Time from the issue of a tcgen05.mma until a warp sees its end, less the interval."""
     pair_latency_cycles: GpuFigure | None = None
     """The same latency for a CTA pair."""
     chain_cycles: GpuFigure
@@ -55,7 +55,7 @@ class TimeFigures:
     commit_gap_cycles: GpuFigure
     """Between two chains of MMAs."""
     wgmma_latency_cycles: GpuFigure | None = None
-    """From the issue of a wgmma until a warp sees its end, less the interval."""
+    """Time from the issue of a wgmma until a warp sees its end, less the interval."""
     wgmma_interval: GpuFigure | None = None
     """Cycles of a column of a wgmma, for 64 rows."""
     mma_sync_interval: GpuFigure | None = None
@@ -69,7 +69,7 @@ class TimeFigures:
     tma_cycles: GpuFigure
     """Additional latency of a TMA load over a plain load."""
     l2_ns: GpuFigure
-    """From a load's issue to its data, from the L2."""
+    """Time from a load's issue to its data, from the L2."""
     memory_ns: GpuFigure
     """Time from a load's issue to its data, from memory."""
     queue_ns: GpuFigure
@@ -79,14 +79,14 @@ class TimeFigures:
     l2_bytes_per_ns: GpuFigure
     """Rate of the L2 to all SMs."""
     burst_bytes: GpuFigure
-    """Bytes of the L2 to one SM at once."""
+    """Bytes that the L2 can send to one SM in a burst."""
     port_bytes_per_cycle: GpuFigure
     """Rate of the L2 to one SM, even if few others load."""
     l2_joins: GpuFigure | None = None
     """Exponent j of joined requests. If p pairs of neighbours in a GPC load the same data at the same time, the L2
     delivers them p ** (1 - j) times."""
     near_l2_bytes: GpuFigure
-    """Data that repeated use finds in the L2."""
+    """Bytes of data that stay in the L2 for repeated use."""
     memory_bytes_per_ns: GpuFigure
     """Rate of the memory for kernels that read."""
     stream_bytes_per_ns: GpuFigure
@@ -94,64 +94,64 @@ class TimeFigures:
     memory_store_cost: GpuFigure
     """Memory time of a stored byte, relative to a byte that is read."""
     wait_cycles: GpuFigure
-    """An mbarrier.wait."""
+    """Cycles of an mbarrier.wait."""
     wake_cycles: GpuFigure
-    """From the end of a phase until a waiting warp continues."""
+    """Time from the end of a phase until a waiting warp continues."""
     arrive_cycles: GpuFigure
-    """An mbarrier.arrive."""
+    """Cycles of an mbarrier.arrive."""
     expect_cycles: GpuFigure
-    """An arrive.expect_tx."""
+    """Cycles of an arrive.expect_tx."""
     issue_cycles: GpuFigure
-    """An instruction that one lane issues."""
+    """Cycles of an instruction that one lane issues."""
     tma_issue_cycles: GpuFigure
-    """The issue of a TMA load."""
+    """Cycles of the issue of a TMA load."""
     remote_cycles: GpuFigure
-    """An arrival at an mbarrier of the other CTA."""
+    """Cycles of an arrival at an mbarrier of the other CTA."""
     release_cycles: GpuFigure | None = None
     """Additional time of an arrival that releases earlier stores."""
     sync_cycles: GpuFigure
-    """A bar.sync."""
+    """Cycles of a bar.sync."""
     sync_warp_cycles: GpuFigure
     """Additional cycles of a bar.sync for each warp in it."""
     cluster_sync_cycles: GpuFigure
-    """A barrier.cluster."""
+    """Cycles of a barrier.cluster."""
     strip_load_cycles: GpuFigure
-    """A tcgen05.ld of up to 64 columns."""
+    """Cycles of a tcgen05.ld of up to 64 columns."""
     half_load_cycles: GpuFigure
-    """A tcgen05.ld of 128 columns in one piece."""
+    """Cycles of a tcgen05.ld of 128 columns in one piece."""
     cast_cycles: GpuFigure
-    """Time of a conversion between types."""
+    """Cycles of a conversion between types."""
     cast_value_cycles: GpuFigure
     """Additional cycles of a conversion for each value of a thread."""
     special_results: GpuFigure
     """Results of exp2, log2, rsqrt, tanh and the like in a cycle."""
     shuffle_cycles: GpuFigure
-    """A shuffle from one lane to another."""
+    """Cycles of a shuffle from one lane to another."""
     shuffle_results: GpuFigure
     """Results of shuffles in a cycle."""
     stage_cycles: GpuFigure
-    """A st.shared."""
+    """Cycles of a st.shared."""
     stage_value_cycles: GpuFigure
     """Additional cycles of a st.shared for each value of a thread."""
     unstage_cycles: GpuFigure
-    """A ld.shared."""
+    """Cycles of a ld.shared."""
     fence_cycles: GpuFigure
-    """A fence.proxy.async."""
+    """Cycles of a fence.proxy.async."""
     store_cycles: GpuFigure
-    """A TMA store until its source is free."""
+    """Cycles of a TMA store until its source is free."""
     store_kib_cycles: GpuFigure
     """Additional cycles for each KiB until the source is free."""
     drain_kib_cycles: GpuFigure
     """Cycles of a KiB until the data has left."""
     store_buffer_kib: GpuFigure
-    """Buffer before the data leaves."""
+    """KiB of the store buffer, before the data leaves the SM."""
     line_bytes: GpuFigure
     """Bytes of a 32-byte sector that threads load or store in a cycle, at most."""
     part_sector_cycles: GpuFigure | None = None
-    """A sector that threads store in part."""
+    """Cycles of a sector that threads store in part."""
     rows_by_16_cycles: GpuFigure | None = None
-    """A TMA load, for up to 128 bytes, if the pitch of its rows is a multiple of 16 bytes and no more: such rows begin
-    within L2 lines."""
+    """Cycles of a TMA load, for up to 128 bytes, if the pitch of its rows is a multiple of 16 bytes, not of 32: such
+    rows begin within L2 lines."""
     rows_by_32_cycles: GpuFigure | None = None
     """The same, if the pitch is a multiple of 32 bytes."""
     rows_by_64_cycles: GpuFigure | None = None
@@ -159,19 +159,19 @@ class TimeFigures:
     rows_few_sms: GpuFigure | None = None
     """Factor on these three if at most half of the SMs work."""
     query_cycles: GpuFigure
-    """Reading a CLC response."""
+    """Cycles to read a CLC response."""
     cancel_ns: GpuFigure
-    """From the request of a CLC response to its arrival."""
+    """Time from the request of a CLC response to its arrival."""
     alloc_cycles: GpuFigure
-    """A tcgen05.alloc."""
+    """Cycles of a tcgen05.alloc."""
     alloc_again_cycles: GpuFigure
-    """A tcgen05.alloc that had to wait."""
+    """Cycles of a tcgen05.alloc that had to wait."""
     launch_ns: GpuFigure
     """Time from a CTA's end to the next one's start on its SM."""
     start_cycles: GpuFigure
-    """From a CTA's start to its first work."""
+    """Time from a CTA's start to its first work."""
     ramp_ns: GpuFigure
-    """The ramp of a kernel."""
+    """Time that a launch adds to its kernel, in a graph of kernels."""
     cluster_share: GpuFigure
     """Fraction of the SMs that clusters of more than two CTAs fill, as each lies in one GPC."""
 

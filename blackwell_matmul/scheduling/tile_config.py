@@ -231,7 +231,7 @@ class TileConfig:
 
     @property
     def registers_per_thread(self) -> int:
-        """Registers that a thread can have, with this many threads."""
+        """Return the registers that a thread can have, with this many threads."""
         return self.gpu.registers_per_thread(self.threads)
 
     @property

@@ -196,7 +196,7 @@ def fills(bench: Bench) -> Iterator[Measure]:
 
 
 def turnover(bench: Bench) -> Iterator[Measure]:
-    """From a CTA's end to the start of the next one on its SM."""
+    """Measure the time from a CTA's end to the start of the next one on its SM."""
     for ctas in (1, 2):
         busy = 20_000 if bench.real else 50
         found = bench.run(f"stamps_{ctas}", busy, grid=bench.sms * 8 // ctas * ctas, block=384)

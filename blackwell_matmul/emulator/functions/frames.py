@@ -20,7 +20,7 @@ _LANE = np.arange(LANES, dtype=np.uint64)
 
 
 class FrameSlot(NamedTuple):
-    """Where an argument or a result of a call lies. nbytes: 0 if any number fits.
+    """Place of an argument or a result of a call. nbytes: 0 if any number fits.
 
     read: returns the bytes of each lane in a mask, lanes x nbytes. write: takes the mask and those bytes.
     """

@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found. orders: of completion, that ran. instructions, ctas: of the runs together.
+    """Result of a check. orders: the orders of completion that ran. instructions, ctas: of the runs together.
 
     not_run: a sentence for each instruction that is not emulated and was not reached. stopped: why a run ended early.
     """

@@ -211,8 +211,8 @@ def _limits_stay() -> Iterator[None]:
 
 
 DEPTH = 10_000
-"""How many calls may be within each other. hopper takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of
-a thread's stack had room for 20,000, half of them through C, in Python 3.11."""
+"""Maximum depth of nested calls. hopper takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of a thread's
+stack had room for 20,000, half of them through C, in Python 3.11."""
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""From an exception of tilus to one sentence that names the statement and the remedy."""
+"""Sentences for exceptions of tilus: each names the statement and the remedy."""

@@ -1,4 +1,4 @@
-"""From a Program's tile view to Python, once.
+"""Lowering: a Program's tile view becomes Python, once.
 
 May import: base, frontend, simulator, simulator.machine, simulator.semantics.
 """

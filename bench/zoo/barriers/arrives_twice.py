@@ -1,6 +1,38 @@
 """Threads arrive at a named barrier a second time before the others have met the first."""
 
-from zoo.bug import Bug, Ptx
+import tilus
+import torch
+from tilus import float32, void_p
+
+from zoo.bug import Bug, Ptx, Script
+
+
+class Kernel(tilus.Script):
+    def __init__(self, repaired: bool):
+        super().__init__()
+        self.repaired = repaired
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[4, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[4, 32])
+        s = self.shared_tensor(dtype=float32, shape=[1, 32])
+        full = self.mbarrier.alloc(counts=32)
+        read = self.mbarrier.alloc(counts=32)
+        self.sync()
+        with self.single_warp(0):
+            for i in range(4):
+                if self.repaired:
+                    self.mbarrier.wait(read, phase=(i + 1) % 2)
+                self.store_shared(s, self.load_global(g_x, offsets=[i, 0], shape=[1, 32]))
+                self.mbarrier.arrive(full)
+        with self.single_warp(1):
+            for j in range(4):
+                self.mbarrier.wait(full, phase=j % 2)
+                self.store_global(g_y, self.load_shared(s), offsets=[j, 0])
+                self.mbarrier.arrive(read)
+
 
 BUG = Bug(
     title="Threads that only arrive at a named barrier run ahead and arrive again before the others have met the first",
@@ -11,7 +43,7 @@ BUG = Bug(
     says="256 threads arrive without waiting, 128 wait. The arriving ones can do the next tile and arrive again;"
     " the phase ends without a waiter, and a later one starves. The repair alternates two barriers. In the "
     "second source a path without work arrives and goes round.",
-    guess="Two warps here, one on each side; the barrier of two tiles is enough for the fault.",
+    guess="Two warps here, one on each side. The script has an mbarrier in place of the named barrier.",
     section="bar.arrive (no second bar.arrive before the barrier is reset)",
     ptx=Ptx(
         """
@@ -31,4 +63,5 @@ END:
 """,
         "deadlock",
     ),
+    script=Script(Kernel, lambda: (torch.ones(4, 32), torch.zeros(4, 32)), "deadlock"),
 )

@@ -29,7 +29,7 @@ class Kernel(tilus.Script):
 
 BUG = Bug(
     title="A CTA of a pair gives tensor memory back while the other CTA's tcgen05.alloc has not completed",
-    sources=("https://github.com/NVIDIA/cutlass/issues/3435",),
+    sources=("https://github.com/NVIDIA/cutlass/issues/3435", "https://github.com/triton-lang/triton/pull/8874"),
     says="With the second CTA delayed before its alloc, each of 96 launches on eight B300s failed with an "
     "unspecified launch failure. A cluster barrier anywhere between alloc and dealloc removes it.",
     guess="The code that a checker should give: what it lacks is knowledge of the other CTA.",

@@ -1,6 +1,40 @@
 """A CTA polls a flag, and TMA then loads what the flag tells of."""
 
-from zoo.bug import Bug, Ptx
+import tilus
+import torch
+from tilus import float32, int32, void_p
+
+from zoo.bug import Bug, Ptx, Script
+
+
+class Kernel(tilus.Script):
+    def __init__(self, repaired: bool):
+        super().__init__()
+        self.repaired = repaired
+
+    def __call__(self, x_ptr: void_p, t_ptr: void_p, flag: ~int32, y_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[1, 32])
+        g_t = self.global_view(t_ptr, dtype=float32, shape=[1, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[1, 32])
+        s = self.shared_tensor(dtype=float32, shape=[1, 32])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        if self.blockIdx.x == 0:
+            self.store_global(g_t, self.load_global(g_x, offsets=[0, 0], shape=[1, 32]), offsets=[0, 0])
+            self.sync()
+            self.release_semaphore(flag, value=1)
+        else:
+            self.lock_semaphore(flag, value=1)
+            if self.repaired:
+                self.fence.proxy_async(space="global")
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=128)
+            self.tma.global_to_shared(src=g_t, dst=s, offsets=[0, 0], mbarrier=full)
+            self.mbarrier.wait(full, phase=0)
+            self.store_global(g_y, self.load_shared(s), offsets=[0, 0])
+
 
 BUG = Bug(
     title="A thread learns by a flag that data are in global memory, and TMA loads them without a proxy fence",
@@ -31,5 +65,10 @@ END:
 """,
         "missing-proxy-fence",
         ctas=2,
+    ),
+    script=Script(
+        Kernel,
+        lambda: (torch.ones(1, 32), torch.zeros(1, 32), torch.zeros(1, dtype=torch.int32), torch.zeros(1, 32)),
+        "missing-proxy-fence",
     ),
 )

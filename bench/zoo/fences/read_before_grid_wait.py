@@ -17,7 +17,7 @@ griddepcontrol.wait;
 ld.global.b32 %r10, [%base]; //+
 add.u32 %r10, %r10, %t; st.global.b32 [%out+4096], %r10;
 """,
-        "access-before-grid-wait",
-        missing="check_ptx runs one grid, and does not know that the grid before it may write",
+        "(access-before-grid-wait)",
+        missing="whether the grid before writes there is not in the PTX, and check_ptx runs one grid",
     ),
 )

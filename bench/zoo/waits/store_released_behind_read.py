@@ -1,6 +1,38 @@
 """A flag is released behind a wait that covers the reads of a TMA store alone."""
 
-from zoo.bug import Bug, Ptx
+import tilus
+import torch
+from tilus import float32, int32, void_p
+
+from zoo.bug import Bug, Ptx, Script
+
+
+class Kernel(tilus.Script):
+    def __init__(self, repaired: bool):
+        super().__init__()
+        self.repaired = repaired
+
+    def __call__(self, x_ptr: void_p, t_ptr: void_p, flag: ~int32, y_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[1, 32])
+        g_t = self.global_view(t_ptr, dtype=float32, shape=[1, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[1, 32])
+        s = self.shared_tensor(dtype=float32, shape=[1, 32])
+        if self.blockIdx.x == 0:
+            self.store_shared(s, self.load_global(g_x, offsets=[0, 0], shape=[1, 32]))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            self.tma.shared_to_global(s, g_t, offsets=[0, 0])
+            self.tma.commit_group()
+            self.tma.wait_group(0, read=not self.repaired)
+            self.sync()
+            self.release_semaphore(flag, value=1)
+            self.tma.wait_group(0)
+        else:
+            self.lock_semaphore(flag, value=1)
+            self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[1, 32]), offsets=[0, 0])
+
 
 BUG = Bug(
     title="A flag tells another CTA of a TMA store for which the thread has waited by `.read` alone",
@@ -27,5 +59,10 @@ END:
 """,
         "read-before-complete",
         ctas=2,
+    ),
+    script=Script(
+        Kernel,
+        lambda: (torch.ones(1, 32), torch.zeros(1, 32), torch.zeros(1, dtype=torch.int32), torch.zeros(1, 32)),
+        "read-before-complete",
     ),
 )

@@ -10,7 +10,8 @@ BUG = Bug(
     says="With A in registers, the wait that pipelining inserts leaves wgmmas of the last iteration in flight, "
     "whose registers the next iteration writes: undefined by the ISA. The repair gives each wgmma fresh "
     "registers by mov.",
-    guess="Whether ptxas mends this is not known to us. The repair here is a wait.",
+    guess="Whether ptxas mends this is not known to us. The repair here is a wait. tilus has no wgmma with A in "
+    "registers that compiles.",
     section="wgmma.wait_group (registers of A)",
     ptx=Ptx(
         FILL

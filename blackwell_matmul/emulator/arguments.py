@@ -45,7 +45,9 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
         return tensor_map.image(given, address_of(memory, f"the tensor of {name}", given.pointer))
     if isinstance(given, (int, float, bytes, np.integer, np.floating)):
         return given
-    if parameter.type == "b8" and isinstance(given, _RAW_KINDS):
+    wraps_pointer = parameter.nbytes == parameter.alignment == 8  # a tensor of CuTe DSL
+    is_pointer = wraps_pointer and isinstance(given, np.ndarray) and given.nbytes != 8
+    if parameter.type == "b8" and isinstance(given, _RAW_KINDS) and not is_pointer:
         return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)  # such as an encoded CUtensorMap
     if parameter.nbytes != 8 or parameter.type == "f64":
         raise InputError(f"parameter {place} of {kernel.name} is {_declared(parameter)}; it was given {shown(given)}.")

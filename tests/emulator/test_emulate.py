@@ -60,6 +60,13 @@ def test_a_struct_is_given_as_bytes_as_an_array_or_as_a_struct_of_ctypes() -> No
         emulate(text, words, words[:1])
 
 
+def test_a_struct_of_a_pointer_takes_an_array_by_its_address() -> None:
+    read = ".reg .b32 %r; .reg .b64 %x, %y; ld.param.u64 %x, [o]; ld.param.u64 %y, [s]; ld.global.u32 %r, [%y];"
+    found = np.zeros(1, np.uint32)
+    emulate(module(read + "st.global.u32 [%x], %r;", [".u64 o", ".align 8 .b8 s[8]"]), found, np.array([7], np.uint32))
+    assert found[0] == 7
+
+
 def test_views_of_one_memory() -> None:
     base = torch.arange(16, dtype=torch.float32)
     emulate(ADD, base[4:], 2, 10.0, block=32)

@@ -64,14 +64,12 @@ def unordered(first: Access, second: Access) -> Rule:
     return Rule("data-race", ERROR, "an edge from the first to the second", mend, MODEL)
 
 
-def severity_of(wrote: bool, weak: bool) -> str:
-    """Return the class of two accesses. wrote: the first is a write. weak: a weak edge orders them."""
-    return ERROR if wrote or not weak else UNPROMISED
+def weakly_ordered(wrote: bool, is_over: bool = False) -> Rule:
+    """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders.
 
-
-def weakly_ordered(first: Access) -> Rule:
-    """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders."""
-    severity = severity_of(first.writes, True)
+    wrote: the first is a write. is_over: it is of an operation that was waited for, and the second is a write as well.
+    """
+    severity = ERROR if wrote and not is_over else UNPROMISED
     mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
     return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
 

@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, Known, agent_of
-from blackwell_matmul.emulator.order.findings import Finding, Place
+from blackwell_matmul.emulator.order.findings import ERROR, Finding, Place
 from blackwell_matmul.emulator.order.judging import Access, Rule
 
 Words = Callable[[], str]
@@ -117,17 +117,17 @@ class RunState:
         second, an operation. rule: the kind of finding; None for one that follows from both.
         """
         a = one & SITE_MASK
-        weak = rule is None and known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK)
-        severity = rule.severity if rule else judging.severity_of(wrote, weak)
-        if self._is_told(a, site, severity, agent_of(one), own):
+        agent = agent_of(one)
+        if rule is None and known.has(agent, one >> CLOCK_SHIFT, WEAK):
+            is_operation = self.cluster_of(agent).stream_of(agent) is not None
+            rule = judging.weakly_ordered(wrote, is_operation and writes)
+        if self._is_told(a, site, rule.severity if rule else ERROR, agent, own):
             return
-        first = self.access(agent_of(one), a, wrote)
+        first = self.access(agent, a, wrote)
         second = self.access_of(own, writes) if isinstance(own, Flying) else self.access(own, site, writes)
         if later:
             first, second, a, site = second, first, site, a
-        if rule is None:
-            rule = judging.weakly_ordered(first) if weak else judging.unordered(first, second)
-        self.tell(rule, first, second, a, site, where())
+        self.tell(rule or judging.unordered(first, second), first, second, a, site, where())
 
     def _is_told(self, a: int, b: int, severity: str, one: int, own: int | Flying) -> bool:
         """Return true if two instructions were told, of one warp or now of two."""

@@ -22,7 +22,6 @@ from blackwell_matmul.emulator.order.clocks import (
     either,
     empty,
 )
-from blackwell_matmul.emulator.order.findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.rules.thread_barriers import add_relaxed
@@ -87,7 +86,7 @@ class Mbarriers:
         if weak and found.fenced:
             return
         a, b = self.run.access(first, found.init_site, True), self.run.access(agent, site, False)
-        rule = judging.weakly_ordered(a)._replace(severity=UNPROMISED) if weak else judging.unordered(a, b)
+        rule = judging.weakly_ordered(False) if weak else judging.unordered(a, b)
         if not weak:
             rule = rule._replace(code="data-race")
         self.run.tell(rule, a, b, found.init_site, site, found.place)

@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import getattr_static
 from typing import Any
 
 from blackwell_matmul.frontend.faults.tilus_compat import lock
@@ -46,6 +47,7 @@ def sound_arithmetic() -> Iterator[None]:
              _chained(chains.AdditionChainRewriter.visit_Add, plain.visit_Add)),
             (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
             (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
+            (tree.Expr, "_binary", staticmethod(_with_zero(tree, tree.Expr._binary))),
             (casts, "process", _visited(casts.process)),
             (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
             (analyzers.BoundAnalyzer, "visit_LetStmt", _with_groups(bounds)),
@@ -53,7 +55,7 @@ def sound_arithmetic() -> Iterator[None]:
             (bounds, "__mod__", _of_known_sign(bounds, bounds.__mod__)),
         ]  # fmt: skip
         for owner, name, value in replaced:
-            stack.callback(setattr, owner, name, getattr(owner, name))
+            stack.callback(setattr, owner, name, getattr_static(owner, name))
             setattr(owner, name, value)
         yield
 
@@ -72,6 +74,24 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _remainder(a: Any, b: Any) -> Any:
     return a - b * _quotient(a, b)
+
+
+def _with_zero(tree: Any, binary: Callable[..., Any]) -> Callable[..., Any]:
+    """A float times 0 is NaN for NaN and infinity; of integers alone, the product is 0."""
+
+    def apply(cls: Any, a: Any, b: Any) -> Any:
+        if cls is tree.Multiply and (_is_zero(a) or _is_zero(b)):
+            product = cls(tree.convert(a), tree.convert(b))
+            if not all(hasattr(each, "value") for each in (product.a, product.b)) and not _exact(None, product):
+                return product
+        return binary(cls, a, b)
+
+    return apply
+
+
+def _is_zero(e: Any) -> bool:
+    value = getattr(e, "value", e)
+    return isinstance(value, (int, float)) and value == 0
 
 
 def _type_of(e: Any) -> Any:

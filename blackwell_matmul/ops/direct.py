@@ -11,18 +11,14 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function
 
-PLAIN_TYPES = (Tensor, Parameter)
+PLAIN_TYPES = frozenset((Tensor, Parameter))
 
 
 def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
     """Tell whether a call needs no dispatch of torch: plain dense tensors, and nobody who listens to its operations; no
     tensor with its sign reversed, or of zeros without memory, which torch writes out for an operation; none that is a
     shape alone."""
-    if torch.compiler.is_compiling() or in_forward_mode() or torch._C._get_tracing_state() is not None:
-        return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd._profiler_enabled():
+    if torch.compiler.is_compiling() or someone_listens():
         return False
     for each in (*needed, *(other for other in optional if other is not None)):
         if type(each) not in PLAIN_TYPES or each.layout is not torch.strided or each.is_nested:
@@ -30,6 +26,25 @@ def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None
         if each.is_neg() or each._is_zerotensor() or each.is_meta or torch._C._functorch.is_legacy_batchedtensor(each):
             return False
     return True
+
+
+_tracing = torch._C._get_tracing_state
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_profiled = torch.autograd._profiler_enabled
+
+
+def someone_listens() -> bool:
+    """Return true if forward mode, a tracer, a mode, torch.func or a profiler follows torch's operations."""
+    return (
+        forward_ad._current_level >= 0
+        or _tracing() is not None
+        or _dispatch_modes() > 0
+        or _function_modes() > 0
+        or _transform() is not None
+        or _profiled()
+    )
 
 
 def in_forward_mode() -> bool:

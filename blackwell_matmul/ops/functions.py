@@ -7,13 +7,14 @@ copied (`placing.py`).
 
 from __future__ import annotations
 
-import math
+import functools
 
 import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.finished import ACTIVATED, NO_TENSORS, EpilogueTensors
+from blackwell_matmul.ops.gradients import graded
 from blackwell_matmul.ops.library import product
 from blackwell_matmul.ops.operand_checks import (
     DEFAULTS,
@@ -33,7 +34,8 @@ from blackwell_matmul.ops.operand_checks import (
     taken,
     unequal,
 )
-from blackwell_matmul.ops.placing import as_matrices, flattened
+from blackwell_matmul.ops.placing import as_matrices, flattened, rows_of
+from blackwell_matmul.ops.ready import again, kind_of_call
 
 MATMUL = Said("matmul", "input", "other")
 LINEAR = Said("linear", "input", "weight")
@@ -48,6 +50,14 @@ def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
+    call = kind_of_call("matmul", (input, other), simulate)
+    if call is not None:
+        if not call.graded:
+            if (made := again(call)) is not None:
+                return made
+        elif other.dim() == 2 <= input.dim():
+            multiply = matmul if simulate is False else functools.partial(matmul, simulate=simulate)
+            return graded(call, multiply, multiply, True, 1.0, input, other)
     plain = bypasses_dispatch((input, other))
     if not plain and (node := taken(matmul, {"input": input, "other": other}, simulate=simulate)) is not None:
         return node
@@ -55,9 +65,9 @@ def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
         return _of_vectors(input, other, simulate)
     how = DEFAULTS if simulate is False else How(simulate=simulate)
     if input.dim() == other.dim() == 2:
-        return product(input, other, NO_TENSORS, how, MATMUL, plain)
-    made = product(*flattened(input, other, MATMUL), NO_TENSORS, how, MATMUL, plain)
-    return made.reshape(*batches_of(input, other, MATMUL), input.shape[-2], other.shape[-1])
+        return product(input, other, NO_TENSORS, how, MATMUL, plain, call)
+    shape = (*batches_of(input, other, MATMUL), input.shape[-2], other.shape[-1])
+    return product(*flattened(input, other, MATMUL), NO_TENSORS, how, MATMUL, plain, call, shape)
 
 
 def _of_vectors(input: Tensor, other: Tensor, simulate: bool) -> Tensor:
@@ -87,9 +97,20 @@ def linear(
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
-    plain = bypasses_dispatch((input, weight), (bias, residual))
     if activation is None:
         activation = "none"
+    call = None
+    if type(activation) is str and type(beta) is float:
+        call = kind_of_call("linear", (input, weight, bias, residual), activation, beta, simulate)
+    if call is not None:
+        if not call.graded:
+            if (made := again(call)) is not None:
+                return made
+        elif activation == "none" and weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
+            multiply = functools.partial(_linear, beta, simulate)
+            backward = matmul if simulate is False else functools.partial(matmul, simulate=simulate)
+            return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
+    plain = bypasses_dispatch((input, weight), (bias, residual))
     if not plain:
         needed, optional = {"input": input, "weight": weight}, {"bias": bias, "residual": residual}
         rest = {"activation": activation, "beta": beta, "simulate": simulate}
@@ -107,29 +128,38 @@ def linear(
         check_residual(residual, (*outer, n))
     if bias is not None and (bias.dim() != 1 or unequal(bias.shape[0], n)):
         bias, residual, factor, said = spread_bias(bias, residual, factor, (*outer, n), LINEAR)
-    late = activation != "none" and (
+    if activation != "none" and (
         wants_gradient((input, weight, bias, residual)) or (activation == "swiglu" and residual is not None)
-    )
-    tensors = EpilogueTensors(bias, None if residual is None else _rows(residual))
-    how = How("none" if late else activation, 1.0, factor, None, simulate)
-    made = product(_rows(input), weight.T, tensors, how, said, plain)
-    made = made if input.dim() == 2 else made.reshape(*outer, made.shape[-1])
-    return ACTIVATED[activation](made) if late else made
+    ):
+        made = linear(input, weight, bias, residual=residual, beta=factor, simulate=simulate)
+        return ACTIVATED[activation](made)
+    tensors = EpilogueTensors(bias, None if residual is None else rows_of(residual))
+    how = How(activation, 1.0, factor, None, simulate)
+    shape = None if input.dim() == 2 else (*outer, n // 2 if activation == "swiglu" else n)
+    return product(rows_of(input), weight.T, tensors, how, said, plain, call, shape)
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Return x[.., columns] as one matrix."""
-    return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+def _linear(
+    beta: float, simulate: bool, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None
+) -> Tensor:
+    return linear(input, weight, bias, residual=residual, beta=beta, simulate=simulate)
+
+
+def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
+    return bias is None or bias.shape == weight.shape[:1]
 
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
+    call = kind_of_call("bmm", (input, mat2), simulate)
+    if call is not None and not call.graded and (made := again(call)) is not None:
+        return made
     plain = bypasses_dispatch((input, mat2))
     if not plain and (node := taken(bmm, {"input": input, "mat2": mat2}, simulate=simulate)) is not None:
         return node
     check_batches(input, mat2, BMM)
     how = DEFAULTS if simulate is False else How(simulate=simulate)
-    return product(input, mat2, NO_TENSORS, how, BMM, plain)
+    return product(input, mat2, NO_TENSORS, how, BMM, plain, call)
 
 
 def baddbmm(
@@ -169,6 +199,12 @@ def scaled_mm(
 
     There are no gradients.
     """
+    call = None
+    if scale_result is None and type(use_fast_accum) is bool and (out_dtype is None or type(out_dtype) is torch.dtype):
+        tensors = (input, mat2, bias, scale_a, scale_b)
+        call = kind_of_call("scaled_mm", tensors, out_dtype, use_fast_accum, simulate)
+    if call is not None and not call.graded and (made := again(call)) is not None:
+        return made
     plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))
     if not plain:
         needed = {"input": input, "mat2": mat2, "scale_a": scale_a, "scale_b": scale_b}
@@ -177,4 +213,4 @@ def scaled_mm(
             return node
     check_scaled(scale_result, out_dtype, use_fast_accum)
     how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
-    return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain)
+    return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain, call)

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.ops import ready
 from blackwell_matmul.ops.finished import through_activation
 from blackwell_matmul.ops.operand_checks import How, known
+from blackwell_matmul.ops.placing import rows_of
+from blackwell_matmul.ops.ready import Call
 
 Needs = Sequence[bool]
 
@@ -45,6 +48,53 @@ class ProductOfTwo(torch.autograd.Function):
         needs = (*ctx.needs_input_grad[3:], False, False)
         made = gradients(grad, *ctx.saved_tensors, needs=needs, matmul=ctx.again, how=ctx.how)
         return None, None, None, *(*made, None, None)[: 2 + ctx.given]
+
+
+class RowsTimesMatrix(torch.autograd.Function):
+    """Autograd function of x[.., k] @ w[n, k].T + factor * residual[.., n] + bias[n]; turned: of x @ w[k, n].
+
+    call: these tensors' call; multiply: computes one of an unknown kind. again: multiplies in the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        call: Call,
+        multiply: Callable[..., Tensor],
+        again: Callable[..., Tensor],
+        turned: bool,
+        factor: float,
+        x: Tensor,
+        w: Tensor,
+        *tensors: Tensor | None,
+    ) -> Tensor:
+        ctx.again, ctx.turned, ctx.factor = again, turned, factor
+        ctx.save_for_backward(x, w)
+        made = ready.again(call)
+        return multiply(x, w, *tensors) if made is None else made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        x, w = ctx.saved_tensors
+        _, _, _, _, _, for_x, for_w, *others = ctx.needs_input_grad
+        dz = grad if grad.dtype == x.dtype else grad.to(x.dtype)
+        of_x = _laid_as(x, dz, w.mT if ctx.turned else w, ctx.again) if for_x else None
+        of_w = _laid_as(w, *_sides(rows_of(x), rows_of(dz), ctx.turned), ctx.again) if for_w else None
+        if not others:
+            return None, None, None, None, None, of_x, of_w
+        for_bias, for_residual = others
+        of_bias = rows_of(dz).sum(0) if for_bias else None
+        of_residual = (dz if ctx.factor == 1 else dz * ctx.factor) if for_residual else None
+        return None, None, None, None, None, of_x, of_w, of_bias, of_residual
+
+
+graded: Callable[..., Tensor] = super(torch.autograd.Function, RowsTimesMatrix).apply
+"""RowsTimesMatrix.apply without what it does for torch.func, of whose tensors there is no `Call`."""
+
+
+def _sides(x: Tensor, dz: Tensor, turned: bool) -> tuple[Tensor, Tensor]:
+    """Return the operands of w's gradient."""
+    return (x.mT, dz) if turned else (dz.mT, x)
 
 
 def gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.load import Loaded
-from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.runtime.moving import Moving
 from blackwell_matmul.runtime.script_calls import ScriptCalls
 
 Copy = Callable[[Tensor], Tensor]
@@ -33,39 +34,72 @@ Copy = Callable[[Tensor], Tensor]
 KEPT_KERNELS = 512
 """Maximum kernels; each has one alpha and beta, which may change in each training step."""
 
-KEPT_LAUNCHES = 8192
-_launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)
-"""Launches of all plans."""
+KEPT_STREAMS = 64
+"""Maximum streams with packed launches of one plan."""
 
 
 class Launches:
-    """Launches of one kernel on tensors of one kind, with new addresses and a new C; equal addresses reuse a packed
-    launch. device: a GPU's index; below 0 the kernel is simulated.
+    """Launches of one kernel on tensors of one kind, with new addresses and a new C. device: a GPU's index; below 0 the
+    kernel is simulated.
     """
 
     def __init__(self, kernel: Any, device: int) -> None:
-        self._kernel, self._device = kernel, device
+        self._kernel, self.device = kernel, device
         self._calls = ScriptCalls(kernel) if device >= 0 else None
         self._code: tuple[Loaded, tuple[int, ...]] | None = None
+        self._moving: dict[int, Moving] = {}
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        """Launch the kernel. arguments: makes the call's arguments, for a launch that is not packed yet."""
+        """Launch the kernel. arguments: makes the call's arguments, for a launch that is not packed yet; those that are
+        tensors stand in the order of `tensors`.
+        """
         if self._calls is None:
             self._kernel(*arguments())
             return
-        stream = torch_cuda.current_stream(self._device)
-        key = (self, stream, *[each.data_ptr() for each in tensors])
-        found = _launches.get(key)
-        if found is None:
-            found = self._packed(self._calls, arguments(), stream)
-            _launches.put(key, found)
-        found()
+        addresses = [each.data_ptr() for each in tensors]
+        if not self.at(addresses):
+            stream = torch_cuda.current_stream(self.device)
+            self._packed(self._calls, arguments(), addresses, stream)()
 
-    def _packed(self, calls: ScriptCalls, arguments: Sequence[object], stream: int) -> Prepared:
+    def at(self, addresses: Sequence[int]) -> bool:
+        """Launch at the tensors' addresses; False, without effect, if a launch has to be packed for them."""
+        moving = self._moving.get(torch_cuda.current_stream(self.device))
+        return moving is not None and moving(addresses)
+
+    def _packed(
+        self, calls: ScriptCalls, arguments: Sequence[object], addresses: Sequence[int], stream: int
+    ) -> Prepared:
+        """Return the launch, and keep it for other addresses."""
         if self._code is None:
-            self._code = calls.code(arguments, self._device)
+            self._code = calls.code(arguments, self.device)
         loaded, places = self._code
-        return loaded.prepare([arguments[place] for place in places], self._device, stream)
+        prepared = loaded.prepare([arguments[place] for place in places], self.device, stream)
+        tensors = [i for i, each in enumerate(arguments) if isinstance(each, Tensor)]
+        at = {i: tensors.index(place) for i, place in enumerate(places) if place in tensors}
+        moving = loaded.moving(prepared, at, addresses)
+        if moving is not None:
+            if len(self._moving) >= KEPT_STREAMS:
+                self._moving.clear()
+            self._moving[stream] = moving
+        return prepared
+
+
+class Ready:
+    """A plan for calls of one kind whose tensors are read where they are: C is allocated, and the kernel launched at
+    the tensors' addresses. shape: of the result. place: of C's address among the others.
+    """
+
+    __slots__ = ("_launches", "_out", "_place", "_shape", "_strides")
+
+    def __init__(self, launches: Launches, shape: Sequence[int], out: torch.dtype, place: int) -> None:
+        self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
+        self._strides = tuple(math.prod(self._shape[dim + 1 :]) for dim in range(len(self._shape)))
+
+    def __call__(self, addresses: list[int]) -> Tensor | None:
+        """Return the result; None, with nothing launched, if a launch has to be packed first. addresses: gets C's."""
+        c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
+        addresses.insert(self._place, c.data_ptr())
+        return c if self._launches.at(addresses) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +128,18 @@ class ProductPlan:
         extras = [_readable(each) for each in tensors if each is not None]
         self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
         return c if whole is c else packed(c)
+
+    def ready(self, tensors: Sequence[Tensor | None], addresses: Sequence[int], shape: Sequence[int]) -> Ready | None:
+        """Return the plan for other calls of a call's kind; None if its tensors are not read where they are.
+
+        tensors: the operands and the epilogue's, as multiplied. addresses: those of the call. shape: of the result.
+        """
+        copied = self.copy_a is not None or self.copy_b is not None or self.shape[-1] != self.columns
+        if copied or self.launches.device < 0:
+            return None
+        a, b, *extras = (each for each in tensors if each is not None)
+        read = [each.data_ptr() for each in (a, b, *map(_readable, extras))]
+        return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
 
     def _writes(self, into: Tensor) -> bool:
         """Return true if `into` has the layout of a new C."""

@@ -7,7 +7,7 @@ torch's dispatch of a library's operation takes more CPU time than many kernels 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,20 +29,46 @@ from blackwell_matmul.ops.operand_checks import (
     check_operands,
     checked,
 )
+from blackwell_matmul.ops.ready import Call, again, keep, kind_of_call
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.runtime.recent import Recent
 
 
-def product(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said, plain: bool) -> Tensor:
-    """Return the product, with gradients. plain: `bypasses_dispatch` of the tensors that these are views of."""
+def product(
+    a: Tensor,
+    b: Tensor,
+    tensors: EpilogueTensors,
+    how: How,
+    said: Said,
+    plain: bool,
+    call: Call | None = None,
+    shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Return the product, with gradients, in a shape, if given. plain: `bypasses_dispatch` of the tensors that these
+    are views of; call: theirs.
+    """
+    made = _product(a, b, tensors, how, said, plain, call, shape)
+    return made if shape is None else made.reshape(shape)
+
+
+def _product(
+    a: Tensor,
+    b: Tensor,
+    tensors: EpilogueTensors,
+    how: How,
+    said: Said,
+    plain: bool,
+    call: Call | None,
+    shape: Sequence[int] | None,
+) -> Tensor:
     check_flag("simulate", how.simulate)
     if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
     if plain and not wants_gradient((a, b, *tensors)):
-        return run(a, b, tensors, how, said)
+        return run(a, b, tensors, how, said, call=call, shape=shape)
     if plain and tensors.scale_a is None:
-        multiply = functools.partial(_without_gradients, how, said)
+        multiply = functools.partial(_without_gradients, how, said, call if shape is None else None)
         made: Tensor = ProductOfTwo.apply(multiply, _product_again, how, a, b, *tensors[:2])
         return made
     return _operation(a, b, tensors, how, said)
@@ -61,8 +87,11 @@ def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: S
     return made
 
 
-def _without_gradients(how: How, said: Said, a: Tensor, b: Tensor, *tensors: Tensor | None) -> Tensor:
-    return run(a, b, EpilogueTensors(*tensors), how, said)
+def _without_gradients(
+    how: How, said: Said, call: Call | None, a: Tensor, b: Tensor, *tensors: Tensor | None
+) -> Tensor:
+    made = None if call is None else again(call)
+    return run(a, b, EpilogueTensors(*tensors), how, said, call=call) if made is None else made
 
 
 def _product_again(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
@@ -77,15 +106,22 @@ def run(
     how: How = DEFAULTS,
     said: Said = AS_OURS,
     into: Tensor | None = None,
+    call: Call | None = None,
+    shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Multiply without gradients, by an equal earlier call's plan. into: C's destination if possible."""
+    """Multiply without gradients, by an equal earlier call's plan. into: C's destination if possible. call: of tensors
+    that these are views of, with a result of a shape; calls of its kind are ready from then on.
+    """
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], how)
     plan = _plans.made(key, _planned, a, b, tensors, how, said)
     if how.simulate:
         a, b = a.detach(), b.detach()
         tensors = EpilogueTensors(*[None if each is None else each.detach() for each in tensors])
     if isinstance(plan, ProductPlan):
-        return plan(a, b, tensors, into)
+        made = plan(a, b, tensors, into)
+        if call is not None:
+            keep(call, plan.ready((a, b, *tensors), call.addresses, plan.shape if shape is None else shape))
+        return made
     of_c, out = plan
     zeros = a.new_zeros(of_c, dtype=torch.float32)
     return finished(zeros, tensors, how.activation, how.alpha, how.beta).to(out)
@@ -109,7 +145,9 @@ Operation = Callable[..., Tensor]
 
 
 def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    return run(a, b, EpilogueTensors(*tensors), How(**rest))
+    call = None if rest.get("simulate") else kind_of_call("operation", (a, b, *tensors), *rest.items())
+    made = None if call is None else again(call)
+    return run(a, b, EpilogueTensors(*tensors), How(**rest), call=call) if made is None else made
 
 
 def _followed(lower: Operation, upper: Operation, rest: dict[str, Any], *tensors: Tensor | None) -> Tensor:

@@ -80,6 +80,11 @@ def _flat(x: Tensor, batch: tuple[int, ...]) -> Tensor:
     return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
 
 
+def rows_of(x: Tensor) -> Tensor:
+    """Return x[.., columns] as one matrix."""
+    return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
 def _of_groups(a: Tensor, b: Tensor, offs: Tensor) -> list[tuple[Tensor, str]]:
     """Return a grouped product's operands, each with the reason of a copy; in sums groups divide k."""
     if a.dim() == 3 and b.dim() == 2:

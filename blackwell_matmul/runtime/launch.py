@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ class LaunchConfig(ctypes.Structure):
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A launch of one function with fixed arguments on one stream; immutable, so threads may share it.
+    """A launch of one function on one stream. Threads may share it, unless its arguments move.
 
     Workspaces are not fixed: each launch takes new ones from torch's allocator, on the same stream, and frees them at
     once. The allocator gives them only to later work of that stream.
@@ -59,24 +60,31 @@ class Prepared:
     packed: Packed
     switches: bool
     """True if the GPU must be made current: for the three streams without an object, which use the current context."""
+    plain: bool
+    """True if a launch is one call of the driver."""
 
     @classmethod
     def of(cls, name: str, function: int, launch: Launch, device: int, stream: int) -> Prepared:
         attributes = (ctypes.addressof(EARLY_START), 1) if launch.early_start else (None, 0)
         config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
         switches = stream <= _PER_THREAD_STREAM and torch_cuda.several_devices()
-        return cls(name, function, launch, device, config, Packed.of(launch, device), switches)
+        plain = not (switches or launch.workspaces or launch.is_empty)
+        return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain)
+
+    def copy(self) -> Prepared:
+        """Return the launch with arguments of its own."""
+        return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
         """Return the launch with other addresses; None if the driver refuses one. `launch` keeps those of this call."""
-        packed = self.packed.at(moves, values)
-        if packed is None:
-            return None
-        return Prepared(self.name, self.function, self.launch, self.device, self.config, packed, self.switches)
+        made = self.copy()
+        return made if made.packed.move(moves, values) else None
 
     def __call__(self) -> None:
         """Queue the launch on its stream; DriverError if the driver refuses it."""
-        if self.switches and not torch_cuda.is_current(self.device):
+        if self.plain:
+            self._launch(self.packed.address)
+        elif self.switches and not torch_cuda.is_current(self.device):
             with torch_cuda.current(self.device):
                 self._queue()
         else:

@@ -7,7 +7,7 @@ process, and a launch takes the context from its stream.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.moving import Moving
 from blackwell_matmul.runtime.packed import LAST_BITS, Moves
 from blackwell_matmul.runtime.recent import Recent
 
@@ -81,6 +82,12 @@ class Loaded:
             if key is not None:
                 self._prepared.put(key, moved)
         return moved
+
+    def moving(self, prepared: Prepared, places: Mapping[int, int], addresses: Sequence[int]) -> Moving | None:
+        """Return a launch of `prepare` for any addresses; None if more depends on them. places: of parameters with an
+        address, by the parameter's index.
+        """
+        return None if self._moves is None else Moving(prepared, self._moves.among(places), addresses)
 
     def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
         """Return a launch's inputs except addresses; None if not comparable: 0.0 equals -0.0, and non-integers vary."""

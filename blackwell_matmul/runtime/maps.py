@@ -38,18 +38,25 @@ class EncodedMap:
     valid while the map lives.
     """
 
-    __slots__ = ("_memory", "address", "pointer")
+    __slots__ = ("_first", "_memory", "address", "pointer")
 
-    def __init__(self, pointer: int) -> None:
-        self.pointer = pointer
+    def __init__(self, pointer: int, first: EncodedMap | None = None) -> None:
+        self.pointer, self._first = pointer, first
         self._memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT_BYTES)
         self.address = -(-ctypes.addressof(self._memory) // TENSOR_MAP_ALIGNMENT_BYTES) * TENSOR_MAP_ALIGNMENT_BYTES
 
     def at(self, pointer: int) -> EncodedMap | None:
-        """Return the map of a tensor at another address; None if the driver refuses it."""
+        """Return the map of a tensor at another address, made once for each; None if the driver refuses it."""
         if pointer == self.pointer:
             return self
-        made = EncodedMap(pointer)
+        key = self._first or self, pointer
+        made = _moved.get(key) or self._copied(pointer)
+        if made is not None:
+            _moved.put(key, made)
+        return made
+
+    def _copied(self, pointer: int) -> EncodedMap | None:
+        made = EncodedMap(pointer, self._first or self)
         ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
         code = driver.entry_points().replace_address(made.address, pointer)
         return made if code == driver.SUCCESS else None
@@ -59,6 +66,8 @@ class EncodedMap:
 
 
 _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
+_moved: Recent[tuple[EncodedMap, int], EncodedMap] = Recent(KEPT_MAPS)
+"""Maps of other addresses, by the map that was encoded and the address."""
 
 
 def encoded(described: TensorMap, device: int) -> EncodedMap:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from blackwell_matmul.base.errors import UnsupportedError
@@ -29,11 +29,11 @@ _STRUCT_CODES = {
 class Moves(NamedTuple):
     """Places of a call's addresses, with the plan's parameters.
 
-    slots: pairs of kernel argument and parameter. maps: pairs of map and parameter.
+    slots: pairs of kernel argument and parameter. maps: map, parameter, and the kernel arguments that are the map.
     """
 
     slots: tuple[tuple[int, int], ...]
-    maps: tuple[tuple[int, int], ...]
+    maps: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
@@ -44,7 +44,22 @@ class Moves(NamedTuple):
         others = [*_sizes(plan), *(each for each in (*slots.values(), *maps.values()) if each not in index)]
         if any(parameters_of(each) & index.keys() for each in others):
             return None
-        return cls(*(tuple((i, index[each]) for i, each in held.items() if each in index) for held in (slots, maps)))
+        of_map = {i: [at for at, each in enumerate(plan.arguments) if _is_map(each, i)] for i in maps}
+        return cls(
+            tuple((i, index[each]) for i, each in slots.items() if each in index),
+            tuple((i, index[each], tuple(of_map[i])) for i, each in maps.items() if each in index),
+        )
+
+    def among(self, places: Mapping[int, int]) -> Moves:
+        """Return the moves of some parameters, which are then counted by their places."""
+        return Moves(
+            tuple((i, places[each]) for i, each in self.slots if each in places),
+            tuple((i, places[each], arguments) for i, each, arguments in self.maps if each in places),
+        )
+
+
+def _is_map(argument: Argument, index: int) -> bool:
+    return argument.kind == "tensor_map" and argument.value == index
 
 
 def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
@@ -70,10 +85,10 @@ class Packed:
     places: index of the map for each kernel argument, or -1.
     """
 
-    __slots__ = ("_maps", "_places", "_values", "address", "pointers")
+    __slots__ = ("_maps", "_places", "address", "pointers", "values")
 
     def __init__(self, values: Any, maps: Sequence[EncodedMap], places: Sequence[int]) -> None:
-        self._values, self._maps, self._places = values, maps, places
+        self.values, self._maps, self._places = values, list(maps), places
         start = ctypes.addressof(values)
         pointers = [start + SLOT_BYTES * i if at < 0 else maps[at].address for i, at in enumerate(places)]
         self.pointers = (ctypes.c_void_p * len(values))(*pointers)
@@ -86,18 +101,23 @@ class Packed:
         places = [index_of(each) if each.kind == "tensor_map" else -1 for each in launch.arguments]
         return cls(held, [encoded(each, device) for each in launch.tensor_maps], places)
 
-    def at(self, moves: Moves, values: Sequence[int]) -> Packed | None:
-        """Return a copy with a call's addresses; None if the driver refuses one."""
-        held, maps = type(self._values).from_buffer_copy(self._values), list(self._maps)
+    def copy(self) -> Packed:
+        return Packed(type(self.values).from_buffer_copy(self.values), self._maps, self._places)
+
+    def move(self, moves: Moves, values: Sequence[int]) -> bool:
+        """Take a call's addresses, in place; False, with some of them taken, if the driver refuses one."""
         for place, parameter in moves.slots:
             if parameter < len(values):  # else it has its default
-                held[place] = values[parameter]
-        for index, parameter in moves.maps:
-            moved = maps[index].at(values[parameter]) if parameter < len(values) else maps[index]
-            if moved is None:
-                return None
-            maps[index] = moved
-        return Packed(held, maps, self._places)
+                self.values[place] = values[parameter]
+        for index, parameter, places in moves.maps:
+            if parameter < len(values) and self._maps[index].pointer != values[parameter]:
+                moved = self._maps[index].at(values[parameter])
+                if moved is None:
+                    return False
+                self._maps[index] = moved
+                for place in places:
+                    self.pointers[place] = moved.address
+        return True
 
 
 def index_of(argument: Argument) -> int:

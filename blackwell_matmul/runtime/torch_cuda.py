@@ -63,3 +63,15 @@ def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
         return make(nbytes, dtype=torch.uint8, device=place)
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=place)):
         return make(nbytes, dtype=torch.uint8, device=place)
+
+
+def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:
+    """Return memory for a result; a kernel writes all of it."""
+    if _fast_empty is not None and (not several_devices() or torch.cuda.current_device() == device):
+        made: torch.Tensor = _fast_empty(shape, strides, dtype)
+        return made
+    return torch.empty_strided(shape, strides, dtype=dtype, device=torch.device("cuda", device))
+
+
+_fast_empty: Any = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+"""torch's allocation on the current GPU without its dispatch, as compiled code calls it; None if torch has none."""

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from blackwell_matmul import InputError, grouped_matmul, linear, matmul
-from blackwell_matmul.ops.gradients import ProductOfTwo
+from blackwell_matmul.ops.gradients import RowsTimesMatrix
 from blackwell_matmul.ops.grouped import ProductOfGroups
 
 
@@ -48,8 +48,8 @@ def test_autograd_alone_hears_of_it_and_keeps_what_it_needs():
     given, kept = leaves(torch.bfloat16), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         made = ours(*given)
-    assert isinstance(made.grad_fn, ProductOfTwo._backward_cls)
-    assert [tuple(each.shape) for each in kept] == [(24, 40), (40, 32)]
+    assert isinstance(made.grad_fn, RowsTimesMatrix._backward_cls)
+    assert [tuple(each.shape) for each in kept] == [(24, 40), (32, 40)]
     w = torch.stack([given[1].detach()] * 2).mT.requires_grad_()
     grouped = grouped_matmul(given[0], w, torch.tensor([8, 24], dtype=torch.int32), simulate=True)
     assert isinstance(grouped.grad_fn, ProductOfGroups._backward_cls)

@@ -1,0 +1,74 @@
+"""Calls of known kinds: checked, planned and packed once, then launched at any addresses.
+
+A kind has all that a call depends on but the addresses: the operation and its options; each tensor's shape, strides,
+type, device and alignment. Nobody who listens to torch's operations may miss a call: see `kind_of_call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.ops.direct import PLAIN_TYPES, someone_listens
+from blackwell_matmul.ops.launching import Ready
+from blackwell_matmul.runtime.recent import Recent
+
+KEPT_KINDS = 8192
+_ready: Recent[tuple[Any, ...], Ready] = Recent(KEPT_KINDS)
+
+
+class Call(NamedTuple):
+    """A call that only its kernel, and autograd, need to know of. addresses: of its tensors. graded: a gradient is
+    wanted.
+    """
+
+    kind: tuple[Any, ...]
+    addresses: list[int]
+    graded: bool
+
+
+_autocast_enabled = torch._C._is_any_autocast_enabled
+_grad_enabled = torch.is_grad_enabled
+_LAST_BITS = ALIGNMENT_BYTES - 1
+
+
+def kind_of_call(operation: str, tensors: Iterable[Tensor | None], *options: object) -> Call | None:
+    """Return the call of an operation; None if it is compiled, followed by someone, or cast, or has other tensors than
+    plain dense ones with memory. Tensors without memory or strides have no address or raise.
+    """
+    if torch.compiler.is_compiling() or someone_listens() or _autocast_enabled():
+        return None
+    kind: list[Any] = [operation, *options]
+    addresses, graded = [], False
+    try:
+        for x in tensors:
+            if x is None:
+                kind.append(None)
+                continue
+            if type(x) not in PLAIN_TYPES or x.is_neg():
+                return None
+            address = x.data_ptr()
+            if not address:
+                return None
+            kind += (x.shape, x.stride(), x.dtype, x.get_device(), address & _LAST_BITS)
+            addresses.append(address)
+            graded |= x.requires_grad
+    except RuntimeError:
+        return None
+    return Call(tuple(kind), addresses, graded and _grad_enabled())
+
+
+def again(call: Call) -> Tensor | None:
+    """Return the result of a call, without gradients; None, without effect, if its kind is not known."""
+    found = _ready.get(call.kind)
+    return None if found is None else found(call.addresses)
+
+
+def keep(call: Call, ready: Ready | None) -> None:
+    """Keep what calls of a kind take from now on; None: nothing, as tensors are copied."""
+    if ready is not None:
+        _ready.put(call.kind, ready)

@@ -104,13 +104,15 @@ def _scales(change: Callable[..., Any]) -> list[Patch]:
     return [(tensor_cores, "_scales", change)]
 
 
-def _register_order(columns: int) -> tuple[Any, Any]:
+def _register_order() -> list[Patch]:
     """wgmma and mma: the rows of registers 0, 1 and of 2, 3 exchanged."""
-    rows, place = fragments_places(columns)
-    return (rows + 8) % 16, place
+    read, write = fragments.accumulators, fragments.registers_of
+    return [
+        (fragments, "accumulators", lambda raw, type: np.roll(read(raw, type), 8, axis=1)),
+        (fragments, "registers_of", lambda value, type: write(np.roll(value, 8, axis=1), type)),
+    ]
 
 
-fragments_places = fragments.accumulator_places
 _OTHER = {"f16": "bf16", "bf16": "f16"}
 FACTS: dict[str, Callable[[], list[Patch]]] = {
     "the 128-byte swizzle": lambda: _swizzle(_without(128)),
@@ -141,7 +143,7 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
     "pairs of CTAs, 128 rows: the second half of N in lanes 64 on": lambda: [
         (tensor_cores, "_layout", lambda shape, group: _right_layout(shape, 1 if shape.m == 128 else group))
     ],
-    "fragments: rows of the registers of an accumulator": lambda: [(fragments, "accumulator_places", _register_order)],
+    "fragments: rows of the registers of an accumulator": _register_order,
     "fragments: registers of A": lambda: [
         (fragments, "fragment_a", lambda raw, format: _fragment_a(raw[[0, 2, 1, 3]] if len(raw) == 4 else raw, format))
     ],
@@ -203,7 +205,7 @@ def who_notices(fact: str, folder: str, names: list[str]) -> dict[str, Any]:
     from run import outcome
 
     patches = FACTS[fact]() if fact else []
-    for caches in (operands.descriptor, operands.chunks, tensor_map.box_of, fragments_places):
+    for caches in (operands.descriptor, operands.chunks, tensor_map.box_of):
         caches.cache_clear()
     for module, name, other in patches:
         setattr(module, name, other)

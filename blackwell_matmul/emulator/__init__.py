@@ -1,8 +1,9 @@
 """Executes PTX on the CPU, with its addresses, swizzles, descriptors, phases and predicates.
 
 The emulator shares no code with the simulator, which judges the script. `parser` reads the text. `code` and
-`instructions` turn each instruction into a Python function on 32 lanes. `scheduler` runs warps and asynchronous
-operations on the state in `machine` and `spaces`. A `listener` hears what happens; `order` is one.
+`instructions` turn each instruction into a Python function on the lanes of a warp, or of a row of warps that stand at
+one instruction. `scheduler` runs rows and asynchronous operations on the state in `machine` and `spaces`. A `listener`
+hears what happens; `order` is one.
 
 May import: base, compiler.
 """

@@ -14,8 +14,8 @@ import numpy as np
 
 from blackwell_matmul.emulator.forms import verify
 from blackwell_matmul.emulator.functions.frames import Callee
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled, mask_of
-from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array, filled, mask_of
+from blackwell_matmul.emulator.machine import LaneState, WarpState
 from blackwell_matmul.emulator.parser import (
     SIZES_BYTES,
     Address,
@@ -30,6 +30,7 @@ from blackwell_matmul.emulator.parser import (
     Vector,
     number_bits,
 )  # fmt: skip
+from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 Act = Callable[[WarpState, int], Any]
@@ -39,6 +40,7 @@ EXIT = object()
 
 _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
+A = TypeVar("A", bound=Callable[..., Any])
 
 
 class Order(NamedTuple):
@@ -92,6 +94,12 @@ def known() -> list[str]:
     return sorted(_INSTRUCTIONS)
 
 
+def wide(act: A) -> A:
+    """Mark the function of an instruction that executes for the lanes of a `Row` as it does for those of a warp."""
+    act.wide = True  # type: ignore[attr-defined]
+    return act
+
+
 class Clock(NamedTuple):
     """Result of an instruction that reads the time. told: takes the number of executed instructions."""
 
@@ -99,12 +107,13 @@ class Clock(NamedTuple):
 
 
 class Executable(NamedTuple):
-    """An instruction that can run. guard: slot of its predicate, -1 for none."""
+    """An instruction that can run. guard: slot of its predicate, -1 for none. wide: for the lanes of a row at once."""
 
     act: Act
     guard: int
     negated: bool
     source: Statement
+    wide: bool = False
 
 
 _UNWRITTEN: dict[int, Any] = {size: filled(int.from_bytes(b"\x5a\xa5" * 8, "little"), size) for size in WORDS}
@@ -151,7 +160,7 @@ class Builder:
 
     def guarded(self, act: Act, each: Statement) -> Executable:
         guard, negated = (-1, False) if each.guard is None else (each.guard[0].slot, each.guard[1])
-        return Executable(act, guard, negated, each)
+        return Executable(act, guard, negated, each, getattr(act, "wide", False))
 
     # --- slots
 
@@ -226,7 +235,7 @@ class Builder:
             return self.scratch()
         raise Unknown(f"a result cannot go to {operand}")
 
-    def reader(self, operand: Operand, type: str) -> Callable[[WarpState], Array]:
+    def reader(self, operand: Operand, type: str) -> Callable[[LaneState], Array]:
         """Return a function that reads an operand as the numpy type; of a wider register, the low bits."""
         slot, wanted, size = self.source(operand, type), TYPES[type], SIZES_BYTES[type]
         if isinstance(operand, Register) and SIZES_BYTES[self.types[operand.slot]] != size:
@@ -243,16 +252,28 @@ class Builder:
         read = self.reader(operand, type)
         return lambda warp, lane: int(read(warp)[lane])
 
+    def shared_scalar(self, operand: Operand, type: str = "b32") -> Callable[[LaneState, int], int]:
+        """Return a function that reads an operand in one lane; for a row Undefined unless it is equal in all lanes."""
+        read = self.reader(operand, type)
+
+        def value(warp: LaneState, lane: int) -> int:
+            values = read(warp)
+            if warp.count > LANES and (values != values[0]).any():
+                raise Undefined("an operand differs between the lanes of a row")
+            return int(values[lane])
+
+        return value
+
     def is_predicate(self, operand: Operand) -> bool:
         return isinstance(operand, Register) and self.types[operand.slot] == "pred"
 
-    def predicate(self, operand: Operand) -> Callable[[WarpState], int]:
+    def predicate(self, operand: Operand) -> Callable[[LaneState], int]:
         """Return a function that reads a predicate as a mask."""
         if isinstance(operand, Not):
             inner = self.predicate(operand.operand)
-            return lambda warp: inner(warp) ^ ALL
+            return lambda warp: ~inner(warp)
         if isinstance(operand, Number):
-            value = ALL if operand.value else 0
+            value = -1 if operand.value else 0
             return lambda warp: value
         if isinstance(operand, Symbol):  # %is_explicit_cluster
             slot = self.special(operand.name, 1)
@@ -262,7 +283,7 @@ class Builder:
             return lambda warp: warp.registers[slot]
         raise Malformed(f"an operand {_plainly(operand)} is no predicate")
 
-    def address(self, operand: Operand) -> Callable[[WarpState], Array]:
+    def address(self, operand: Operand) -> Callable[[LaneState], Array]:
         """Return a function that gives the 32 addresses of `[base + offset]`, as 64 bits."""
         if isinstance(operand, Register):
             operand = Address(operand)

@@ -1,4 +1,4 @@
-"""The 32 lanes of a warp: masks are integers, one bit a lane; registers are arrays of 32 raw words."""
+"""Lanes of warps, 32 each: masks are integers, one bit a lane; registers are arrays of raw words, one a lane."""
 
 from __future__ import annotations
 
@@ -36,9 +36,22 @@ TYPES: Known[str, Any] = Known(
 
 
 @functools.lru_cache(maxsize=4096)
-def lanes(mask: int) -> Array:
-    """Return the mask as 32 booleans, read-only."""
-    return np.array([mask >> lane & 1 for lane in range(LANES)], dtype=bool)
+def lanes(mask: int, count: int = LANES) -> Array:
+    """Return the mask as booleans, 32 or as many lanes as there are; read-only."""
+    raw = (mask & (1 << count) - 1).to_bytes(count // 8, "little")
+    return np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").view(bool)
+
+
+def words_of(mask: int, count: int) -> Array:
+    """Return the lanes in the mask of each warp; count: of all lanes."""
+    return np.frombuffer(mask.to_bytes(count // 8, "little"), np.uint32)
+
+
+@functools.lru_cache(maxsize=4096)
+def by_warps(mask: int, warps: int) -> tuple[tuple[int, int], ...]:
+    """Return the place of each warp that has lanes in the mask, with these lanes."""
+    words = words_of(mask, warps * LANES)
+    return tuple((place, int(words[place])) for place in np.flatnonzero(words).tolist())
 
 
 @functools.lru_cache(maxsize=4096)

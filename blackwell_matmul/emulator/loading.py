@@ -85,7 +85,8 @@ def loaded(
     places = Places(addresses, shared, shared_bytes, local, local_bytes, program.start, shape.shared_bytes)
     starter = Starter(program.builder, shape.grid, shape.block, shape.cluster, places)
     clusters = Clusters(shape.grid, shape.cluster)
-    execution = Execution(program.steps, memory, parameters, clusters, starter.start, choices, program.unknown)
+    most = 1 if program.meets else starter.most_clusters()
+    execution = Execution(program.steps, memory, parameters, clusters, starter.start, most, choices, program.unknown)
     if shape.cooperative:
         execution.start_all()
     return execution
@@ -95,7 +96,8 @@ class LoadedKernel:
     """The instructions of all device functions, then of the kernel, as they run. start: index of the kernel's first.
 
     Functions stand first, so that lanes in a call go on before those that wait behind it. unknown: a sentence for each
-    instruction that is not emulated; it stops the run when it is executed.
+    instruction that is not emulated; it stops the run when it is executed. meets: CTAs may wait for others of the grid,
+    or the order in which they run shows.
     """
 
     def __init__(self, module: Module, entry: Entry, names: set[str], codes: dict[str, int]) -> None:
@@ -117,6 +119,7 @@ class LoadedKernel:
         self.builder.by_address = {code: self.builder.callees[name] for name, code in codes.items()}
         self.builder.sizes |= {each.name: each.nbytes or 0 for each in entry.parameters}
         self._size(entry)
+        self.meets = any(_meets(each) for body in (*functions, entry) for each in body.instructions)
         for function, callee in zip(functions, callees):
             self._add_function(function, callee)
         self.builder.function = None
@@ -163,6 +166,15 @@ class LoadedKernel:
         others = len(self.unknown) - 1
         more = f", nor are {others:,} other instructions of this PTX" if others else ""
         raise NotEmulated(self.unknown[index].removesuffix(".") + more + ".")
+
+
+def _meets(each: Statement) -> bool:
+    """Return true for an instruction by which CTAs of other clusters may learn of each other, or that may print."""
+    words = {*each.modifiers}
+    if any(word.startswith("shared") for word in words):
+        return each.opcode.startswith("cp.reduce")
+    updates = each.opcode.startswith(("atom", "red.", "clusterlaunchcontrol", "call", "multimem", "cp.reduce"))
+    return updates or (each.opcode.startswith("ld") and bool({"acquire", "relaxed", "volatile", "mmio"} & words))
 
 
 def _run_past(name: str, warp: WarpState, mask: int) -> None:

@@ -1,35 +1,33 @@
-"""State of the machine: warps with registers; CTAs with shared memory, tensor memory and barriers; clusters.
+"""State of the machine: warps with registers, in rows; CTAs with shared and tensor memory and barriers; clusters.
 
-A warp runs as strands, groups of lanes at one instruction. Strands part at a branch and join where they meet. The
-strand furthest behind runs first; PTX ISA, "Independent Thread Scheduling" leaves the order open.
+A row is one warp, or several that execute together. A row runs as strands, groups of lanes at one instruction. Strands
+part at a branch and join where they meet. The strand furthest behind runs first; PTX ISA, "Independent Thread
+Scheduling" leaves the order open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, lanes
 from blackwell_matmul.emulator.listener import Listener
-from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, RESERVED_BYTES, Memory, Undefined
+from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, Memory, SharedBank, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
 MOST_LOCAL_BYTES = 512 << 10
 """Maximum local memory of a thread (CUDA programming guide, "Technical Specifications per Compute Capability")."""
 
-UNWRITTEN_BYTE = 0xFF
-"""Byte of shared memory that nothing has written; as floats it is NaN."""
-
 COUNT_LIMIT = (1 << 20) - 1
 """Limit of an mbarrier's arrivals and bytes (PTX ISA, "Contents of the mbarrier object")."""
 
 
 class Waiting(NamedTuple):
-    """A strand that waits. ready: tells if it may go on; the instruction then runs again if `again`. what: for the
+    """A warp that waits. ready: tells if it may go on; the instruction then runs again if `again`. what: for the
     report.
 
     may_fail: a try_wait, which may return without success after a while. meets: waits for the warp's other strands at
@@ -43,15 +41,31 @@ class Waiting(NamedTuple):
     meets: bool = False
 
 
+Waits = list[tuple["WarpState", int, Waiting]]
+"""Warps that wait at an instruction, with the lanes that execute it."""
+
+
 @dataclass(slots=True)
 class Strand:
-    """Lanes at one instruction. turns: used so far; the strand with fewest runs first, so that none starves."""
+    """Lanes at one instruction. blocked: the warps that wait; those of the others that are through wait for them.
+
+    turns: used so far; the strand with fewest runs first, so that none starves. steps: since the strand parted.
+    """
 
     pc: int
     mask: int
-    blocked: Waiting | None = None
+    blocked: Waits | None = None
     timed_out: bool = False
     turns: int = 0
+    steps: int = 0
+
+    def ready(self) -> bool:
+        return self.blocked is None or self.timed_out or all(wait.ready() for _, _, wait in self.blocked)
+
+    @property
+    def meets(self) -> bool:
+        """True if the strand waits for the other lanes of its warps, all of which then execute the instruction."""
+        return bool(self.blocked) and self.blocked[0][2].meets  # type: ignore[index]
 
 
 @dataclass(slots=True)
@@ -156,8 +170,11 @@ class TensorMemory:
             raise Undefined(f"{what} columns {column} to {column + columns - 1} of tensor memory, not all allocated")
 
     def read(self, rows: Any, columns: Any, what: str = "reads") -> Array:
+        """Return words; rows, columns: arrays that broadcast, or slices where nobody listens."""
         if not self.written[rows, columns].all():
             missing = ~self.written[rows, columns]
+            if isinstance(rows, slice):
+                rows, columns = np.arange(TENSOR_LANES)[rows, None], np.arange(TENSOR_COLUMNS)[columns]
             lane, column = (int(np.broadcast_to(each, missing.shape)[missing][0]) for each in (rows, columns))
             told = f"{what} tensor memory that nothing has written, at lane {lane}, column {column}"
             if self.listener is None:
@@ -178,6 +195,11 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
     """Return None if all required lanes execute an instruction together; else a wait for the others."""
     if mask & members == warp.alive & members:
         return None
+    if isinstance(warp, Row):
+        if members & ALL != ALL:
+            raise Undefined("lanes of a row are missing")
+        warp.verify_whole(mask)
+        return None
     return Waiting(
         lambda: mask & members == warp.alive & members, True,
         lambda: f"with {mask.bit_count()} lanes, for the others of its warp", meets=True,
@@ -187,25 +209,59 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
     """Make an instruction collective: all lanes of a warp execute it at once, and the first ones wait."""
 
-    def once_together(warp: WarpState, mask: int) -> Any:
-        return act(warp, mask) if mask == warp.alive else together(warp, mask)
+    def once_together(warp: Any, mask: int) -> Any:
+        wait = None if mask == warp.alive else together(warp, mask)
+        return act(warp, mask) if wait is None else wait
 
     return once_together
 
 
-class WarpState:
-    """State of a warp. registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations by
-    kind, for lanes with equal history. local: local memory of the 32 threads, in order; of the kernel, then of calls.
-    frames: the call that each lane is in, None in the kernel. pools: frames of each device function.
+class LaneState:
+    """Registers of lanes. registers: raw words, an array with one a lane; a predicate is a mask. count: of the lanes.
+    all: their mask. alive: those that have not exited. warps: those that have the lanes.
+
+    kept: what instructions have made of registers that they read.
     """
 
-    def __init__(
-        self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int, start: int = 0
-    ) -> None:
-        self.cta, self.index, self.registers = cta, index, registers
+    registers: Any
+    grid: Any
+    warps: list[WarpState]
+    kept: dict[Any, Any]
+    alive: int
+
+    def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
+        """Return each warp that has lanes in the mask, with these."""
+        raise NotImplementedError
+
+    count = LANES
+    all = ALL
+
+    def set(self, register: int, value: Any, mask: int) -> None:
+        """Write a register in the lanes of the mask."""
+        if mask != self.all:
+            value = np.where(lanes(mask, self.count), value, self.registers[register])
+        self.registers[register] = value
+
+    def set_predicate(self, register: int, value: int, mask: int) -> None:
+        value &= mask
+        if mask != self.all:
+            value |= self.registers[register] & ~mask
+        self.registers[register] = value
+
+
+class WarpState(LaneState):
+    """State of a warp. groups: asynchronous operations by kind, for lanes with equal history. local: local memory of
+    the 32 threads, in order; of the kernel, then of calls. frames: the call that each lane is in, None in the kernel.
+    pools: frames of each device function. start: the first of its lanes in its row.
+    """
+
+    row: Row
+    start = 0
+
+    def __init__(self, cta: CtaState, index: int, threads: int, local_bytes: int) -> None:
+        self.cta, self.index, self.grid, self.warps = cta, index, cta.cluster.grid, [self]
         self.alive = ALL if threads >= LANES else (1 << threads) - 1
-        self.strands = [Strand(start, self.alive)]
-        self.steps = 0
+        self.kept = {}
         self.groups: dict[str, list[Any]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
         self.local_bytes = local_bytes  # of a thread, in use
@@ -220,6 +276,9 @@ class WarpState:
         self.pipe: Any = None
         self.given: dict[int, Any] = {}  # last tensor core operation of each lane
 
+    def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
+        return [(self, mask)]
+
     def more_local(self, nbytes: int) -> int:
         """Return the first byte of new local memory, of this many bytes for each thread."""
         start, self.local_bytes = self.local_bytes, self.local_bytes + nbytes
@@ -231,28 +290,124 @@ class WarpState:
             self.local = Memory("local memory", LOCAL, np.concatenate([self.local.data, more]))
         return LANES * start
 
+
+class Row(LaneState):
+    """Warps that execute together, each its lanes: one warp, or several of one or more CTAs.
+
+    strands: cover the lanes that have not exited. steps: instructions executed. bank: shared memory of the CTAs.
+    """
+
+    def __init__(self, warps: list[WarpState], registers: list[Any], strands: list[Strand], bank: SharedBank) -> None:
+        self.bank, self.grid, self.steps = bank, warps[0].grid, 0
+        self._hold(warps, registers, strands)
+
+    def _hold(self, warps: list[WarpState], registers: list[Any], strands: list[Strand]) -> None:
+        self.warps, self.registers, self.strands = warps, registers, strands
+        self.count, self.all = LANES * len(warps), (1 << LANES * len(warps)) - 1
+        self.lanes: LaneState = self if len(warps) > 1 else warps[0]
+        self.kept, self.alive = {}, self.all  # of a row that has lost lanes, no instruction has all
+        self.written: dict[int, Array] = {}  # registers that one warp after the other has written
+        for place, warp in enumerate(warps):
+            warp.start = LANES * place
+            warp.row, warp.registers = self, WarpRegisters(self, warp.start) if len(warps) > 1 else registers
+        if len(warps) > 1:
+            owners = [warp.cta for warp in warps]
+            self.ranks = np.repeat(np.array([cta.rank << RANK for cta in owners], np.uint64), LANES)
+            self.places = np.repeat(np.array([cta.place for cta in owners], np.uint64), LANES)
+
     def runnable(self) -> bool:
-        return any(strand.blocked is None or strand.blocked.ready() for strand in self.strands)
+        return any(strand.ready() for strand in self.strands)
 
-    def set(self, register: int, value: Any, mask: int) -> None:
-        """Write a register in the lanes of the mask."""
-        if mask != ALL:
-            value = np.where(lanes(mask), value, self.registers[register])
-        self.registers[register] = value
+    def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
+        if len(self.warps) == 1:
+            return [(self.warps[0], mask)]
+        return [(self.warps[place], part) for place, part in by_warps(mask, len(self.warps))]
 
-    def set_predicate(self, register: int, value: int, mask: int) -> None:
-        if mask != ALL:
-            value = value & mask | self.registers[register] & ~mask
-        self.registers[register] = value
+    def verify_whole(self, mask: int) -> None:
+        """Raise Undefined unless each warp has all its lanes in the mask, or none."""
+        if any(part != ALL for _, part in by_warps(mask, len(self.warps))):
+            raise Undefined("lanes of a row are missing")
+
+    def verify_all(self, mask: int) -> None:
+        if mask != self.all:
+            raise Undefined("lanes of a row are missing")
+
+    def shared(self, addresses: Array, mask: int) -> tuple[Memory, Array]:
+        """Return the CTAs' shared memory and each lane's address there; Undefined for another CTA's, or at its end."""
+        ranks, places = self.ranks, self.places
+        if mask != self.all:
+            some = lanes(mask, self.count)
+            ranks, places = ranks[some], places[some]
+        offsets = addresses - ranks
+        self.bank.verify(offsets)
+        return self.bank.memory, offsets + places
+
+    def part(self, warps: list[WarpState]) -> Row:
+        """Take warps out; return them as a row of their own."""
+        kept = [warp for warp in self.warps if warp not in warps]
+        mine, others = self._contents(kept), self._contents(warps)
+        self._hold(kept, *mine)
+        other = Row(warps, *others, self.bank)
+        other.steps = self.steps
+        return other
+
+    def _contents(self, warps: list[WarpState]) -> tuple[list[Any], list[Strand]]:
+        """Return some warps' registers and strands."""
+        parts = [_part_of(each, warps) for each in self.strands]
+        return [_taken(each, warps) for each in self.registers], [each for each in parts if each.mask]
+
+
+def _taken(content: Any, warps: list[WarpState]) -> Any:
+    """Return a register's content in some warps."""
+    if isinstance(content, int):
+        return sum((content >> warp.start & ALL) << LANES * place for place, warp in enumerate(warps))
+    return content.reshape(-1, LANES)[[warp.start // LANES for warp in warps]].reshape(-1)
+
+
+def _part_of(strand: Strand, warps: list[WarpState]) -> Strand:
+    blocked = strand.blocked
+    if blocked is not None:
+        blocked = [each for each in blocked if each[0] in warps]
+    mask = _taken(strand.mask, warps)
+    return Strand(strand.pc, mask, blocked, strand.timed_out, strand.turns)
+
+
+class WarpRegisters:
+    """The registers of one warp of a row. Contents that are read never change."""
+
+    __slots__ = ("row", "start")
+
+    def __init__(self, row: Row, start: int) -> None:
+        self.row, self.start = row, start
+
+    def __getitem__(self, slot: int) -> Any:
+        content = self.row.registers[slot]
+        if isinstance(content, int):
+            return content >> self.start & ALL
+        return content[self.start : self.start + LANES].copy()
+
+    def __setitem__(self, slot: int, value: Any) -> None:
+        row, old = self.row, self.row.registers[slot]
+        if isinstance(value, int):
+            row.registers[slot] = old & ~(ALL << self.start) | (value & ALL) << self.start
+            return
+        if row.written.get(slot) is not old:
+            same = isinstance(old, np.ndarray) and old.dtype == value.dtype  # else of the slot that nobody reads
+            row.registers[slot] = row.written[slot] = old = old.copy() if same else np.zeros(row.count, value.dtype)
+        old[self.start : self.start + LANES] = value
 
 
 class CtaState:
-    """State of a CTA. rank: in its cluster. barriers: mbarriers by their offset in shared memory."""
+    """State of a CTA. rank: in its cluster. place: of its shared memory in its bank. barriers: mbarriers by their
+    offset in shared memory.
+    """
 
-    def __init__(self, cluster: ClusterState, rank: int, index: tuple[int, int, int], shared_bytes: int) -> None:
+    def __init__(
+        self, cluster: ClusterState, rank: int, index: tuple[int, int, int], bank: SharedBank, number: int
+    ) -> None:
         self.cluster, self.rank, self.index = cluster, rank, index
-        data = np.full(RESERVED_BYTES + shared_bytes, UNWRITTEN_BYTE, np.uint8)
-        self.shared = Memory(f"shared memory of CTA {index}", rank << RANK, data, tracked=True)
+        self.bank, self.place = bank, number * bank.step
+        self.shared = bank.of(number, f"shared memory of CTA {index}", rank << RANK)
         self.shared.tell, self.shared.listener = cluster.grid.unwritten, cluster.grid.listener
         self.barriers: dict[int, PhaseBarrier] = {}
         self.invalidated: dict[int, str] = {}  # lines of mbarrier.inval, by offset
@@ -279,15 +434,16 @@ class CtaState:
         return PhaseBarrier(1, 1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ClusterState:
-    """State of a cluster. index: in the grid. arrived, rounds: of barrier.cluster, the lanes of each warp. awaits: the
-    lanes that arrived but have not waited, with their round.
+    """State of a cluster. index: in the grid. pending: its asynchronous operations, the oldest first. arrived, rounds:
+    of barrier.cluster, the lanes of each warp. awaits: the lanes that arrived but have not waited, with their round.
     """
 
     index: tuple[int, int, int]
     grid: Any
     ctas: list[CtaState] = field(default_factory=list)
+    pending: dict[Any, None] = field(default_factory=dict)
     arrived: dict[WarpState, int] = field(default_factory=dict)
     rounds: int = 0
     awaits: dict[WarpState, tuple[int, int]] = field(default_factory=dict)
@@ -306,4 +462,4 @@ class ClusterState:
 
     @property
     def is_done(self) -> bool:
-        return not any(warp.strands for cta in self.ctas for warp in cta.warps)
+        return not any(warp.alive for cta in self.ctas for warp in cta.warps)

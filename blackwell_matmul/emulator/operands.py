@@ -107,7 +107,7 @@ def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> A
     last, count = int(index.max()) * CHUNK + CHUNK, memory.nbytes // CHUNK * CHUNK
     if last > memory.nbytes:
         raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
-    if memory.written is not None:
+    if memory.written is not None and not memory.all_written(index):
         marks = memory.written[:count].reshape(-1, CHUNK)[index][..., :used]
         if not marks.all():
             missing = marks.size - int(marks.sum())
@@ -194,15 +194,15 @@ def padded(raw: Array, bits: int) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps."""
+    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps. Of stacks, each with its own."""
     if a.dtype == np.int32:
-        return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
-    return a @ b.T
+        return (a.astype(np.float64) @ b.mT.astype(np.float64)).astype(np.int64).astype(np.int32)
+    return a @ b.mT
 
 
 def differing(a: Array, b: Array) -> Array:
     """Return how many bits of a row of A and a column of B differ."""
-    return (a.sum(axis=1)[:, None] + b.sum(axis=1) - 2 * product(a, b)).astype(np.int32)
+    return (a.sum(axis=-1)[..., None] + b.sum(axis=-1)[..., None, :] - 2 * product(a, b)).astype(np.int32)
 
 
 def saturated(a: Array, b: Array) -> Array:

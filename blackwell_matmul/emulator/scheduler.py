@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
+from blackwell_matmul.emulator.lanes import ALL, by_warps
 from blackwell_matmul.emulator.listener import Listener
-from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
+from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, Waiting, Waits, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
@@ -38,6 +39,9 @@ TIMED_STEPS = 50
 
 PATIENCE_STEPS = 20_000
 """Instructions without effect until a pending copy or cluster may go on, as a polling loop may wait for it."""
+
+APART_STEPS = 200
+"""Instructions that some warps of a row run apart from the others until they get a row of their own."""
 
 IDLE_STEPS = 400_000
 """Instructions without effect on memory or barriers until a kernel counts as endless."""
@@ -107,7 +111,8 @@ class Clusters:
 
 @dataclass
 class Execution:
-    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel.
+    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel. most: clusters
+    that run at once. rows: the warps of the resident clusters. pending: operations that are under way, oldest first.
 
     unknown: a sentence for each instruction that is not emulated. completing: the asynchronous operation that does.
     notes: what a GPU leaves open and the kernel did, a sentence for each line.
@@ -117,11 +122,13 @@ class Execution:
     memory: GlobalSpace
     parameters: Memory
     waiting: Clusters
-    start: Callable[[Execution, tuple[int, int, int]], ClusterState]
+    start: Callable[[Execution, list[Index], bool], tuple[list[ClusterState], list[Row]]]
+    most: int
     choices: Choices
     unknown: list[str] = field(default_factory=list)
     resident: list[ClusterState] = field(default_factory=list)
-    pending: list[InFlight] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    pending: dict[InFlight, None] = field(default_factory=dict)
     effects: int = 0
     executed: int = 0
     current: Executable | None = None
@@ -135,6 +142,8 @@ class Execution:
         if self.listener is not None:
             self.listener.began(self)
         self.order, self.random = self.choices.order, random.Random(self.choices.seed)
+        self.in_rows = self.listener is None and self.order != "random"
+        self.most = self.most if self.in_rows else 1
         self.clusters = len(self.waiting)
         seconds = self.choices.limit.seconds
         self.deadline = inf if seconds is None else time.monotonic() + seconds
@@ -165,7 +174,7 @@ class Execution:
         if self.order == "eager":
             self.complete(operation)
         else:
-            self.pending.append(operation)
+            self.pending[operation] = warp.cta.cluster.pending[operation] = None
         return operation
 
     def complete(self, operation: InFlight | None) -> None:
@@ -175,10 +184,7 @@ class Execution:
             chain.append(operation)
             operation = operation.after
         for each in reversed(chain):
-            each.done, each.after = True, None
-            self.effects += 1
-            if each in self.pending:
-                self.pending.remove(each)
+            self._done(each)
             outer, self.completing = self.completing, each
             try:
                 each.act()
@@ -188,12 +194,49 @@ class Execution:
             if self.listener is not None:
                 self.listener.completed(each)
 
-    def _complete_one(self) -> bool:
-        ready = [each for each in self.pending if each.after is None or each.after.done]
+    def _done(self, operation: InFlight) -> None:
+        operation.done, operation.after = True, None
+        self.effects += 1
+        self.pending.pop(operation, None)
+        operation.warp.cta.cluster.pending.pop(operation, None)
+
+    def complete_alike(self, operations: Iterable[InFlight]) -> None:
+        """Complete operations of several warps, in order for each warp; at once what can be done together."""
+        groups: dict[Any, list[InFlight]] = {}
+        for each in operations:
+            group = groups.setdefault(each.act.alike, [])  # type: ignore[attr-defined]
+            group.append(each)
+        for group in groups.values():
+            left = [each for each in group if not each.done]
+            try:
+                if any(each.after is not None and not each.after.done for each in left):
+                    raise Undefined("operations are not alike")
+                if left:
+                    left[0].act.together([each.act for each in left])  # type: ignore[attr-defined]
+                for each in left:
+                    self._done(each)
+            except FAULTS:
+                for each in left:
+                    self.complete(each)
+
+    def _complete_one(self, pending: dict[InFlight, None]) -> bool:
+        ready = [each for each in pending if each.after is None or each.after.done]
         if not ready:
             return False
         self.complete(self._chosen(ready))
         return True
+
+    def _complete_some(self, ran: int) -> bool:
+        """Complete an operation, in rows one of each cluster that can do nothing else, or has done nothing by what ran.
+
+        Operations of clusters that have ended come last.
+        """
+        if not self.in_rows:
+            return self._complete_one(self.pending)
+        able = {id(warp.cta.cluster) for row in self.rows for each in row.strands for warp in _able(row, each)}
+        stuck = [cluster for cluster in self.resident if ran or id(cluster) not in able]
+        done = [self._complete_one(cluster.pending) for cluster in stuck]
+        return any(done) or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
 
     def _chosen(self, ready: list[InFlight]) -> InFlight:
         if self.order == "random":
@@ -219,25 +262,29 @@ class Execution:
             ran = self._turn()
             self._retire()
             idle = 0 if self.effects != before else idle + ran
+            if self.effects == before and self.in_rows and ran:
+                self._part_ready()
             if not self.resident or (ran and idle < PATIENCE_STEPS):
                 continue
-            if self._complete_one() or self._admit():
+            if self._complete_some(ran) or self._part_ready() or self._admit():
                 idle = 0
             elif idle >= IDLE_STEPS:
                 raise self._endless()
             elif not ran:
                 timed_out = self._time_out(timed_out)
-        while self._complete_one():
+        while self._complete_one(self.pending):
             pass
 
     def _admit(self) -> bool:
-        """Start the next cluster, if there is one."""
-        if self.waiting:
-            self.resident.append(self.start(self, self.waiting.take()))
-            if self.listener is not None:
-                self.listener.started(self.resident[-1])
-            return True
-        return False
+        """Start the next clusters, if there are any."""
+        if not self.waiting:
+            return False
+        origins = [self.waiting.take() for _ in range(min(self.most, len(self.waiting)))]
+        clusters, rows = self.start(self, origins, self.in_rows)
+        self.resident, self.rows = self.resident + clusters, self.rows + rows
+        if self.listener is not None:
+            self.listener.started(clusters[0])
+        return True
 
     def start_all(self) -> None:
         """Start all clusters, as a cooperative launch promises."""
@@ -252,62 +299,138 @@ class Execution:
                 raise EmulationError(
                     f"a CTA ended with columns of tensor memory that it has not given back: {held[0]}."
                 )
-        if len(kept) != len(self.resident) and self.choices.progress is not None:
-            self.choices.progress(self.clusters - len(self.waiting) - len(kept), self.clusters)
+        done = self.clusters - len(self.waiting)
+        for left in reversed(range(len(kept), len(self.resident))):
+            if self.choices.progress is not None:
+                self.choices.progress(done - left, self.clusters)
         self.resident = kept
+        self.rows = [row for row in self.rows if row.strands]
 
     def _turn(self) -> int:
-        """Give each ready warp a turn; return the number of instructions run."""
-        warps = [warp for cluster in self.resident for cta in cluster.ctas for warp in cta.warps if warp.strands]
+        """Give each ready row a turn; return the number of instructions run."""
+        rows = [*self.rows]
         if self.order == "random":
-            self.random.shuffle(warps)
+            self.random.shuffle(rows)
             if self.pending and self.random.random() < 0.3:
-                self._complete_one()
-        return sum(self._run(warp) for warp in warps if warp.runnable())
+                self._complete_one(self.pending)
+        return sum(self._run(row) for row in rows if row.runnable())
+
+    def _part_ready(self) -> bool:
+        """Part the warps that may go on from those that wait in a strand; return true if there are both."""
+        parted = False
+        for row in self.rows:
+            for strand in [*row.strands] if len(row.warps) > 1 else ():
+                mask = strand.mask & sum(ALL << warp.start for warp in _able(row, strand))
+                if mask and mask != strand.mask:
+                    row.strands.append(_parted(strand, mask))
+                    parted = True
+        return parted
 
     def _time_out(self, before: Any) -> Any:
         """Fail every try_wait once when nothing can go on; report a deadlock if that did not help."""
         state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects
-        if state == before or not any(strand.blocked and strand.blocked.may_fail for strand in self._strands()):
+        waiting = [strand for strand in self._strands() if strand.blocked and strand.blocked[0][2].may_fail]
+        if state == before or not waiting:
             raise self._deadlock()
-        for strand in self._strands():
-            if strand.blocked and strand.blocked.may_fail:
-                strand.blocked, strand.timed_out = None, True
+        for strand in waiting:
+            strand.timed_out = True
         return state
 
     def _strands(self) -> Iterator[Strand]:
-        for cluster in self.resident:
-            for cta in cluster.ctas:
-                for warp in cta.warps:
-                    yield from warp.strands
+        for row in self.rows:
+            yield from row.strands
 
-    # --- a warp
+    # --- a row
 
-    def _run(self, warp: WarpState) -> int:
-        """Run the ready strands of a warp, the one furthest behind first."""
+    def _run(self, row: Row) -> int:
+        """Run the ready strands of a row, the one furthest behind first."""
         ran = 0
         while ran < TURN_STEPS:
-            ready = [strand for strand in warp.strands if strand.blocked is None or strand.blocked.ready()]
+            ready = [strand for strand in row.strands if strand.ready()]
             if not ready:
                 break
             strand = min(ready, key=lambda each: (each.turns, each.pc))
-            if strand.blocked is not None:
-                strand.pc += not strand.blocked.again
-                strand.blocked = None
-            part = self._advance(warp, strand, *_others(warp, strand, ready), min(self.stretch, TURN_STEPS - ran))
-            ran, self.executed, warp.steps = ran + part, self.executed + part, warp.steps + part
-            if warp.steps > self.most_steps or (self.deadline < inf and time.monotonic() > self.deadline):
-                raise self._too_long(warp)
+            late, strand.timed_out = [warp for warp, _ in row.parts(strand.mask)] if strand.timed_out else [], False
+            for warp in late:
+                warp.timed_out = True
+            part = self._resume(row, strand)
+            if strand.blocked is None:
+                part += self._advance(row, strand, *_others(row, strand, ready), min(self.stretch, TURN_STEPS - ran))
+            for warp in late:
+                warp.timed_out = False
+            ran, row.steps, strand.steps = ran + part, row.steps + part, strand.steps + part
+            if row.steps > self.most_steps or (self.deadline < inf and time.monotonic() > self.deadline):
+                raise self._too_long(row)
             strand.turns += ran >= TURN_STEPS
-            _join(warp)
+            _join(row)
+            if strand.steps >= APART_STEPS and len(row.strands) > 1 and len(row.warps) > 1:
+                self._separate(row, strand)
         return ran
 
-    def _advance(self, warp: WarpState, strand: Strand, others: set[int], behind: int, limit: int) -> int:
+    def _separate(self, row: Row, strand: Strand) -> None:
+        """Give the warps of a strand that stays apart a row of their own, unless they are all."""
+        strand.steps, warps = 0, [warp for warp, _ in row.parts(strand.mask)]
+        if len(warps) < len(row.warps):
+            self.rows.append(row.part(warps))
+
+    def _resume(self, row: Row, strand: Strand) -> int:
+        """Let warps that have waited go on; return the number of instructions run."""
+        waits, meets, strand.blocked = strand.blocked, strand.meets, None
+        if waits is None or meets:
+            return 0
+        whole = len(waits) == len(row.warps) > 1 and all(wait.again for _, _, wait in waits)
+        if whole and self.steps[strand.pc].wide:
+            return 0
+        again = [(warp, part) for warp, part, wait in waits if wait.again]
+        if again:
+            self.current = self.steps[strand.pc]
+            strand.blocked = self._apart(strand.pc, again, self.executed)
+            self.executed += len(again)
+        strand.pc += strand.blocked is None
+        return int(bool(again))
+
+    def _apart(self, pc: int, parts: Iterable[tuple[WarpState, int]], executed: int) -> Any:
+        """Execute an instruction warp by warp. Return None, the lanes for each place to go on at, or who waits.
+
+        executed: instructions of all warps before.
+        """
+        step, through = self.steps[pc], 0
+        places: dict[int, int] = {}
+        waits: Waits = []
+        for now, (warp, part) in enumerate(parts, executed + 1):
+            try:
+                result = step.act(warp, part)
+            except FAULTS as fault:
+                raise _told(fault, step) from fault
+            if result.__class__ is Waiting:
+                waits.append((warp, part, result))
+            elif result is None or result.__class__ is Clock:
+                through |= part << warp.start
+                if result is not None:
+                    result.told(now)
+            else:
+                for to, some in result.items() if result.__class__ is dict else [(result, part)]:
+                    places[to] = places.get(to, 0) | some << warp.start
+        waits = [each for each in waits if each[2].again or not each[2].ready()]
+        if places and through:
+            places[pc + 1] = places.get(pc + 1, 0) | through
+        return waits or places or None
+
+    def _at_once(self, row: Row, pc: int, mask: int, executed: int) -> Any:
+        """Execute an instruction for all lanes of a row; warp by warp, where a lane has what is done for one alone."""
+        row.written.clear()
+        try:
+            return self.steps[pc].act(row, mask)  # type: ignore[arg-type]
+        except FAULTS:
+            return self._apart(pc, row.parts(mask), executed)
+
+    def _advance(self, row: Row, strand: Strand, others: set[int], behind: int, limit: int) -> int:
         """Run one strand until it waits, ends, parts, meets another (others) or passes one that goes first (behind).
         Return the number of instructions run.
         """
-        steps, registers = self.steps, warp.registers
+        steps, registers, warp, alone = self.steps, row.registers, row.warps[0], len(row.warps) == 1
         pc, mask, ran = strand.pc, strand.mask, 0
+        warps = 1 if alone else len(by_warps(mask, len(row.warps)))
         try:
             while ran < limit:
                 step = steps[pc]
@@ -322,28 +445,28 @@ class Execution:
                             break
                         continue
                 self.current = step
-                warp.timed_out = strand.timed_out
-                result = step.act(warp, taken)
+                if alone:
+                    result = step.act(warp, taken)
+                elif step.wide:
+                    result = self._at_once(row, pc, taken, self.executed + ran * warps - warps)
+                else:
+                    result = self._apart(pc, row.parts(taken), self.executed + ran * warps - warps)
                 if result is None:
                     pc += 1
                 elif result.__class__ is int:
                     if taken != mask:
-                        warp.strands.append(Strand(pc + 1, mask & ~taken, turns=strand.turns))
+                        row.strands.append(Strand(pc + 1, mask & ~taken, turns=strand.turns))
                         mask, pc = taken, result
                         break
                     pc = result
                 elif result is EXIT:
-                    warp.alive &= ~taken
+                    self._end(row, taken)
                     mask &= ~taken
-                    warp.cta.exited += taken.bit_count()
-                    if self.listener is not None:
-                        self.listener.exited(warp, taken)
-                    self.effects += 1
                     if not mask:
                         break
                     pc += 1
                 elif result.__class__ is dict:  # lanes for each place
-                    warp.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
+                    row.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
                     mask &= ~taken
                     pc += 1
                     break
@@ -351,7 +474,7 @@ class Execution:
                     result.told(self.executed + ran)
                     pc += 1
                 else:
-                    strand.blocked = result
+                    strand.blocked = result if result.__class__ is list else [(warp, taken, result)]
                     break
                 if pc > behind or pc in others:
                     break
@@ -359,26 +482,37 @@ class Execution:
             if pc >= len(steps):
                 raise EmulationError("the kernel runs past its last instruction.") from fault
             raise _told(fault, steps[pc]) from fault
-        strand.pc, strand.mask, strand.timed_out = pc, mask, False
+        strand.pc, strand.mask = pc, mask
+        self.executed += ran * warps
+        if strand.blocked and not alone:
+            meeting = mask & sum(ALL << warp.start for warp, _, wait in strand.blocked if wait.meets)
+            if meeting and meeting != mask:
+                row.strands.append(_parted(strand, meeting))
         return ran
+
+    def _end(self, row: Row, mask: int) -> None:
+        """End lanes."""
+        for warp, part in row.parts(mask):
+            warp.alive &= ~part
+            warp.cta.exited += part.bit_count()
+            if self.listener is not None:
+                self.listener.exited(warp, part)
+        self.effects += 1
 
     # --- reports
 
     def _deadlock(self) -> EmulationError:
         waits: dict[str, list[str]] = {}
-        for cluster in self.resident:
-            for cta in cluster.ctas:
-                for warp in cta.warps:
-                    for strand in warp.strands:
-                        if strand.blocked is not None:
-                            where = _where(self.steps[strand.pc])
-                            waits.setdefault(f"{where} ({strand.blocked.what()})", []).append(_name(cta, warp))
+        for strand in self._strands():
+            for warp, _, wait in strand.blocked or ():
+                what = f"{_where(self.steps[strand.pc])} ({wait.what()})"
+                waits.setdefault(what, []).append(_name(warp.cta, warp))
         told = "; ".join(f"{_few(who)} at {what}" for what, who in list(waits.items())[:6])
         return EmulationError(f"deadlock: everybody waits and nothing is in flight: {told}.")
 
-    def _too_long(self, warp: WarpState) -> EmulationError:
-        limit, last = self.choices.limit, min((each.pc for each in warp.strands), default=0)
-        what = f"{limit.seconds:g} seconds" if warp.steps <= self.most_steps else f"{limit.steps:,} steps of one warp"
+    def _too_long(self, row: Row) -> EmulationError:
+        limit, last = self.choices.limit, min((each.pc for each in row.strands), default=0)
+        what = f"{limit.seconds:g} seconds" if row.steps <= self.most_steps else f"{limit.steps:,} steps of one warp"
         where = _where(self.steps[min(last, len(self.steps) - 1)])
         return EmulationError(f"the limit of {what} is reached near {where}; `limit=` sets another.")
 
@@ -422,29 +556,48 @@ def _told(fault: Exception, step: Executable | None) -> EmulationError:
     return EmulationError(f"{_where(step)}: {what}." if step else f"{what}.")
 
 
-def _others(warp: WarpState, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:
+def _others(row: Row, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:
     """Return the other strands' places, without this one's, and the lowest place of those that run before this one."""
-    places = {each.pc for each in warp.strands if each is not strand} - {strand.pc}
+    places = {each.pc for each in row.strands if each is not strand} - {strand.pc}
     first = [each.pc for each in ready if each is not strand and each.turns <= strand.turns]
     return places, min(first, default=1 << 60)
 
 
-def _join(warp: WarpState) -> None:
-    """Join strands at one place; drop those without lanes."""
-    if len(warp.strands) == 1 and warp.strands[0].mask:
+def _able(row: Row, strand: Strand) -> list[WarpState]:
+    """Return the warps of a strand that need not wait."""
+    waiting = {warp.start for warp, _, wait in strand.blocked or () if not wait.ready()}
+    return [warp for warp, _ in row.parts(strand.mask) if warp.start not in waiting]
+
+
+def _parted(strand: Strand, mask: int) -> Strand:
+    """Take lanes out of a strand that waits, with the waits of their warps; return them as a strand."""
+    blocked = strand.blocked or []
+    strand.blocked = [each for each in blocked if not mask >> each[0].start & ALL]
+    strand.mask &= ~mask
+    return Strand(strand.pc, mask, [each for each in blocked if mask >> each[0].start & ALL], turns=strand.turns)
+
+
+def _join(row: Row) -> None:
+    """Join strands at one place, and those that wait at one; drop those without lanes."""
+    if len(row.strands) == 1 and row.strands[0].mask:
         return
-    places: dict[int, Strand] = {}
+    places: dict[tuple[int, bool], Strand] = {}
     kept = []
-    for strand in warp.strands:
+    for strand in row.strands:
         if not strand.mask:
             continue
-        if strand.blocked is not None and not strand.blocked.meets:
+        waits = strand.blocked is not None and not strand.meets
+        other = places.setdefault((strand.pc, waits), strand)
+        if other is strand or (waits and not _wait_alike(row, strand, other)):
             kept.append(strand)
-        elif strand.pc in places:
-            places[strand.pc].mask |= strand.mask
-            places[strand.pc].blocked = None
-            places[strand.pc].turns = min(places[strand.pc].turns, strand.turns)
-        else:
-            places[strand.pc] = strand
-            kept.append(strand)
-    warp.strands = kept
+            continue
+        other.mask |= strand.mask
+        other.turns, other.steps = min(other.turns, strand.turns), 0
+        other.blocked = [*(other.blocked or ()), *(strand.blocked or ())] if waits else None
+    row.strands = kept
+
+
+def _wait_alike(row: Row, one: Strand, other: Strand) -> bool:
+    """Return true for strands of different warps that wait at one instruction."""
+    starts = [{warp.start for warp, _ in row.parts(each.mask)} for each in (one, other)]
+    return len(row.warps) > 1 and not starts[0] & starts[1] and one.timed_out == other.timed_out

@@ -52,10 +52,10 @@ class Memory:
     sentence about a read of bytes that nothing has written; raises or takes note. listener: hears of accesses.
     """
 
-    def __init__(self, name: str, base: int, data: Array, tracked: bool = False) -> None:
+    def __init__(self, name: str, base: int, data: Array, tracked: bool = False, written: Array | None = None) -> None:
         self.name, self.base, self.nbytes = name, base, data.size
         self.data = data
-        self.written = np.zeros(data.size, np.uint8) if tracked else None
+        self.written = np.zeros(data.size, np.uint8) if tracked else written
         self.tell: Callable[[str], None] = _undefined
         self.listener: Listener | None = None
         self._views: dict[int, Array] = {}
@@ -113,6 +113,28 @@ class Memory:
             place = int(np.ravel(places)[missing[0]]) * nbytes
             self.tell(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
+    def all_written(self, chunks: Array) -> bool:
+        """Return true if all 16 bytes of each chunk are written."""
+        marks = self._marks(16).view(np.uint64).reshape(-1, 2)
+        return bool((marks[chunks] == _ONE8).all())
+
+    def taken_words(self, offsets: Array, nbytes: int) -> Array:
+        """Return words at offsets that are inside and aligned to them, words x bytes."""
+        if nbytes not in WORDS:
+            return self.data[offsets[:, None] + np.arange(nbytes)]
+        return self.view(nbytes)[offsets // nbytes].view(np.uint8).reshape(-1, nbytes)
+
+    def put_words(self, offsets: Array, values: Array) -> None:
+        """Store words at offsets that are inside and aligned to them, and mark them; values: words x bytes."""
+        nbytes = values.shape[1]
+        if nbytes not in WORDS:
+            self.data[offsets[:, None] + np.arange(nbytes)] = values
+            return
+        places = offsets // nbytes
+        self.view(nbytes)[places] = np.ascontiguousarray(values).view(WORDS[nbytes])[:, 0]
+        if self.written is not None:
+            self._marks(nbytes)[places] = _ONES[nbytes]
+
     def bytes(self, address: int, nbytes: int, what: str = "reads") -> Array:
         """Return a view of contiguous bytes."""
         offset = address - self.base
@@ -144,6 +166,36 @@ class Memory:
         if self.written is not None:
             self.written[address - self.base : address - self.base + nbytes] = 1
 
+
+class SharedBank:
+    """Shared memory of several CTAs, one behind the other. nbytes: of a CTA. step: from one CTA to the next."""
+
+    def __init__(self, ctas: int, shared_bytes: int) -> None:
+        self.nbytes = RESERVED_BYTES + shared_bytes
+        self.step = -(-self.nbytes // CTA_ALIGNMENT) * CTA_ALIGNMENT
+        data = np.full(ctas * self.step, UNWRITTEN_BYTE, np.uint8)
+        self.memory = Memory("shared memory", 0, data, tracked=True)
+
+    def verify(self, offsets: Array) -> None:
+        """Raise Undefined unless aligned words of up to 16 bytes at these offsets are of a CTA's own memory."""
+        if int(offsets.max()) >= self.nbytes // LONGEST_WORD_BYTES * LONGEST_WORD_BYTES:
+            raise Undefined("an address is of another CTA or at the end of shared memory")
+
+    def of(self, number: int, name: str, base: int) -> Memory:
+        """Return a CTA's part."""
+        which = slice(number * self.step, number * self.step + self.nbytes)
+        assert self.memory.written is not None
+        return Memory(name, base, self.memory.data[which], written=self.memory.written[which])
+
+
+LONGEST_WORD_BYTES = 16
+"""Bytes of the longest word that is loaded or stored at once. An aligned one does not pass a multiple of them."""
+
+CTA_ALIGNMENT = 1024
+"""Alignment in bytes of a CTA's shared memory in a bank, as the longest swizzle needs."""
+
+UNWRITTEN_BYTE = 0xFF
+"""Byte of shared memory that nothing has written; as floats it is NaN."""
 
 _ONE8 = np.uint64(0x0101010101010101)
 _ONES: dict[int, Any] = {1: 1, 2: 0x0101, 4: 0x01010101, 8: _ONE8, 16: np.frombuffer(b"\1" * 16, WORDS[16])[0]}

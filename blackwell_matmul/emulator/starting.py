@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.emulator.code import Builder
-from blackwell_matmul.emulator.lanes import LANES, WORDS, Array
-from blackwell_matmul.emulator.machine import ClusterState, CtaState, WarpState
+from blackwell_matmul.emulator.lanes import ALL, LANES, WORDS, Array
+from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, WarpState
 from blackwell_matmul.emulator.scheduler import Execution
-from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory
+from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory, SharedBank
 
 Extents = tuple[int, int, int]
 
@@ -40,17 +41,40 @@ class Starter:
         self.builder, self.grid, self.block, self.cluster, self.places = builder, grid, block, cluster, places
         self.workspace: Memory | None = None
 
-    def start(self, grid: Execution, origin: Extents) -> ClusterState:
-        """Return the cluster whose first CTA has this index."""
-        made = ClusterState(_each(int.__floordiv__, origin, self.cluster), grid)
-        size = self.cluster[0] * self.cluster[1] * self.cluster[2]
-        for rank in range(size):
-            place = _each(int.__add__, origin, _unravelled(rank, self.cluster))
-            cta = CtaState(made, rank, place, self.places.shared_bytes)
-            threads = self.block[0] * self.block[1] * self.block[2]
-            cta.warps = [self._warp(cta, warp, threads - LANES * warp) for warp in range(-(-threads // LANES))]
-            made.ctas.append(cta)
-        return made
+    def start(self, grid: Execution, origins: list[Extents], together: bool) -> tuple[list[ClusterState], list[Row]]:
+        """Return the clusters whose first CTAs have these indices, and their warps: in one row if together."""
+        size = prod(self.cluster)
+        bank = SharedBank(len(origins) * size, self.places.shared_bytes)
+        clusters = [ClusterState(_each(int.__floordiv__, origin, self.cluster), grid) for origin in origins]
+        for number, (made, origin) in enumerate(zip(clusters, origins)):
+            made.ctas = [self._cta(made, rank, origin, bank, number * size + rank) for rank in range(size)]
+        warps = [warp for made in clusters for cta in made.ctas for warp in cta.warps]
+        return clusters, [self._row(some, bank) for some in ([warps] if together else [[warp] for warp in warps])]
+
+    def most_clusters(self) -> int:
+        """Return the number of clusters that are as many as a row should have."""
+        ctas = prod(self.cluster)
+        warps = ctas * -(-prod(self.block) // LANES)
+        nbytes = ctas * (CTA_BYTES + 2 * self.places.shared_bytes) + warps * LANES * self.places.local_bytes
+        nbytes += warps * LANES * 8 * len(self.builder.slots)
+        return max(1, min(ROW_WARPS // warps, ROW_BYTES // nbytes))
+
+    def _cta(self, cluster: ClusterState, rank: int, origin: Extents, bank: SharedBank, number: int) -> CtaState:
+        place = _each(int.__add__, origin, _unravelled(rank, self.cluster))
+        cta, threads = CtaState(cluster, rank, place, bank, number), prod(self.block)
+        cta.warps = [
+            WarpState(cta, warp, threads - LANES * warp, self.places.local_bytes)
+            for warp in range(-(-threads // LANES))
+        ]
+        return cta
+
+    def _row(self, warps: list[WarpState], bank: SharedBank) -> Row:
+        registers = [_repeated(each, len(warps)) for each in self.builder.slots]
+        for (name, nbytes), slot in self.builder.specials.items():
+            parts = [_filled(self._special(name, warp.cta, warp.index), nbytes) for warp in warps]
+            registers[slot] = np.concatenate(parts)
+        alive = sum(warp.alive << LANES * place for place, warp in enumerate(warps))
+        return Row(warps, registers, [Strand(self.places.start, alive)], bank)
 
     def workspace_address(self, cta: CtaState) -> int:
         """Return the address of the memory in which the CTAs of a cooperative launch meet."""
@@ -58,12 +82,6 @@ class Starter:
             data = np.zeros(WORKSPACE_BYTES, np.uint8)
             self.workspace = cta.cluster.grid.memory.add("the workspace of a cooperative launch", data)
         return self.workspace.base
-
-    def _warp(self, cta: CtaState, index: int, threads: int) -> WarpState:
-        registers = list(self.builder.slots)
-        for (name, nbytes), slot in self.builder.specials.items():
-            registers[slot] = _filled(self._special(name, cta, index), nbytes)
-        return WarpState(cta, index, registers, threads, self.places.local_bytes, self.places.start)
 
     def _special(self, name: str, cta: CtaState, warp: int) -> Any:
         """Return the value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
@@ -78,6 +96,20 @@ class Starter:
         base, _, axis = name.partition(".")
         value = SPECIALS[base](self, cta, warp)
         return value["xyz".index(axis)] if axis else value
+
+
+ROW_WARPS, ROW_BYTES = 256, 256 << 20
+"""Warps of a row, and bytes of their state: more make a row no faster."""
+
+CTA_BYTES = 512 << 10
+"""Bytes of a CTA's state beside its shared memory: more than those of tensor memory."""
+
+
+def _repeated(content: Any, warps: int) -> Any:
+    """Return a register's content in several warps that have the same."""
+    if warps == 1 or content is None:
+        return content
+    return np.tile(content, warps) if isinstance(content, np.ndarray) else content * (((1 << LANES * warps) - 1) // ALL)
 
 
 def _filled(value: Any, nbytes: int) -> Array:

@@ -8,7 +8,7 @@ maps that CUDA's driver encodes.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,7 +218,7 @@ def _row_bytes(found: Map) -> int:
 
 @dataclass(frozen=True)
 class Box:
-    """A box of a tensor, in indivisible pieces: elements, or 16 of a packed type.
+    """A box of a tensor, in pieces: elements, or 16 of a packed type.
 
     places: address of each piece, -1 outside of the tensor. targets: its byte offset in shared memory, before the
     swizzle. piece_bytes: in global memory. slot_bytes, nbytes: in shared memory. counted_bytes: for complete_tx.
@@ -230,6 +230,20 @@ class Box:
     slot_bytes: int
     nbytes: int
     counted_bytes: int
+
+    @functools.cached_property
+    def is_inside(self) -> bool:
+        return bool((self.places >= 0).all())
+
+    @functools.cached_property
+    def in_chunks(self) -> Box:
+        """The box in pieces of 16 bytes, if each is inside of the tensor or outside of it, else in its own."""
+        per_chunk = ROW_STEP_BYTES // self.slot_bytes
+        chunks = self.places.reshape(-1, per_chunk)
+        if self.piece_bytes != self.slot_bytes or ((chunks[:, 0] >= 0) != (chunks[:, -1] >= 0)).any():
+            return self
+        size = ROW_STEP_BYTES
+        return replace(self, places=chunks[:, 0], targets=self.targets[::per_chunk], piece_bytes=size, slot_bytes=size)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -20,6 +20,6 @@ READ = module(
 def test_a_clock_counts_the_instructions_of_all_warps() -> None:
     found = np.zeros((2, 64, 4), np.uint64)
     emulate(READ, found[0], block=64)
-    assert found[0, 0].tolist() == [1, 2, 3, 9], "mov, mov, mov, ld, mov, mul, add, cvt, mov"
+    assert found[0, 0].tolist() == [1, 3, 5, 17], "mov, mov, mov, ld, mov, mul, add, cvt, mov of two warps in turns"
     assert (found[0, :32] == found[0, 0]).all() and (found[0, 32:] == found[0, 32]).all()
-    assert (np.diff(found[0, 32].astype(int)) == [1, 1, 6]).all() and found[0, 32, 0] > found[0, 0, 3]
+    assert (found[0, 32] == found[0, 0] + 1).all()

@@ -10,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import EXIT, Act, Builder, Order, instruction, last_type
+from blackwell_matmul.emulator.code import EXIT, Act, Builder, Order, instruction, last_type, wide
 from blackwell_matmul.emulator.functions.frames import leave
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, lanes, mask_of
-from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, lanes, mask_of, words_of
+from blackwell_matmul.emulator.machine import (
+    CtaState,
+    LaneState,
+    NamedBarrier,
+    Row,
+    Waiting,
+    Waits,
+    WarpState,
+    together,
+)
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Number, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
@@ -22,7 +31,7 @@ from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 @instruction("bra")
 def branch(build: Builder, each: Statement) -> Act:
     place = build.label(each.operands[0])
-    return lambda warp, mask: place
+    return wide(lambda warp, mask: place)
 
 
 @instruction("brx.idx")
@@ -47,7 +56,7 @@ def end(build: Builder, each: Statement) -> Act:
     """End a thread; `ret` in a device function ends the call ("ret", "exit")."""
     if each.opcode.startswith("ret") and build.function is not None:
         return leave
-    return lambda warp, mask: EXIT
+    return wide(lambda warp, mask: EXIT)
 
 
 @instruction("trap", "brkpt")
@@ -64,9 +73,10 @@ def trap(build: Builder, each: Statement) -> Act:
 def fence(build: Builder, each: Statement) -> Act:
     """Tell the listener: the memory itself needs no fence, nor griddepcontrol, as one grid runs."""
 
-    def act(warp: WarpState, mask: int) -> None:
-        if warp.cta.cluster.grid.listener is not None:
-            warp.cta.cluster.grid.listener.fenced(warp, mask)
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        if warp.grid.listener is not None:
+            warp.grid.listener.fenced(warp, mask)
 
     return act
 
@@ -74,7 +84,7 @@ def fence(build: Builder, each: Statement) -> Act:
 @instruction("setmaxnreg", "nanosleep", "pmevent")
 def nothing(build: Builder, each: Statement) -> Act:
     """Do nothing: hints."""
-    return lambda warp, mask: None
+    return wide(lambda warp, mask: None)
 
 
 # --- barriers of a CTA
@@ -103,10 +113,11 @@ def barrier(build: Builder, each: Statement) -> Act:
     names = each.operands[1:-1] if reduces else each.operands
     given = [each.value if isinstance(each, Number) else None for each in (*names, Nothing(), Nothing())]
     _verify_barrier(given[0], given[1])
-    number = build.scalar(names[0])
-    count = build.scalar(names[1]) if len(names) > 1 else None
+    number = build.shared_scalar(names[0])
+    count = build.shared_scalar(names[1]) if len(names) > 1 else None
     votes, arrives_only = _vote(build, each) if reduces else None, "arrive" in words
 
+    @wide
     def act(warp: WarpState, mask: int) -> Any:
         lane = first(mask)
         wait = None if arrives_only else together(warp, mask)
@@ -114,14 +125,34 @@ def barrier(build: Builder, each: Statement) -> Act:
             return wait
         expected = count(warp, lane) if count else None
         _verify_barrier(number(warp, lane), expected)
+        if isinstance(warp, Row):
+            return _arrived_together(warp, mask, number(warp, lane), expected, arrives_only, reduces)
         named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
         if votes is not None:
             votes(warp, mask, named)
         if warp.cta.cluster.grid.listener is not None:
             warp.cta.cluster.grid.listener.joined(named, warp, mask, not arrives_only)
-        return _arrived(warp, named, expected, arrives_only, number(warp, lane))
+        return _arrived([warp], named, expected, arrives_only, number(warp, lane))
 
     return act
+
+
+def _arrived_together(
+    row: Row, mask: int, number: int, expected: int | None, arrives_only: bool, reduces: bool
+) -> Waits | None:  # fmt: skip
+    """Count the arrivals of warps of a row at the barriers of their CTAs; return those that wait."""
+    row.verify_whole(mask)
+    ctas: dict[CtaState, list[WarpState]] = {}
+    for warp, _ in row.parts(mask):
+        ctas.setdefault(warp.cta, []).append(warp)
+    found = [(cta.named.setdefault(number, NamedBarrier()), some) for cta, some in ctas.items()]
+    if reduces or (expected and any(named.arrived + LANES * len(some) > expected for named, some in found)):
+        raise Undefined("warps of a row arrive at a barrier for several rounds")
+    waits: Waits = []
+    for named, some in found:
+        wait = _arrived(some, named, expected, arrives_only, number)
+        waits += [(warp, ALL, wait) for warp in some if wait is not None]
+    return waits or None
 
 
 def _verify_barrier(number: Any, threads: Any) -> None:
@@ -132,11 +163,16 @@ def _verify_barrier(number: Any, threads: Any) -> None:
         raise Malformed(f"a barrier of {threads} threads; their number is a multiple of {LANES}")
 
 
-def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives_only: bool, number: int) -> Any:
-    """Count a warp's arrival as all of its lanes, exited ones included; without a count, expect all live warps."""
-    cta = warp.cta
+def _arrived(
+    warps: list[WarpState], named: NamedBarrier, expected: int | None, arrives_only: bool, number: int
+) -> Waiting | None:  # fmt: skip
+    """Count the arrival of a CTA's warps, each with all of its lanes, exited ones included.
+
+    expected: threads, None for those of all live warps.
+    """
+    cta = warps[0].cta
     rounds = named.rounds
-    named.arrived += LANES
+    named.arrived += LANES * len(warps)
 
     def wanted() -> int:
         return expected if expected is not None else LANES * sum(bool(each.alive) for each in cta.warps)
@@ -239,16 +275,17 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
 def elect(build: Builder, each: Statement) -> Act:
     """Elect one lane, here the lowest; PTX leaves the choice open: `elect.sync d|p, members` ("elect.sync")."""
     lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
-    members = build.scalar(each.operands[1])
+    members = build.shared_scalar(each.operands[1])
 
+    @wide
     def act(warp: WarpState, mask: int) -> Any:
         wanted = members(warp, first(mask))
         wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
-        lane = first(mask & wanted)
-        warp.set(lane_to, np.full(LANES, lane, np.uint32), mask)
-        warp.set_predicate(chosen_to, 1 << lane, mask)
+        lane = first(ALL & wanted if isinstance(warp, Row) else mask & wanted)
+        warp.set(lane_to, np.full(warp.count, lane, np.uint32), mask)
+        warp.set_predicate(chosen_to, warp.all // ALL << lane, mask)
         return None
 
     return act
@@ -261,10 +298,12 @@ def shuffle(build: Builder, each: Statement) -> Act:
     to, inside_to = build.pair(each.operands[0])
     targets = build.target(to), build.target(inside_to)
     a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4].exactly(3))
-    members = build.scalar(each.operands[4])
-    own = np.arange(LANES)
+    members = build.shared_scalar(each.operands[4])
 
+    @wide
     def act(warp: WarpState, mask: int) -> Any:
+        lane = np.arange(warp.count)
+        own = lane % LANES
         wait = together(warp, mask, members(warp, first(mask)))
         if wait is not None:
             return wait
@@ -277,7 +316,7 @@ def shuffle(build: Builder, each: Statement) -> Act:
         }[mode]  # fmt: skip
         inside = other >= highest if mode == "up" else other <= highest
         other = np.where(inside, other, own)
-        warp.set(targets[0], a(warp)[other], mask)
+        warp.set(targets[0], a(warp)[lane - own + other], mask)
         if not isinstance(inside_to, Nothing):
             warp.set_predicate(targets[1], mask_of(inside), mask)
         return None
@@ -289,20 +328,22 @@ def shuffle(build: Builder, each: Statement) -> Act:
 def vote(build: Builder, each: Statement) -> Act:
     """Vote: all, any, uni to a predicate, ballot to a mask ("vote.sync")."""
     mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
-    asked, members = build.predicate(each.operands[1]), build.scalar(each.operands[2])
+    asked, members = build.predicate(each.operands[1]), build.shared_scalar(each.operands[2])
 
+    @wide
     def act(warp: WarpState, mask: int) -> Any:
         wanted = members(warp, first(mask))
         wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
+        wanted *= warp.all // ALL
         wanted &= warp.alive
-        yes = asked(warp) & wanted
+        yes, those = (words_of(each & wanted, warp.count) for each in (asked(warp), wanted))
         if mode == "ballot":
-            warp.set(target, np.full(LANES, yes, np.uint32), mask)
+            warp.set(target, np.repeat(yes, LANES), mask)
             return None
-        holds = {"all": yes == wanted, "any": yes != 0, "uni": yes in (0, wanted)}[mode]
-        warp.set_predicate(target, ALL if holds else 0, mask)
+        holds = {"all": yes == those, "any": yes != 0, "uni": (yes == 0) | (yes == those)}[mode]
+        warp.set_predicate(target, mask_of(np.repeat(holds, LANES)), mask)
         return None
 
     return act
@@ -369,4 +410,4 @@ def reduce(build: Builder, each: Statement) -> Act:
 @instruction("activemask")
 def active(build: Builder, each: Statement) -> Act:
     target = build.target(each.operands[0])
-    return lambda warp, mask: warp.set(target, np.full(LANES, mask, np.uint32), mask)
+    return wide(lambda warp, mask: warp.set(target, np.repeat(words_of(mask, warp.count), LANES), mask))

@@ -8,12 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Clock, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Clock, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
 from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, directed_double, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
-from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.machine import LaneState, WarpState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement, Symbol, Vector
 from blackwell_matmul.emulator.unknown import Known, Unknown
 
@@ -52,7 +52,8 @@ def convert(build: Builder, each: Statement) -> Act:
     flush = "ftz" in each.modifiers
     target, widen = build.target(each.operands[0]), _widen(build, each, to)
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
         value = flushed(value) if flush and to == "f32" else value
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
@@ -66,9 +67,9 @@ def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array]
     if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[to]:
         return None
     size = SIZES_BYTES[build.types[register.slot]]
-    wide = np.dtype(f"i{size}") if to[0] == "s" else WORDS[size]
+    long = np.dtype(f"i{size}") if to[0] == "s" else WORDS[size]
     return lambda value: (
-        value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES_BYTES[to]]).astype(wide).view(WORDS[size])
+        value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES_BYTES[to]]).astype(long).view(WORDS[size])
     )
 
 
@@ -163,7 +164,8 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
     target, nbytes = build.target(each.operands[0]), _pair_bytes(to)
     widen = build.fit(each.operands[0], nbytes)
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         if len(reads) == 2:
             values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
         else:
@@ -183,17 +185,17 @@ def _pair_bytes(type: str) -> int:
 
 
 def unpacked(word: Array, type: str) -> Array:
-    """Return 32 pairs of floats from their bits, the lower half first."""
+    """Return pairs of floats from their bits, the lower half first."""
     if type == "e2m1x2":
         nibbles = np.stack([word & 15, word >> 4], axis=1).astype(np.uint8)
         return nibbles.view(NARROW[type]).astype(np.float32)
     kind = NARROW.get(type) or _WIDE[type]
-    parts = np.ascontiguousarray(word).view(np.uint8 if type in NARROW else np.uint16).reshape(LANES, -1)
+    parts = np.ascontiguousarray(word).view(np.uint8 if type in NARROW else np.uint16).reshape(len(word), -1)
     return parts.view(kind).astype(np.float32)
 
 
 def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
-    """Return the bits of 32 pairs."""
+    """Return the bits of pairs."""
     if to == "ue8m0x2":
         return _exponents(values, words)
     kind = np.dtype(NARROW.get(to) or _WIDE[to])
@@ -205,7 +207,7 @@ def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
     if to == "e2m1x2":
         bits = raw.view(np.uint8)
         return bits[:, 0] & np.uint8(15) | bits[:, 1] << np.uint8(4)
-    return raw.view(np.uint16 if to in NARROW else np.uint32).reshape(LANES)
+    return raw.view(np.uint16 if to in NARROW else np.uint32).reshape(-1)
 
 
 def _exponents(values: Array, words: tuple[str, ...]) -> Array:
@@ -215,7 +217,7 @@ def _exponents(values: Array, words: tuple[str, ...]) -> Array:
     power = exponent - 1 + ((mantissa != 0.5) & ("rp" in words))
     is_nan = np.isnan(values) | (np.isinf(values) & ("satfinite" not in words))
     bits = np.where(is_nan, 255, np.clip(power + 127, 0, 254)).astype(np.uint8)
-    return np.ascontiguousarray(bits).view(np.uint16).reshape(LANES)
+    return np.ascontiguousarray(bits).view(np.uint16).reshape(-1)
 
 
 # --- moves
@@ -240,7 +242,8 @@ def move(build: Builder, each: Statement) -> Act:
     if isinstance(source, Register) and SIZES_BYTES[build.types[slot]] != SIZES_BYTES[type]:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         warp.set(target, warp.registers[slot], mask)
 
     return act
@@ -266,7 +269,8 @@ def _each_part(build: Builder, to: tuple[Operand, ...], source: tuple[Operand, .
     if len(targets) != len(reads):
         raise Unknown(f"a move of {len(reads)} parts to {len(targets)} is not emulated")
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         for target, value in zip(targets, [read(warp) for read in reads]):
             warp.set(target, value, mask)
 
@@ -277,8 +281,9 @@ def _split(build: Builder, to: Vector, source: Any, type: str) -> Act:
     slot, count = build.source(source, type), len(to.parts)
     targets, part = build.targets(to), WORDS[SIZES_BYTES[type] // len(to.parts)]
 
-    def act(warp: WarpState, mask: int) -> None:
-        parts = np.ascontiguousarray(warp.registers[slot]).view(part).reshape(LANES, count)
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        parts = np.ascontiguousarray(warp.registers[slot]).view(part).reshape(-1, count)
         for index, target in enumerate(targets):
             warp.set(target, parts[:, index].copy(), mask)
 
@@ -289,8 +294,9 @@ def _joined(build: Builder, to: Any, source: Vector, type: str) -> Act:
     target, size = build.target(to), SIZES_BYTES[type] // len(source.parts)
     reads = [build.reader(part, f"b{8 * size}") for part in source.parts]
 
-    def act(warp: WarpState, mask: int) -> None:
-        word = np.stack([read(warp) for read in reads], axis=1).view(WORDS[SIZES_BYTES[type]]).reshape(LANES)
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        word = np.stack([read(warp) for read in reads], axis=1).view(WORDS[SIZES_BYTES[type]]).reshape(-1)
         warp.set(target, word, mask)
 
     return act

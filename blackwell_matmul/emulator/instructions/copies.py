@@ -5,7 +5,8 @@ A copy reads its source and writes its target when it completes, not when it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,11 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator import tensor_map
-from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.groups import BULK, COPIES, groups, join, number_of
 from blackwell_matmul.emulator.instructions.moves import addresses_of, gather, shared_addresses, where
-from blackwell_matmul.emulator.lanes import ALL, TYPES, Array, first, indices, lanes
-from blackwell_matmul.emulator.machine import CtaState, WarpState
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, first, indices, lanes
+from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, WarpState
 from blackwell_matmul.emulator.parser import Address, Operand, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
 from blackwell_matmul.emulator.unknown import Parts, Unknown
@@ -37,28 +38,68 @@ def copy(build: Builder, each: Statement) -> Act:
     is_ignored = len(operands) > 3 and build.is_predicate(operands[3])
     ignored = build.predicate(operands[3]) if is_ignored else None
 
-    def act(warp: WarpState, mask: int) -> None:
-        which = indices(mask)
-        targets, places = to(warp)[list(which)], source(warp)[list(which)]
-        sizes = np.full(len(which), nbytes) if size is None or is_ignored else size(warp)[list(which)].astype(int)
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        targets, places = to(warp), source(warp)
+        sizes = np.full(warp.count, nbytes) if size is None or is_ignored else size(warp).astype(np.int64)
         if ignored is not None:
-            sizes = np.where(lanes(ignored(warp))[list(which)], 0, nbytes)
-        if int(sizes.max()) > nbytes:
-            raise Undefined(f"reads {int(sizes.max())} bytes for a copy of {nbytes}")
-        left = mask
-
-        def run(part: int = ALL) -> None:
-            nonlocal left
-            some = lanes(left & part)[list(which)]
-            left &= ~part
-            if some.any():
-                _copied(
-                    warp, targets[some], places[some], sizes[some], nbytes, [which[i] for i in np.flatnonzero(some)]
-                )
-
-        join(warp, COPIES, warp.cta.cluster.grid.issue("copy", run, warp, mask), mask, run)
+            sizes = np.where(lanes(ignored(warp), warp.count), 0, nbytes)
+        if int(sizes[lanes(mask, warp.count)].max()) > nbytes:
+            raise Undefined(f"reads {int(sizes[lanes(mask, warp.count)].max())} bytes for a copy of {nbytes}")
+        for each, part in warp.parts(mask):
+            first = each.start if isinstance(warp, Row) else 0
+            own = slice(first, first + LANES)
+            copies = Copies(each, part, targets[own], places[own], sizes[own], nbytes)
+            join(each, COPIES, warp.grid.issue("copy", copies, each, part), part, copies)
 
     return act
+
+
+@dataclass(slots=True)
+class Copies:
+    """Copies of some lanes of a warp by one cp.async; targets, places, sizes: of all lanes. mask: those not done."""
+
+    warp: WarpState
+    mask: int
+    targets: Array
+    places: Array
+    sizes: Array
+    nbytes: int
+
+    def __call__(self, part: int = ALL) -> None:
+        """Copy in these lanes."""
+        now, self.mask = self.mask & part, self.mask & ~part
+        if now:
+            some = lanes(now)
+            _copied(self.warp, self.targets[some], self.places[some], self.sizes[some], self.nbytes, [*indices(now)])
+
+    @property
+    def alike(self) -> Any:
+        """Return what is equal for copies that can be done together."""
+        return self.nbytes, id(self.warp.cta.bank)
+
+    @staticmethod
+    def together(every: Sequence[Copies]) -> None:
+        """Do copies that are alike; Undefined, with none done, if one must be done by itself."""
+        nbytes, bank, memory = every[0].nbytes, every[0].warp.cta.bank, every[0].warp.grid.memory
+        some = np.concatenate([lanes(each.mask) for each in every])
+        ctas = [each.warp.cta for each in every]
+        rank, place = (
+            np.repeat(np.array(starts, np.uint64), LANES)[some]
+            for starts in ([cta.rank << RANK for cta in ctas], [cta.place for cta in ctas])
+        )
+        targets, places, sizes = (
+            np.concatenate([getattr(each, name) for each in every])[some] for name in ("targets", "places", "sizes")
+        )
+        bank.verify(targets - rank)
+        reads = sizes == nbytes
+        if not (reads | (sizes == 0)).all():
+            raise Undefined("copies are of several sizes")
+        values = np.zeros(len(targets), WORDS[nbytes])
+        if reads.any():
+            ((origin, _),) = memory.split(places[reads], "reads")
+            values[reads] = origin.load(places[reads], nbytes)
+        bank.memory.store(targets - rank + place, values, nbytes)
 
 
 def _copied(
@@ -279,21 +320,21 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
             if target % 128:
                 raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
             targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
-            boxes = _rows(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
+            boxes = _rows(found, place) if gathers else [_box(found, place)]
             _issue_load(warp, lane, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
 
     return act
 
 
-def _fitting(found: tensor_map.Map, place: tuple[int, ...]) -> tuple[int, ...]:
+def _box(found: tensor_map.Map, place: tuple[int, ...]) -> tensor_map.Box:
     if len(place) != found.rank:
         raise Undefined(f"{len(place)} coordinates for a tensor map of rank {found.rank}")
-    return place
+    return tensor_map.box_of(found, place).in_chunks
 
 
 def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
     """Return the four rows of tile::gather4 or tile::scatter4, each at its own coordinate, of a rank-2 tensor."""
-    return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
+    return [tensor_map.box_of(found, (place[0], row)).in_chunks for row in place[1:]]
 
 
 def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -> list[int]:
@@ -331,16 +372,14 @@ def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int
     memory.hear(target, box.nbytes, True)
     words = _fetched(cta, found, box)
     offsets = tensor_map.swizzled(np.int64(target - memory.base) + box.targets, found.swizzle_bytes)
-    memory.data[offsets[:, None] + np.arange(box.slot_bytes)] = words
-    if memory.written is not None:
-        memory.written[offsets[:, None] + np.arange(box.slot_bytes)] = 1
+    memory.put_words(offsets, words)
 
 
 def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
     """Return the pieces' bytes from global memory; outside of the tensor zero, or NaN if the map says so."""
     words = np.zeros((box.places.size, box.slot_bytes), np.uint8)
     if found.fills_nan:
-        words[:] = np.frombuffer(_nan(found.type), np.uint8)
+        words[:] = np.resize(np.frombuffer(_nan(found.type), np.uint8), box.slot_bytes)
     inside = box.places >= 0
     if inside.any():
         places = box.places[inside]
@@ -349,8 +388,11 @@ def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array
         memory.bytes(low, high - low, "copies a box from")
         if memory.listener is not None:
             memory.listener.read(memory, places, box.piece_bytes)
-        pieces = memory.data[(places - memory.base)[:, None] + np.arange(box.piece_bytes)]
-        words[inside, : box.piece_bytes] = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
+        pieces = memory.taken_words(places - memory.base, box.piece_bytes)
+        pieces = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
+        if box.is_inside and box.slot_bytes == box.piece_bytes:
+            return pieces
+        words[inside, : box.piece_bytes] = pieces
     return words
 
 
@@ -381,7 +423,7 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
                 raise Undefined(f"stores a box at {place}, and a GPU stops where a coordinate of a store is negative")
             start = int(source(warp)[lane])
             reduce = _reduction(each, found.type) if combines else None
-            for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:
+            for box in _rows(found, place) if scatters else [_box(found, place)]:
                 run = _storing(warp.cta, found, box, start, reduce)
                 join(warp, BULK, warp.cta.cluster.grid.issue("copy", run, warp, 1 << lane), 1 << lane)
                 start += box.nbytes

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions import integers
 from blackwell_matmul.emulator.instructions.integers import elementwise
 from blackwell_matmul.emulator.instructions.rounding import (
@@ -243,4 +243,4 @@ def test(build: Builder, each: Statement) -> Act:
     """Test a float's class (PTX ISA, "testp")."""
     holds, read = _TESTS[each.modifiers[0]], build.reader(each.operands[1], last_type(each))
     target = build.target(each.operands[0])
-    return lambda warp, mask: warp.set_predicate(target, mask_of(holds(read(warp))), mask)
+    return wide(lambda warp, mask: warp.set_predicate(target, mask_of(holds(read(warp))), mask))

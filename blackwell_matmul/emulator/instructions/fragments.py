@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number_of
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sum
 from blackwell_matmul.emulator.instructions.matrices.shapes import SCALE_BLOCKS, SCALE_IDS
 from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
-from blackwell_matmul.emulator.lanes import LANES, TYPES, Array
-from blackwell_matmul.emulator.machine import WarpState, collective
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, Array
+from blackwell_matmul.emulator.machine import LaneState, Row, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     SCALE_TYPES,
     descriptor,
@@ -33,9 +34,8 @@ from blackwell_matmul.emulator.parser import Not, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Parts, Unknown
 
-_LANE = np.arange(LANES)
-GROUP, THREAD = _LANE // 4, _LANE % 4
-"""Row of eight, and place in that row, of each lane."""
+THREAD = np.arange(LANES) % 4
+"""Place of each lane among the four that share a row."""
 
 _ELEMENT_BITS = {"tf32": 32, "f16": 16, "bf16": 16, "packed e2m1": 4, "s4": 4, "u4": 4, "b1": 1} | dict.fromkeys(
     ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "s8", "u8"), 8
@@ -44,72 +44,68 @@ ELEMENTS = {"f64": 1} | {format: 32 // bits for format, bits in _ELEMENT_BITS.it
 """Elements of each format in a register, of 64 bits for f64 and of 32 bits for others."""
 
 
-def words(warp: WarpState, slots: list[int]) -> Array:
+def words(warp: LaneState, slots: list[int]) -> Array:
     """Return registers x lanes, raw."""
     return np.stack([warp.registers[slot] for slot in slots])
 
 
-@functools.cache
-def _places(count: int, per: int, of_a: bool) -> tuple[Array, Array]:
-    """Return row and K of each element: registers x lanes x elements of a register."""
-    register, part = np.arange(count)[:, None, None], np.arange(per)
-    lane, group = THREAD[None, :, None] * per + part, GROUP[None, :, None]
+def _fragments(raw: Array, format: str, of_a: bool) -> Array:
+    """Return the operand that each warp holds in its registers, warps x rows x K; raw: registers x lanes."""
+    values = in_bytes(np.ascontiguousarray(raw).view(np.uint8).reshape(*raw.shape, -1), format)
+    count, per = len(raw), ELEMENTS[format]
     if of_a:
-        return group + 8 * (register % 2) + 0 * lane, register // 2 * 4 * per + lane
-    return group + 0 * lane + 0 * register, register * 4 * per + lane
-
-
-def _fragment(raw: Array, format: str, of_a: bool) -> Array:
-    per = ELEMENTS[format]
-    values = in_bytes(np.ascontiguousarray(raw).view(np.uint8).reshape(len(raw), LANES, -1), format)
-    rows, columns = _places(len(raw), per, of_a)
-    result = np.empty((16 if of_a else 8, int(columns.max()) + 1), values.dtype)
-    result[rows, columns] = values
-    return result
+        parts = values.reshape(count // 2, 2, -1, 8, 4, per).transpose(2, 1, 3, 0, 4, 5)
+        return parts.reshape(parts.shape[0], 16, -1)
+    parts = values.reshape(count, -1, 8, 4, per).transpose(1, 2, 0, 3, 4)
+    return parts.reshape(parts.shape[0], 8, -1)
 
 
 def fragment_a(raw: Array, format: str) -> Array:
-    """Return A, 16 x K: register i holds row t / 4 + 8 · (i % 2), and K from (i / 2) · 16 bytes on."""
-    return _fragment(raw, format, of_a=True)
+    """Return A of a warp, 16 x K: register i holds row t / 4 + 8 · (i % 2), and K from (i / 2) · 16 bytes on."""
+    return np.asarray(_fragments(raw, format, of_a=True)[0])
 
 
-def fragment_b(raw: Array, format: str) -> Array:
-    """Return B, 8 x K (N first): register i holds column t / 4 of N, and K from i · 16 bytes on."""
-    return _fragment(raw, format, of_a=False)
+def accumulators(raw: Array, type: str) -> Array:
+    """Return warps x 16 x N numbers, or x 8 x 8 of two registers; an f16 register holds two neighbours of a row.
 
-
-@functools.cache
-def accumulator_places(columns: int) -> tuple[Array, Array]:
-    """Return row and column of each register (first axis) in each lane, of a 16 x columns 32-bit accumulator."""
-    register = np.arange(columns // 2)[:, None]
-    return GROUP + 8 * (register // 2 % 2), register // 4 * 8 + 2 * THREAD + register % 2
+    Register i of lane t holds row t / 4 + 8 · (i / 2 % 2) and column i / 4 · 8 + 2 · (t % 4) + i % 2.
+    """
+    if type == "f16":
+        pairs = np.ascontiguousarray(raw).view(np.float16).reshape(*raw.shape, 2)
+        raw = pairs.astype(np.float32).transpose(0, 2, 1).reshape(2 * len(raw), -1)
+    else:
+        raw = raw.view(TYPES[type])
+    rows = min(len(raw) // 2, 2)
+    parts = raw.reshape(len(raw) // (2 * rows), rows, 2, -1, 8, 4).transpose(3, 1, 4, 0, 5, 2)
+    return parts.reshape(parts.shape[0], 8 * rows, -1)
 
 
 def accumulator(raw: Array, type: str) -> Array:
-    """Return 16 x N numbers, or 8 x 8 of two registers; an f16 register holds two neighbours of a row."""
-    if type == "f16":
-        pairs = np.ascontiguousarray(raw).view(np.float16).reshape(len(raw), LANES, 2)
-        raw = _unpaired(pairs.astype(np.float32))
-    else:
-        raw = raw.view(TYPES[type])
-    rows, columns = accumulator_places(2 * len(raw))
-    result = np.empty((8, 8) if len(raw) == 2 else (16, 2 * len(raw)), raw.dtype)
-    result[rows, columns] = raw
-    return result
-
-
-def _unpaired(pairs: Array) -> Array:
-    return pairs.transpose(0, 2, 1).reshape(2 * len(pairs), LANES)
+    """Return the accumulator of a warp."""
+    return np.asarray(accumulators(raw, type)[0])
 
 
 def registers_of(value: Array, type: str) -> Array:
-    """Return the registers of an accumulator: the inverse of `accumulator`."""
-    rows, columns = accumulator_places(value.size // 16)
-    raw = value[rows, columns].astype(TYPES[type], copy=False)
+    """Return the registers of accumulators: the inverse of `accumulators`."""
+    warps, rows, columns = value.shape
+    parts = value.astype(TYPES[type], copy=False).reshape(warps, rows // 8, 8, columns // 8, 4, 2)
+    raw = parts.transpose(3, 1, 5, 0, 2, 4).reshape(-1, warps * LANES)
     if type == "f16":
-        half = raw.reshape(len(raw) // 2, 2, LANES).transpose(0, 2, 1)
-        return np.ascontiguousarray(half).view(np.uint32).reshape(len(raw) // 2, LANES)
+        half = raw.reshape(len(raw) // 2, 2, -1).transpose(0, 2, 1)
+        return np.ascontiguousarray(half).view(np.uint32).reshape(len(raw) // 2, -1)
     return np.ascontiguousarray(raw).view(np.uint64 if type == "f64" else np.uint32)
+
+
+def kept(warp: LaneState, slots: list[int], form: Any, make: Callable[[Array], Array]) -> Array:
+    """Return what is made of registers, x lanes; what was made before, if none has been written since.
+
+    form: tells it from other things made of the same registers.
+    """
+    held = [warp.registers[slot] for slot in slots]
+    found = warp.kept.get((slots[0], form))
+    if found is None or len(found[0]) != len(held) or any(a is not b for a, b in zip(held, found[0])):
+        found = warp.kept[slots[0], form] = held, make(np.stack(held))
+    return np.asarray(found[1])
 
 
 @instruction("mma.sync", "mma.sp")
@@ -129,17 +125,28 @@ def multiply(build: Builder, each: Statement) -> Act:
     multiplied = differing if "xor" in each.modifiers else product
     added = saturated if "satfinite" in each.modifiers else np.add
 
-    @collective
-    def act(warp: WarpState, mask: int) -> None:
-        left, right = _fragment(words(warp, a), types[1], rows == 16), fragment_b(words(warp, b), types[2])
-        if spread is not None:
-            left = spread(warp, left)
-        old = accumulator(words(warp, c), types[3])
-        result = added(multiplied(left, right), old) if scale is None else block_sum(*scale(warp, left, right), old)
-        for slot, word in zip(d, registers_of(result, types[0])):
-            warp.set(slot, word, mask)
+    def product_of(warp: WarpState, left: Array, right: Array, old: Array) -> Array:
+        """Return the result of a warp, of sparse or scaled operands."""
+        left = spread(warp, left) if spread is not None else left
+        found = added(multiplied(left, right), old) if scale is None else block_sum(*scale(warp, left, right), old)
+        return found[None]
 
-    return act
+    @collective
+    def act(warp: Any, mask: int) -> None:
+        left = kept(warp, a, (types[1], rows), lambda raw: _fragments(raw, types[1], rows == 16))
+        right = kept(warp, b, types[2], lambda raw: _fragments(raw, types[2], False))
+        old = kept(warp, c, ("d", types[3]), lambda raw: accumulators(raw, types[3]))
+        if spread is None and scale is None:
+            result = added(multiplied(left, right), old)
+        else:
+            result = product_of(warp, left[0], right[0], old[0])
+        found = [*registers_of(result, types[0])]
+        for slot, word in zip(d, found):
+            warp.set(slot, word, mask)
+        if types[0] == types[3] != "f16":
+            warp.kept[d[0], ("d", types[0])] = found, result
+
+    return wide(act) if spread is None and scale is None else act
 
 
 def _types(each: Statement) -> tuple[tuple[str, ...], int]:
@@ -249,6 +256,13 @@ def _scaling(
 # --- ldmatrix and stmatrix: 8 x 8 matrices of 16 bits, a lane gives the address of a row
 
 
+def _of_rows(warp: LaneState, mask: int, addresses: Array, count: int) -> tuple[Array, int]:
+    """Return the addresses that the first lanes of each warp give, and the mask of these lanes."""
+    if isinstance(warp, Row):
+        warp.verify_all(mask)
+    return addresses.reshape(-1, LANES)[:, :count].reshape(-1), warp.all // ALL * ((1 << count) - 1)
+
+
 def _count(each: Statement) -> int:
     return int(each.modifiers.first_of(("x1", "x2", "x4"))[1:])
 
@@ -273,16 +287,18 @@ def load_matrix(build: Builder, each: Statement) -> Act:
     element = np.uint16 if shape == "m8n8" else np.uint8
     targets, address = build.targets(each.operands[0]), shared_addresses(build, each.operands[1])
 
+    @wide
     @collective
-    def act(warp: WarpState, mask: int) -> None:
-        raw = gather(warp, address(warp)[: height * count], "shared", 16, mask=mask)
+    def act(warp: LaneState, mask: int) -> None:
+        places, some = _of_rows(warp, mask, address(warp), height * count)
+        raw = gather(warp, places, "shared", 16, mask=some)
         if bits:
             raw = padded(raw.view(np.uint8), bits).astype(np.uint8)
-        rows = raw.view(element).reshape(count, height, -1)
-        rows = rows.transpose(0, 2, 1) if transposed else rows
-        parts = np.ascontiguousarray(rows).reshape(-1).view(np.uint32).reshape(-1, LANES)
-        for slot, part in zip(targets, parts, strict=True):
-            warp.set(slot, part, mask)
+        rows = raw.view(element).reshape(warp.count // LANES, count, height, -1)
+        rows = rows.mT if transposed else rows
+        parts = np.ascontiguousarray(rows).reshape(-1).view(np.uint32).reshape(len(rows), -1, LANES)
+        for slot, part in zip(targets, parts.transpose(1, 0, 2), strict=True):
+            warp.set(slot, part.reshape(-1), mask)
 
     return act
 
@@ -292,10 +308,11 @@ def transpose_matrix(build: Builder, each: Statement) -> Act:
     """Transpose a matrix in registers: `movmatrix.sync.aligned.m8n8.trans.b16 d, a`."""
     target, source = build.target(each.operands[0]), build.source(each.operands[1], "b32")
 
+    @wide
     @collective
-    def act(warp: WarpState, mask: int) -> None:
-        rows = np.ascontiguousarray(warp.registers[source]).view(np.uint16).reshape(8, 8)
-        warp.set(target, np.ascontiguousarray(rows.T).reshape(-1).view(np.uint32), mask)
+    def act(warp: LaneState, mask: int) -> None:
+        rows = np.ascontiguousarray(warp.registers[source]).view(np.uint16).reshape(-1, 8, 8)
+        warp.set(target, np.ascontiguousarray(rows.mT).reshape(-1).view(np.uint32), mask)
 
     return act
 
@@ -313,16 +330,18 @@ def store_matrix(build: Builder, each: Statement) -> Act:
     address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
 
+    @wide
     @collective
-    def act(warp: WarpState, mask: int) -> None:
+    def act(warp: LaneState, mask: int) -> None:
         rows = words(warp, slots)
-        if of_bytes:  # matrix, group, thread, upper or lower rows, column
-            rows = rows.view(np.uint8).reshape(count, 8, 4, 2, 2).transpose(0, 2, 4, 3, 1)
+        if of_bytes:  # matrix, warp, group, thread, upper or lower rows, column
+            rows = rows.view(np.uint8).reshape(count, -1, 8, 4, 2, 2).transpose(1, 0, 3, 5, 4, 2)
         else:
-            rows = rows.view(np.uint16).reshape(count, 8, 8)
-            rows = rows.transpose(0, 2, 1) if transposed else rows
+            rows = rows.view(np.uint16).reshape(count, -1, 8, 8).transpose(1, 0, 2, 3)
+            rows = rows.mT if transposed else rows
         raw = np.ascontiguousarray(rows).reshape(-1).view("V16")
-        scatter(warp, address(warp)[: 8 * count], raw, "shared", 16, mask)
+        places, some = _of_rows(warp, mask, address(warp), 8 * count)
+        scatter(warp, places, raw, "shared", 16, some)
 
     return act
 
@@ -348,30 +367,58 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
         raise Unknown(f"signs are 1 or -1 and transposes 0 or 1, not {signs} and {flips}")
     flips = [0] * (2 - len(flips)) + flips
 
-    def run(warp: WarpState, operands: list[int], added: int) -> None:
-        memory, row = warp.cta.shared, warp.index % 4 * 16
+    def run(lanes: LaneState, every: Sequence[Products]) -> None:
+        """Multiply in all warps that have the lanes."""
+        held = functools.cache(lambda cta, bits, *form: matrix(cta.shared, descriptor(bits, False), *form))
+        lefts: Any
         if a_in_registers:
-            left = fragment_a(words(warp, a), types[1])
+            lefts = _fragments(words(lanes, a), types[1], True)
         else:
-            left = matrix(memory, descriptor(operands[0], False), 64, k, types[1], not flips[0])[row : row + 16]
-        right = matrix(memory, descriptor(operands[-1], False), n, k, types[2], not flips[1])
-        result = product(left, right)
+            wholes = [held(each.warp.cta, each.operands[0], 64, k, types[1], not flips[0]) for each in every]
+            lefts = [whole[each.warp.index % 4 * 16 :][:16] for whole, each in zip(wholes, every)]
+        rights = [held(each.warp.cta, each.operands[-1], n, k, types[2], not flips[1]) for each in every]
+        result = np.stack([product(left, right) for left, right in zip(lefts, rights)])
         result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
-        if added:
-            result = result + accumulator(words(warp, d), types[0])
+        if every[0].added:
+            result = result + accumulators(words(lanes, d), types[0])
         for slot, word in zip(d, registers_of(result, types[0])):
-            warp.registers[slot] = word
+            lanes.registers[slot] = word
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
         sources = [b] if a_in_registers else [a[0], b]
         operands = [int(warp.registers[slot][0]) for slot in sources]
-        added = keeps(warp)
-        grid = warp.cta.cluster.grid
-        warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp, mask, warp.pipe)
+        products = Products(warp, operands, bool(keeps(warp) & mask), run)
+        warp.pipe = warp.grid.issue("product", products, warp, mask, warp.pipe)
         join(warp, PRODUCTS, warp.pipe)
 
     return act
+
+
+@dataclass(slots=True)
+class Products:
+    """A warp's part of a wgmma. run: executes that of several warps, all that have some lanes."""
+
+    warp: WarpState
+    operands: list[int]
+    added: bool
+    run: Callable[[LaneState, Sequence[Products]], None]
+
+    def __call__(self) -> None:
+        self.run(self.warp, [self])
+
+    @property
+    def alike(self) -> Any:
+        """Return what is equal for products that can be done together."""
+        return id(self.run), self.added, id(self.warp.row)
+
+    @staticmethod
+    def together(every: Sequence[Products]) -> None:
+        """Do products that are alike; Undefined, with none done, if they are not those of a row."""
+        row = every[0].warp.row
+        if [each.warp for each in every] != row.warps:
+            raise Undefined("products are not of a row")
+        every[0].run(row.lanes, every)
 
 
 def _keeps(build: Builder, operand: Any) -> Any:

@@ -6,13 +6,15 @@ PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": groups of the ex
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.code import Act, Builder, instruction, wide
 from blackwell_matmul.emulator.lanes import ALL
-from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.machine import Row, WarpState
 from blackwell_matmul.emulator.parser import Number, Operand, Statement
+from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Unknown
 
 COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "tcgen05.st"
@@ -99,6 +101,21 @@ def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = F
                 listener.waited(kind, [issued.operation for issued in ended], warp, each.lanes & mask)
 
 
+def wait_in_row(row: Row, kind: str, count: int, mask: int) -> None:
+    """Complete all but the last `count` groups of each warp; Undefined if its lanes have different ones."""
+    row.verify_whole(mask)
+    found = [groups(warp, kind) for warp, _ in row.parts(mask)]
+    if kind == BULK or any(len(each) > 1 for each in found):
+        raise Undefined("lanes of a row have groups of their own")
+    ended: list[list[Issued]] = []
+    for (each,) in found:
+        most = max(0, len(each.groups) - count - 1)
+        ended.append([issued for group in each.groups[:most] for issued in group])
+        del each.groups[:most]
+    in_turns = itertools.zip_longest(*ended)
+    row.grid.complete_alike(issued.operation for turn in in_turns for issued in turn if issued is not None)
+
+
 def wait_all(warp: WarpState, kind: str, mask: int = ALL) -> None:
     commit(warp, kind, mask)
     wait(warp, kind, 0, mask)
@@ -126,7 +143,14 @@ def wait_group(build: Builder, each: Statement) -> Act:
     """Wait for groups, or by .read until their copies have read."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
     read = "read" in each.modifiers
-    return lambda warp, mask: wait(warp, kind, count, _of(kind, mask), read)
+
+    @wide
+    def act(warp: Any, mask: int) -> None:
+        if isinstance(warp, Row):
+            return wait_in_row(warp, kind, count, mask)
+        return wait(warp, kind, count, _of(kind, mask), read)
+
+    return act
 
 
 @instruction("cp.async.wait_all")

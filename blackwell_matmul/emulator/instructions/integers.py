@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.carries import with_carry
 from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.instructions.special_values import PACKED, flushed
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
-from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.lanes import TYPES, WORDS, Array, lanes, mask_of
+from blackwell_matmul.emulator.machine import LaneState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement
 from blackwell_matmul.emulator.unknown import Known, Parts, Unknown
 
@@ -27,7 +27,8 @@ def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *
     sources = each.operands.exactly(len(types))[1:]
     reads = [build.reader(operand, type) for operand, type in zip(sources, types[1:])]
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         value = function(*[read(warp) for read in reads]).view(word)
         warp.set(target, value if widen is None else widen(value), mask)
 
@@ -77,7 +78,8 @@ def predicates(build: Builder, each: Statement, name: str) -> Act:
     target = build.target(each.operands[0])
     reads = [build.predicate(operand) for operand in each.operands[1:]]
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         warp.set_predicate(target, _COMBINE[name](*[read(warp) for read in reads]), mask)
 
     return act
@@ -87,7 +89,7 @@ _COMBINE: dict[str, Callable[..., Any]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
-    "not": lambda a: a ^ ALL,
+    "not": lambda a: ~a,
     "mov": lambda a: a,
 }
 
@@ -264,14 +266,12 @@ def extract(build: Builder, each: Statement) -> Act:
     type = last_type(each)
     bits = SIZES_BYTES[type] * 8
 
-    def one(value: int, place: int, length: int) -> int:
-        place, length = place & 0xFF, length & 0xFF
-        sign = value >> min(place + length - 1, bits - 1) & 1 if type[0] == "s" and length else 0
-        field = value >> place & (1 << length) - 1
-        return (field | (-1 << length if sign else 0)) & (1 << bits) - 1
-
     def every(a: Array, b: Array, c: Array) -> Array:
-        return np.array([one(int(x), int(y), int(z)) for x, y, z in zip(a, b, c)], WORDS[bits // 8])
+        place, length = (each.astype(np.int64) & 0xFF for each in (b, c))
+        field = np.where(place < bits, a, 0 if type[0] == "u" else a >> a.dtype.type(bits - 1))
+        field = field >> np.minimum(place, bits - 1).astype(a.dtype)
+        above = np.clip(bits - length, 0, bits - 1).astype(a.dtype)
+        return np.where(length == 0, a.dtype.type(0), field << above >> above)
 
     return elementwise(build, each, every, type, type, "u32", "u32")
 
@@ -345,7 +345,7 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
     table = number_of(each.operands[4])
 
     def every(a: Array, b: Array, c: Array) -> Array:
-        value = np.zeros(LANES, np.uint32)
+        value = np.zeros_like(a)
         for index in range(8):
             if table >> index & 1:
                 value |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
@@ -357,7 +357,8 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
     targets, chooses = (build.target(word), build.target(predicate)), build.predicate(each.operands[5])
     reads = [build.reader(operand, "b32") for operand in each.operands[1:4]]
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         value, chosen = every(*[read(warp) for read in reads]), chooses(warp)
         warp.set(targets[0], value, mask)
         warp.set_predicate(targets[1], combine(mask_of(value != 0), chosen), mask)
@@ -384,12 +385,12 @@ def permute(build: Builder, each: Statement) -> Act:
 
     def every(a: Array, b: Array, c: Array) -> Array:
         words = np.stack([a, b], axis=1).view(np.uint8)
-        value = np.zeros((LANES, 4), np.uint8)
+        value = np.zeros((len(a), 4), np.uint8)
         for index in range(4):
             nibble = selects(c, index) & np.uint32(15)
-            byte = words[np.arange(LANES), nibble & 7]
+            byte = words[np.arange(len(a)), nibble & 7]
             value[:, index] = np.where(nibble & 8, np.where(byte & 0x80, 0xFF, 0), byte)
-        return value.view(np.uint32).reshape(LANES)
+        return value.view(np.uint32).reshape(-1)
 
     return elementwise(build, each, every, *["b32"] * 4)
 
@@ -400,7 +401,7 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
     kinds = [np.int8 if type == "s32" else np.uint8 for type in types]
 
     def every(a: Array, b: Array, c: Array) -> Array:
-        x, y = (np.ascontiguousarray(v).view(k).reshape(LANES, 4).astype(np.int64) for v, k in zip((a, b), kinds))
+        x, y = (np.ascontiguousarray(v).view(k).reshape(-1, 4).astype(np.int64) for v, k in zip((a, b), kinds))
         return ((x * y).sum(axis=1) + c).astype(np.int64).astype(np.uint32)
 
     return elementwise(build, each, every, "u32", "u32", "u32", "u32" if set(types) == {"u32"} else "s32")
@@ -410,12 +411,12 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
 def dot_of_pairs(build: Builder, each: Statement) -> Act:
     """Multiply a's two halves by b's lower or upper bytes, and add c ("dp2a")."""
     half, *types = each.modifiers.exactly(3)
-    wide, narrow = TYPES[f"{types[0][0]}16"], TYPES[f"{types[1][0]}8"]
+    long, narrow = TYPES[f"{types[0][0]}16"], TYPES[f"{types[1][0]}8"]
     begin = Known(lo=0, hi=2)[half]
 
     def every(a: Array, b: Array, c: Array) -> Array:
-        x = np.ascontiguousarray(a).view(wide).reshape(LANES, 2).astype(np.int64)
-        y = np.ascontiguousarray(b).view(narrow).reshape(LANES, 4)[:, begin : begin + 2].astype(np.int64)
+        x = np.ascontiguousarray(a).view(long).reshape(-1, 2).astype(np.int64)
+        y = np.ascontiguousarray(b).view(narrow).reshape(-1, 4)[:, begin : begin + 2].astype(np.int64)
         return ((x * y).sum(axis=1) + c).astype(np.int64).astype(np.uint32)
 
     return elementwise(build, each, every, "u32", "u32", "u32", "u32" if {*types} == {"u32"} else "s32")
@@ -445,7 +446,7 @@ def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
     return _ordered(name) if "f" in type else _COMPARE[name]
 
 
-Pick = Callable[[WarpState], Array]
+Pick = Callable[[LaneState], Array]
 
 
 def _compared(build: Builder, each: Statement, type: str) -> Pick:
@@ -454,7 +455,7 @@ def _compared(build: Builder, each: Statement, type: str) -> Pick:
     compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
     a, b = (build.reader(operand, "b32" if packed else type) for operand in each.operands[1:3].exactly(2))
     if packed:
-        view = lambda value: np.ascontiguousarray(value).view(packed).reshape(LANES, -1)  # noqa: E731
+        view = lambda value: np.ascontiguousarray(value).view(packed).reshape(len(value), -1)  # noqa: E731
         narrow = (lambda value: flushed(view(value))) if flush else view
         return lambda warp: compare(narrow(a(warp)), narrow(b(warp)))
     if flush:
@@ -479,10 +480,11 @@ def set_predicate(build: Builder, each: Statement) -> Act:
     c = build.predicate(each.operands[3]) if combine else None
     both = not isinstance(other, Nothing)
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         found = compared(warp)
         value = mask_of(found[:, 0] if is_packed else found)
-        opposite = mask_of(found[:, 1]) if is_packed else value ^ ALL
+        opposite = mask_of(found[:, 1]) if is_packed else ~value
         if combine is not None and c is not None:
             value, opposite = combine(value, c(warp)), combine(opposite, c(warp))
         warp.set_predicate(targets[0], value, mask)
@@ -506,11 +508,12 @@ def set_value(build: Builder, each: Statement) -> Act:
     target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[to]]
     widen = build.fit(each.operands[0], SIZES_BYTES[to])
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         found = compared(warp)
         if combine is not None and c is not None:
-            found = np.asarray(combine(found, lanes(c(warp)).reshape(LANES, *[1] * (found.ndim - 1))))
-        value = np.where(found, yes, no).view(word).reshape(LANES)
+            found = np.asarray(combine(found, lanes(c(warp), warp.count).reshape(-1, *[1] * (found.ndim - 1))))
+        value = np.where(found, yes, no).view(word).reshape(-1)
         warp.set(target, value if widen is None else widen(value), mask)
 
     return act
@@ -522,7 +525,8 @@ def select(build: Builder, each: Statement) -> Act:
     a, b = (build.source(operand, type) for operand in each.operands[1:3].exactly(2))
     chooses = build.predicate(each.operands[3])
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         chosen, yes, no = chooses(warp), warp.registers[a], warp.registers[b]
         if chosen & mask == mask:
             no = yes
@@ -530,7 +534,7 @@ def select(build: Builder, each: Statement) -> Act:
             yes = no
         if yes is None or no is None:
             raise TypeError("NoneType")
-        warp.set(target, yes if yes is no else np.where(lanes(chosen), yes, no), mask)
+        warp.set(target, yes if yes is no else np.where(lanes(chosen, warp.count), yes, no), mask)
 
     return act
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, wide
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
-from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
-from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Waiting, WarpState
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, first, indices
+from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Row, Waiting, Waits, WarpState
 from blackwell_matmul.emulator.parser import Address, Nothing, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, Undefined
 
@@ -96,7 +97,7 @@ def wait(build: Builder, each: Statement) -> Act:
     target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
     by_parity = "parity" in each.modifiers
     phase = build.reader(each.operands[2], "b32" if by_parity else "b64")
-    waits = each.opcode.startswith("mbarrier.try_wait")
+    waits_at = each.opcode.startswith("mbarrier.try_wait")
 
     def passed(warp: WarpState, mask: int) -> int:
         places, phases = address(warp), phase(warp)
@@ -106,20 +107,50 @@ def wait(build: Builder, each: Statement) -> Act:
             1 << lane for lane in indices(mask) if _passed(warp, int(places[lane]), int(phases[lane]), by_parity)
         )
 
+    @wide
     def act(warp: WarpState, mask: int) -> Any:
+        if isinstance(warp, Row):
+            waits = _waits(warp, address(warp), phase(warp), mask, by_parity)
+            late = sum(part << each.start for each, part, _ in waits)
+            if late and (not waits_at or any(each.timed_out for each in warp.warps)):
+                raise Undefined("lanes of a row go on without success")
+            warp.set_predicate(target, mask & ~late, mask & ~late)
+            return waits or None
         done = passed(warp, mask)
-        if done != mask and waits and not warp.timed_out:
-            place = int(address(warp)[first(mask & ~done)])
-            barrier = warp.cta.barrier(place)
-            asked = int(phase(warp)[first(mask & ~done)])
-            what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {asked}"
-            return Waiting(lambda: passed(warp, mask) == mask, True, lambda: f"{what}: {barrier}", may_fail=True)
+        if done != mask and waits_at and not warp.timed_out:
+            lane = first(mask & ~done)
+            one = _waiting(warp, int(address(warp)[lane]), int(phase(warp)[lane]), by_parity)
+            return one._replace(ready=lambda: passed(warp, mask) == mask)
         if done and warp.cta.cluster.grid.listener is not None:
             _hear(warp, done, address(warp), phase(warp), by_parity)
         warp.set_predicate(target, done, mask)
         return None
 
     return act
+
+
+def _waits(row: Row, places: Array, phases: Array, mask: int, by_parity: bool) -> Waits:
+    """Return the warps of a row that do not find their phase complete; Undefined if lanes of a warp ask differently."""
+    places, phases = places.reshape(-1, LANES), phases.reshape(-1, LANES)
+    row.verify_whole(mask)
+    if (places != places[:, :1]).any() or (phases != phases[:, :1]).any():
+        raise Undefined("lanes of a warp wait for several mbarriers")
+    asked = zip(row.warps, places[:, 0].tolist(), phases[:, 0].tolist())
+    found: dict[Any, Waiting] = {}
+    waits = []
+    for warp, place, phase in asked if mask == row.all else [each for each in asked if mask >> each[0].start & 1]:
+        key = warp.cta, place, phase
+        if key not in found:
+            found[key] = _waiting(warp, place, phase, by_parity)
+        waits.append((warp, ALL, found[key]))
+    passed = {key for key, wait in found.items() if wait.ready()}
+    return waits if not passed else [each for each in waits if not each[2].ready()]
+
+
+def _waiting(warp: WarpState, place: int, phase: int, by_parity: bool) -> Waiting:
+    what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {phase}"
+    ready, told = partial(_passed, warp, place, phase, by_parity), lambda: f"{what}: {warp.cta.barrier(place)}"
+    return Waiting(ready, True, told, may_fail=True)
 
 
 def _hear(warp: WarpState, mask: int, places: Array, phases: Array, by_parity: bool) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
-from blackwell_matmul.emulator.machine import CtaState, WarpState
+from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, WarpState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement
 from blackwell_matmul.emulator.spaces import (
     ABSENT_RANK,
@@ -37,18 +37,30 @@ def space_of(each: Statement) -> str:
     return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in SPACES), "")
 
 
-def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tuple[Memory, Array, Any]]:
-    """Return the memories behind some lanes' addresses, each with its addresses and lanes."""
+def where(warp: LaneState, addresses: Array, space: str, what: str, mask: int = ALL) -> list[tuple[Memory, Array, Any]]:
+    """Return the memories behind some lanes' addresses, each with its addresses and lanes.
+
+    mask: of the lanes, which count for a row alone. Undefined where the warps of a row need one memory each.
+    """
     window = SPACES[space] >> WINDOW_BITS if space else int(addresses[0]) >> WINDOW_BITS
     if not space and int((addresses >> np.uint64(WINDOW_BITS)).max()) != window:
-        return _mixed(warp, addresses, what)
+        return _mixed(_one(warp), addresses, what)
     if window == SHARED >> WINDOW_BITS:
-        return _shared(warp, addresses & np.uint64((1 << WINDOW_BITS) - 1), what)
+        addresses = addresses & np.uint64((1 << WINDOW_BITS) - 1)
+        if isinstance(warp, Row):
+            return [(*warp.shared(addresses, mask), slice(None))]
+        return _shared(_one(warp), addresses, what)
     if window == PARAM >> WINDOW_BITS and int(addresses[0]) >> WINDOW_BITS != LOCAL >> WINDOW_BITS:
-        return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
+        return [(warp.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
     if window in (LOCAL >> WINDOW_BITS, PARAM >> WINDOW_BITS):  # parameters of a call are local too
-        return [(warp.local, addresses | np.uint64(LOCAL), slice(None))]
-    return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
+        return [(_one(warp).local, addresses | np.uint64(LOCAL), slice(None))]
+    return [(memory, addresses[which], which) for memory, which in warp.grid.memory.split(addresses, what)]
+
+
+def _one(warp: LaneState) -> WarpState:
+    if not isinstance(warp, WarpState):
+        raise Undefined("warps of a row have memory of their own")
+    return warp
 
 
 def _mixed(warp: WarpState, addresses: Array, what: str) -> list[tuple[Memory, Array, Any]]:
@@ -75,10 +87,10 @@ def _owner(cta: CtaState, address: int) -> CtaState:
 
 
 def gather(
-    warp: WarpState, addresses: Array, space: str, nbytes: int, what: str = "reads", mask: int | None = 0
+    warp: LaneState, addresses: Array, space: str, nbytes: int, what: str = "reads", mask: int | None = 0
 ) -> Array:
     """Return a word from each address, in any memory. mask: the lanes that a listener hears of; None: an operation."""
-    parts = where(warp, addresses, space, what)
+    parts = where(warp, addresses, space, what, mask or ALL)
     if len(parts) == 1:
         memory, places, _ = parts[0]
         if memory.listener is not None and mask != 0:
@@ -93,14 +105,14 @@ def gather(
 
 
 def scatter(
-    warp: WarpState, addresses: Array, values: Array, space: str, nbytes: int, mask: int | None = 0
+    warp: LaneState, addresses: Array, values: Array, space: str, nbytes: int, mask: int | None = 0
 ) -> None:  # fmt: skip
-    for memory, places, which in where(warp, addresses, space, "writes"):
+    for memory, places, which in where(warp, addresses, space, "writes", mask or ALL):
         if memory.listener is not None and mask != 0:
             some = mask if isinstance(which, slice) or mask is None else _some(mask, which)
             memory.listener.written(memory, places, nbytes, None if mask is None else warp, some or 0, values[which])
         memory.store(places, values[which], nbytes)
-    warp.cta.cluster.grid.effects += 1
+    warp.grid.effects += 1
 
 
 def _some(mask: int, which: Array) -> int:
@@ -120,14 +132,15 @@ def load(build: Builder, each: Statement) -> Act:
     nbytes = count * size
     word, starts = min(nbytes, 16), [np.uint64(start) for start in range(0, nbytes, 16)]
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         places = address(warp)
-        which = None if mask == ALL else lanes(mask)
+        which = None if mask == warp.all else lanes(mask, warp.count)
         places = places if which is None else places[which]
         if nbytes <= 16:
             parts = gather(warp, places, space, word, mask=mask)
         else:
-            _aligned(warp, places, space, nbytes, "reads")
+            _aligned(warp, places, space, nbytes, "reads", mask)
             parts = np.stack([gather(warp, places + start, space, word, mask=mask) for start in starts], axis=1)
         parts = parts.view(WORDS[size]).reshape(-1, count)
         for index, (target, widen) in enumerate(zip(targets, widens)):
@@ -138,16 +151,16 @@ def load(build: Builder, each: Statement) -> Act:
     return act
 
 
-def _aligned(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str) -> None:
+def _aligned(warp: LaneState, addresses: Array, space: str, nbytes: int, what: str, mask: int) -> None:
     """Check that an access of several words is aligned as a whole."""
-    for memory, places, _ in where(warp, addresses, space, what):
+    for memory, places, _ in where(warp, addresses, space, what, mask):
         memory.places(places, nbytes, what)
 
 
 def _spread(value: Array, which: Array) -> Array:
-    wide = np.zeros(LANES, value.dtype)
-    wide[which] = value
-    return wide
+    every = np.zeros(len(which), value.dtype)
+    every[which] = value
+    return every
 
 
 def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
@@ -159,7 +172,7 @@ def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], 
     return lambda value: value.astype(WORDS[size])
 
 
-def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[WarpState], Array]:
+def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[LaneState], Array]:
     """Return an operand's addresses; those of parameter and shared variables are in their window."""
     read = build.address(operand)
     if space == "shared":
@@ -168,7 +181,7 @@ def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[Warp
     return read
 
 
-def shared_addresses(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
+def shared_addresses(build: Builder, operand: Operand) -> Callable[[LaneState], Array]:
     """Return an operand's shared addresses, in the cluster's window; generic ones as well."""
     return addresses_of(build, operand, "shared")
 
@@ -187,13 +200,15 @@ def store(build: Builder, each: Statement) -> Act:
     )
     address = addresses_of(build, each.operands[0], space)
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         places = address(warp)
         values = reads[0](warp)[:, None] if count == 1 else np.stack([read(warp) for read in reads], axis=1)
-        if mask != ALL:
-            places, values = places[lanes(mask)], values[lanes(mask)]
+        if mask != warp.all:
+            which = lanes(mask, warp.count)
+            places, values = places[which], values[which]
         if count * size > 16:
-            _aligned(warp, places, space, count * size, "writes")
+            _aligned(warp, places, space, count * size, "writes", mask)
         for start in range(0, count * size, 16):
             nbytes = min(16, count * size - start)
             part = np.ascontiguousarray(values[:, start // size : (start + nbytes) // size])
@@ -239,7 +254,8 @@ def convert_address(build: Builder, each: Statement) -> Act:
     nbytes = SIZES_BYTES[last_type(each)]
     base, window = np.uint64(SPACES[space]), np.uint64((1 << WINDOW_BITS) - 1)
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         value = read(warp)
         if space in ("shared", "local", "param"):
             value = value & window if to_window else value | base
@@ -253,7 +269,8 @@ def is_space(build: Builder, each: Statement) -> Act:
     space, target, read = space_of(each), build.target(each.operands[0]), build.address(each.operands[1])
     base = SPACES[space] >> WINDOW_BITS
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         window = read(warp) >> np.uint64(WINDOW_BITS)
         inside = window >= 4 if not base else window == base
         warp.set_predicate(target, mask_of(inside), mask)
@@ -271,7 +288,8 @@ def map_address(build: Builder, each: Statement) -> Act:
     generic = space_of(each) == ""
     read, rank = build.address(each.operands[1]), build.reader(each.operands[2], "u32")
 
-    def act(warp: WarpState, mask: int) -> None:
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
         ranks = np.minimum(rank(warp), ABSENT_RANK).astype(np.uint64)
         value = read(warp) & np.uint64(OFFSET) | ranks << np.uint64(RANK)
         value = value | np.uint64(SHARED) if generic else value
@@ -283,8 +301,8 @@ def map_address(build: Builder, each: Statement) -> Act:
 @instruction("getctarank")
 def get_cta_rank(build: Builder, each: Statement) -> Act:
     target, read = build.target(each.operands[0]), build.address(each.operands[1])
-    return lambda warp, mask: warp.set(
-        target, (read(warp) >> np.uint64(RANK) & np.uint64(0xFFFF)).astype(np.uint32), mask
+    return wide(
+        lambda warp, mask: warp.set(target, (read(warp) >> np.uint64(RANK) & np.uint64(0xFFFF)).astype(np.uint32), mask)
     )
 
 
@@ -411,5 +429,5 @@ def hint(build: Builder, each: Statement) -> Act:
     """Ignore prefetch, createpolicy and similar; a policy is any number."""
     if each.opcode.startswith("createpolicy"):
         target = build.target(each.operands[0])
-        return lambda warp, mask: warp.set(target, np.zeros(LANES, np.uint64), mask)
-    return lambda warp, mask: None
+        return wide(lambda warp, mask: warp.set(target, np.zeros(warp.count, np.uint64), mask))
+    return wide(lambda warp, mask: None)

@@ -86,13 +86,19 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c, rounded once; below double precision, by rounding to odd in double precision."""
     if a.dtype == np.float64:
         return np.array([_fused(x, y, z) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())])
-    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)  # the product is exact
+    product, addend = np.multiply(a, b, dtype=np.float64), c.astype(np.float64)  # the product is exact
     total = product + addend
+    bits = total.view(np.int64)
+    if (bits & _UNUSED).all():
+        return total  # lies between two numbers and beside their middle, where another rounding changes nothing
     part = total - product
     error = (product - (total - part)) + (addend - part)
-    even = (total.view(np.uint64) & np.uint64(1)) == 0
-    inexact = (error != 0) & even & np.isfinite(total)
-    return np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+    inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(total)
+    return (bits + np.where((error > 0) == (total > 0), inexact, -1 * inexact)).view(np.float64)
+
+
+_UNUSED = np.int64((1 << 28) - 1)
+"""Bits of a double behind those of a float of 32 bits or less, and of the middle between two such."""
 
 
 def _fused(x: float, y: float, z: float) -> float:

@@ -6,6 +6,7 @@ operations of its thread.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
+from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, wide
 from blackwell_matmul.emulator.instructions.fragments import ELEMENTS, scale_block, words
 from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, number_of, wait_all
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sums
@@ -28,8 +29,8 @@ from blackwell_matmul.emulator.instructions.matrices.shapes import (
     verify,
 )
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
-from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
-from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, first, indices
+from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     CHUNK,
     SCALE_TYPES,
@@ -153,12 +154,19 @@ def load(build: Builder, each: Statement) -> Act:
     lane, column = _places(_doubled(each) if packs else each)
     targets, address = build.targets(each.operands[0]), _tensor_address(build, each.operands[1])
 
-    @collective
-    def act(warp: WarpState, mask: int) -> None:
+    def loaded(warp: WarpState) -> Array:
         rows, columns = _window(warp, address(warp, 0), lane, column, "reads")
         if warp.cta.tensor.listener is not None:
             warp.cta.tensor.listener.touched(warp.cta.tensor, rows, columns, False, warp)
-        values = warp.cta.tensor.read(rows, columns)
+        return warp.cta.tensor.read(rows, columns)
+
+    @wide
+    @collective
+    def act(warp: LaneState, mask: int) -> None:
+        if isinstance(warp, Row):
+            warp.verify_all(mask)
+        parts = [loaded(each) for each in warp.warps]
+        values = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         if packs:
             values = values[0::2] & np.uint32(0xFFFF) | values[1::2] << np.uint32(16)
         for slot, value in zip(targets, values, strict=True):
@@ -183,16 +191,21 @@ def store(build: Builder, each: Statement) -> Act:
     address = _tensor_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[-1])]
 
-    @collective
-    def act(warp: WarpState, mask: int) -> None:
+    def issue(warp: WarpState, values: Array) -> None:
         rows, columns = _window(warp, address(warp, 0), lane, column, "writes")
+        operation = warp.grid.issue("other", lambda: warp.cta.tensor.write(rows, columns, values), warp, ALL)
+        join(warp, TENSOR_STORES, operation)
+
+    @wide
+    @collective
+    def act(warp: LaneState, mask: int) -> None:
         values = words(warp, slots)
         if unpacks:
-            values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=1).reshape(-1, LANES)
-        operation = warp.cta.cluster.grid.issue(
-            "other", lambda: warp.cta.tensor.write(rows, columns, values), warp, mask
-        )
-        join(warp, TENSOR_STORES, operation)
+            values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=1).reshape(-1, warp.count)
+        if isinstance(warp, Row):
+            warp.verify_all(mask)
+        for place, each in enumerate(warp.warps):
+            issue(each, values[:, LANES * place : LANES * (place + 1)])
 
     return act
 
@@ -204,9 +217,10 @@ def _tensor_address(build: Builder, operand: Any) -> Callable[[WarpState, int], 
 
 @instruction("tcgen05.wait::ld")
 def wait_loads(build: Builder, each: Statement) -> Act:
-    def act(warp: WarpState, mask: int) -> None:
-        if warp.cta.cluster.grid.listener is not None:
-            warp.cta.cluster.grid.listener.waited("tcgen05.ld", None, warp, mask)
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        if warp.grid.listener is not None:
+            warp.grid.listener.waited("tcgen05.ld", None, warp, mask)
 
     return act
 
@@ -321,19 +335,29 @@ class TensorProduct:
 
     def _write(self, cta: CtaState, of_old: Callable[[Array | None], Array]) -> None:
         """Write D. of_old: returns it, of what it is added to, None for nothing."""
-        type, (lane, column) = self.shape.d, layout(self.shape)
-        lane, column = lane + (self.target >> 16), column + (self.target & 0xFFFF)
-        first, last = int(column.min()), int(column.max())
-        cta.tensor.check(first, last - first + 1, "a product writes", int(lane.max()))
+        type, (lane, column, ranges) = self.shape.d, _placed(self.shape, self.target)
+        first, last = int(column[0, 0]), int(column[0, -1])
+        cta.tensor.check(first, last - first + 1, "a product writes", int(lane[-1, -1]))
+        place: tuple[Any, Any] = (lane, column) if ranges is None or cta.tensor.listener or self.skipped else ranges
         old = None
         if self.keeps:
-            old = _from_words(cta.tensor.read(lane, column, "a product adds to"), type)
+            old = _from_words(cta.tensor.read(*place, "a product adds to"), type)
             old = old * old.dtype.type(2.0**-self.down) if self.down else old
         raw = _to_words(of_old(old), type)
         if self.skipped:
             kept = np.array([not self.skipped >> int(each) & 1 for each in lane[:, 0]])
-            lane, column, raw = lane[kept], column[kept], raw[kept]
-        cta.tensor.write(lane, column, raw)
+            place, raw = (lane[kept], column[kept]), raw[kept]
+        cta.tensor.write(*place, raw)
+
+
+@functools.lru_cache(maxsize=1024)
+def _placed(shape: Shape, target: int) -> tuple[Array, Array, tuple[slice, slice] | None]:
+    """Return lanes and columns of D at an address of tensor memory, both also as slices if they are a rectangle."""
+    lane, column = (each + start for each, start in zip(layout(shape), (target >> 16, target & 0xFFFF)))
+    first, last = (int(lane[0, 0]), int(column[0, 0])), (int(lane[-1, -1]), int(column[-1, -1]))
+    if (last[0] - first[0] + 1, last[1] - first[1] + 1) != column.shape:
+        return lane, column, None
+    return lane, column, (slice(first[0], last[0] + 1), slice(first[1], last[1] + 1))
 
 
 def _added(result: Array, saturates: bool, old: Array | None) -> Array:

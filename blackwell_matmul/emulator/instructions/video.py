@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
-from blackwell_matmul.emulator.lanes import LANES, TYPES, Array
+from blackwell_matmul.emulator.lanes import TYPES, Array
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Negative, Operand, Selected, Statement
 from blackwell_matmul.emulator.unknown import Known, Parts, Unknown
@@ -65,7 +65,7 @@ def _part(build: Builder, operand: Operand, type: str) -> Read:
     kind, index = TYPES[f"{type[0]}{bits}"], int(part[1:] or 0)
     if index * bits >= 32:
         raise Unknown(f"a part {part} of a register is not emulated")
-    return lambda warp: np.ascontiguousarray(read(warp)).view(kind).reshape(LANES, -1)[:, index].astype(np.int64)
+    return lambda warp: np.ascontiguousarray(read(warp)).view(kind).reshape(-1, 32 // bits)[:, index].astype(np.int64)
 
 
 def _limits(type: str, bits: int) -> tuple[int, int]:

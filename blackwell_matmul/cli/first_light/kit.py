@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Kit:
-    """A prepared kit. cases: with folder and digest. refused: reasons of cases that could not be compiled, by stage and case."""
+    """A prepared kit. cases: with folder and digest. refused: reasons by stage and case, of cases without a bundle."""
 
     folder: Path
     gpu: str

@@ -38,9 +38,7 @@ _EXP = (
 )
 _LANE_EXCHANGES = "lanes exchange by self.sum, self.max, self.min, self.any and self.all, or through shared memory"
 _REDUCE = "self.sum, self.max, self.min, self.any and self.all reduce a dimension; others go through shared memory"
-_RESHAPES = (
-    "self.squeeze, self.unsqueeze and self.transpose change a tile's shape, and an extent of 1 goes with any"
-)
+_RESHAPES = "self.squeeze, self.unsqueeze and self.transpose change a tile's shape, and an extent of 1 goes with any"
 _CONVERSIONS = "self.cast(x, dtype=...) or x.to(dtype)"
 _PRINT = "self.printf('%d', x) prints numbers, self.print_tensor('x', x) a tile"
 _LOOP = "self.range(n, unroll=...) is a loop that is unrolled"

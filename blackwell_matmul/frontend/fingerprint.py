@@ -28,7 +28,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import attrgetter, call, is_, itemgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -65,7 +65,7 @@ at all."""
 _PLAIN = frozenset((
     "torch.dtype", "torch.device", "torch.layout", "torch.memory_format", "re.Pattern", "builtins.range",
     "builtins.slice", "builtins.object", "builtins.complex", "decimal.Decimal", "fractions.Fraction",
-    "builtins.ellipsis", "logging.Logger", "logging.RootLogger", "pathlib.PosixPath", "pathlib.WindowsPath",
+    "builtins.ellipsis", "logging.Logger", "logging.RootLogger",
     "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
 ))  # fmt: skip
 """Types of immutable objects whose repr has their whole value."""
@@ -79,6 +79,9 @@ _UNREAD = frozenset((
     "__sizeof__", "__dir__",
 ))  # fmt: skip
 """Attributes of every class that decide no program."""
+
+_OF_FILES = frozenset(dir(Path)) - frozenset(dir(PurePath))
+"""Attributes of a path that ask the file system."""
 
 MOST_OBJECTS = 20_000
 """Maximum number of objects of one walk; a script with more has no name."""
@@ -368,6 +371,14 @@ class _Walk:
     def _set(self, value: Any) -> str:
         return f"{type(value).__name__} {', '.join(sorted(map(self.refer, self._watch(tuple, value))))}"
 
+    def _defaultdict(self, value: Any) -> str:
+        return f"{self._mapping(value)} {self.refer(*self._watch(_factory_of, value))}"
+
+    def _path(self, value: Any) -> str:
+        if self.read & _OF_FILES:
+            raise Unnameable
+        return f"path {value!r}"
+
     def _array(self, value: Any) -> str:
         """Describe an array by its content. No object signals a change, so each check compares the bytes."""
         if value.dtype.hasobject or value.nbytes > 1 << 16:
@@ -436,6 +447,7 @@ _DESCRIBED: list[tuple[Any, Callable[[_Walk, Any], str]]] = [
     (types.BuiltinFunctionType, _Walk._builtin),
     (np.ufunc, lambda walk, value: f"ufunc {value.__name__}"),
     (np.ndarray, _Walk._array),
+    (PurePath, _Walk._path),
     (type(os.environ), lambda walk, value: walk._mapping(value._data)),  # as bytes, which stay the same objects
 ]
 
@@ -446,7 +458,7 @@ def _described_exactly(kinds: tuple[type, ...], describe: Callable[[_Walk, Any],
 
 
 _CHANGING: list[tuple[tuple[type, ...], Callable[[_Walk, Any], str]]] = [
-    (_MAPPINGS, _Walk._mapping), ((list,), _Walk._list), ((set,), _Walk._set),
+    ((defaultdict,), _Walk._defaultdict), (_MAPPINGS, _Walk._mapping), ((list,), _Walk._list), ((set,), _Walk._set),
 ]  # fmt: skip
 _DESCRIBED += [(kinds, _described_exactly(kinds, describe)) for kinds, describe in _CHANGING]
 
@@ -549,6 +561,10 @@ def _size(space: Any) -> tuple[object, ...]:
 
 def _kind_of(value: object) -> tuple[object, ...]:
     return (type(value),)
+
+
+def _factory_of(value: Any) -> tuple[object, ...]:
+    return (value.default_factory,)
 
 
 def _slot_names(kind: type) -> Sequence[str]:

@@ -167,6 +167,7 @@ class Words(dict[str, int]):
         (types.SimpleNamespace(a=1), lambda value: setattr(value, "a", 2)),
         (OrderedDict(a=1), lambda value: value.update(a=2)),
         (defaultdict(int, a=1), lambda value: value.update(a=2)),
+        (defaultdict(int, a=1), lambda value: setattr(value, "default_factory", float)),
         (Words(a=1), lambda value: value.update(a=2)),
         ([[1], {2}], lambda value: value[1].add(3)),
         (np.zeros(2), lambda value: value.fill(1)),
@@ -191,11 +192,21 @@ def test_an_object_that_gets_an_attribute_of_its_own_has_changed() -> None:
     assert not means.same()
 
 
-@pytest.mark.parametrize("body", ["open('x').read()", "__import__('time').time()", "torch.rand(1)", "os.getpid()"])
+@pytest.mark.parametrize(
+    "body", ["open('x').read()", "__import__('time').time()", "torch.rand(1)", "os.getpid()", "file.read_text()"]
+)
 def test_what_comes_from_outside_has_no_name(body: str) -> None:
-    space: dict[str, Any] = {"torch": torch, "os": os, "__name__": "somewhere"}
+    space: dict[str, Any] = {"torch": torch, "os": os, "file": Path("x"), "__name__": "somewhere"}
     exec(f"def read():\n    return {body}", space)
     assert Meaning([space["read"]]).name is None
+
+
+def test_a_path_is_read_without_its_file() -> None:
+    space: dict[str, Any] = {"file": Path("x/y"), "__name__": "somewhere"}
+    exec("def read():\n    return file.name", space)
+    before = Meaning([space["read"]]).name
+    space["file"] = Path("x/z")
+    assert before not in (None, Meaning([space["read"]]).name)
 
 
 def test_the_environment_is_read(monkeypatch: Patch) -> None:

@@ -225,6 +225,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = _EachGpu(
         "RTX 5090": "rtx_5090.toml",
         "H200": "h200.toml",
         "H100": "h100.toml",
+        "GB10": "gb10.toml",
     }
 )
 """Figures by the names of `GPUS`. Those of the B300 are not validated."""
@@ -232,7 +233,6 @@ TIME_FIGURES: Mapping[str, TimeFigures] = _EachGpu(
 MISSING: Mapping[str, str] = MappingProxyType(
     {
         "GB200": "the clock that its tensor cores leave it",
-        "GB10": "how fast mma.sync is there, the latencies and the rate of its L2, and the latency of its memory",
     }
 )
 """Unpublished figures of the GPUs that have no `TimeFigures`, as far as was found."""

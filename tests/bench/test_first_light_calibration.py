@@ -58,7 +58,7 @@ def test_a_report_becomes_a_table_and_moves_its_figures(calibration, tmp_path, c
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [({"emulated": True}, "was emulated"), ({"gpu": "GB10"}, "no figures of a GB10")]
+    ("given", "told"), [({"emulated": True}, "was emulated"), ({"gpu": "RTX PRO 6000"}, "no figures of a RTX PRO 6000")]
 )
 def test_what_is_no_measurement_is_refused(calibration, tmp_path, capsys, given, told):
     assert calibration.main([str(report(tmp_path, **given)), str(tmp_path / "out.csv")]) == 2

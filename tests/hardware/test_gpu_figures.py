@@ -13,7 +13,7 @@ from blackwell_matmul.hardware.gpus import FIGURES, GPUS
 
 ROOT = Path(__file__).resolve().parents[2]
 LETTERS = read(FIGURES / "sources.toml")
-FILES = {name: FIGURES / f"{name}.toml" for name in ("b200", "b300", "h200", "h100", "rtx_5090")}
+FILES = {name: FIGURES / f"{name}.toml" for name in ("b200", "b300", "h200", "h100", "rtx_5090", "gb10")}
 UNITS = {"_bytes_per_ns": "bytes/ns", "_bytes_per_cycle": "bytes/cycle", "_ghz": "GHz", "_ns": "ns"}
 """Units of names, by their endings; the first that fits."""
 
@@ -31,7 +31,7 @@ def test_figures_are_of_known_gpus():
     assert figures_of("b200") is TIME_FIGURES["B200"]
 
 
-@pytest.mark.parametrize(("gpu", "why"), [("gb10", "on a GB10 cannot .* mma.sync"), ("B2000", "gpu is 'B2000'")])
+@pytest.mark.parametrize(("gpu", "why"), [("gb200", "on a GB200 cannot .* clock"), ("B2000", "gpu is 'B2000'")])
 def test_a_gpu_without_figures_is_refused_with_the_alternatives(gpu, why):
     with pytest.raises(InputError, match=why) as refused:
         figures_of(gpu)
@@ -55,10 +55,20 @@ def test_a_geforces_rate_of_mma_sync_is_that_of_its_data_sheet():
     assert tflops == pytest.approx(gpu.dense_fp16_tflops, rel=0.001)
 
 
+@pytest.mark.parametrize(("gpu", "dense_fp4_tflops"), [("RTX 5090", 1676), ("GB10", 500)])
+def test_the_rate_of_fp4_is_that_of_the_data_sheet(gpu, dense_fp4_tflops):
+    """Half of 3352 and of 1000 TFLOPS, which are those with sparsity."""
+    figures = TIME_FIGURES[gpu]
+    tflops = GPUS[gpu].sm_count * figures.clock_ghz * 2 * 16 * 8 * 64 / figures.mma_sync_scaled_interval / 1e3
+    assert tflops == pytest.approx(dense_fp4_tflops, rel=0.003)
+
+
 def test_what_is_another_gpus_is_said_to_be_assumed():
     borrowed = TIME_FIGURES["RTX 5090"].fence_cycles
     assert borrowed == TIME_FIGURES["B200"].fence_cycles
     assert (borrowed.how, borrowed.source) == ("assumed", "as a B200's: QRC: the full fence")
+    twice = TIME_FIGURES["GB10"].fence_cycles
+    assert (twice.how, twice.source) == ("assumed", f"as an RTX 5090's: {borrowed.source}")
 
 
 def every_entry():

@@ -357,7 +357,7 @@ def test_without_a_gpu_nothing_slow_is_loaded():
         (["v1", "--gpus", "0,one"], "--gpus is 'one'"),
         (["v1", "--gpus", "0,0"], "it must be numbers of GPUs, each once"),
         (["v1", "--gpus", ""], "it must be numbers of GPUs, each once"),
-        (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
+        (["v1", "--gpu", "GB200"], "times on a GB200 cannot be predicted"),
         (["v1", "--gpu", "H200"], "sm_90a (H100, H200) has no tcgen05"),
     ],
 )

@@ -338,7 +338,7 @@ def warp_products(bench: Bench) -> Iterator[Measure]:
     for kind, scale in (("f16", 0), ("f8f6f4", 0), ("mxf8f6f4", 0x7F7F7F7F), ("mxf4nvf4", 0x38383838)):
         for warps in (4, 8):
             found = bench.run(f"warps_{kind}", bench.operands(kind), scale, count, block=32 * warps)
-            figure = "mma_sync_interval" if kind == "f16" else ""
+            figure = {"f16": "mma_sync_interval", "f8f6f4": ""}.get(kind, "mma_sync_scaled_interval")
             each = found[:, :, 0] / count / 4 / warps
             yield bench.measure("mma.sync interval of an SM", f"{kind}, {warps} warps", each, "cycles", figure)
 

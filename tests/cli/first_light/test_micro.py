@@ -48,7 +48,7 @@ def test_descriptors_are_ptx_s():
 
 def test_a_figure_that_a_value_measures_exists():
     assert micro.figures_for("NVIDIA H200") is TIME_FIGURES["H200"]
-    assert micro.figures_for("GB10") is None
+    assert micro.figures_for("RTX PRO 6000") is None
 
 
 def test_a_value_agrees_within_a_quarter():

@@ -166,7 +166,7 @@ def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
     [
         ({"gpu": "B1000"}, "gpu is 'B1000'; time can be predicted for B200"),
         ({"gpu": "RTX 5090"}, "sm_120a .RTX 5090. has no tcgen05"),
-        ({"gpu": "GB10"}, "nobody has published how fast mma.sync is there"),
+        ({"gpu": "GB200"}, "nobody has published the clock that its tensor cores leave it"),
         ({"schedule": "stages=11"}, "stages = 11 is outside of the space"),
         ({"dtype": "fp64"}, "dtype is 'fp64'"),
         ({"kernel": "h5", "gpu": "B200"}, "sm_100a .B200, GB200. has no wgmma"),

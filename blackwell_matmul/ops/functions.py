@@ -8,6 +8,8 @@ copied (`placing.py`).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,36 +46,46 @@ BADDBMM = Said("baddbmm", "batch1", "batch2", "input")
 SCALED = Said("scaled_mm", "input", "mat2")
 
 
-def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simulate: bool = False) -> Tensor:
     """input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; vectors [k] and batches as
     torch.matmul takes them.
 
+    batch_invariant: a row of the result has the same bits whatever other rows there are, as its sums have one order for
+    every m. K is then never divided among CTAs.
+
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    call = kind_of_call("matmul", (input, other), simulate)
+    call = kind_of_call("matmul", (input, other), (batch_invariant, simulate))
     if call is not None:
         if not call.graded:
             if (made := again(call)) is not None:
                 return made
         elif other.dim() == 2 <= input.dim():
-            multiply = matmul if simulate is False else functools.partial(matmul, simulate=simulate)
+            multiply = _matmul(batch_invariant, simulate)
             return graded(call, multiply, multiply, True, 1.0, input, other)
-    plain = bypasses_dispatch((input, other))
-    if not plain and (node := taken(matmul, {"input": input, "other": other}, simulate=simulate)) is not None:
+    plain, options = bypasses_dispatch((input, other)), {"batch_invariant": batch_invariant, "simulate": simulate}
+    if not plain and (node := taken(matmul, {"input": input, "other": other}, **options)) is not None:
         return node
     if input.dim() < 2 or other.dim() < 2:
-        return _of_vectors(input, other, simulate)
-    how = DEFAULTS if simulate is False else How(simulate=simulate)
+        return _of_vectors(input, other, options)
+    how = How(batch_invariant=batch_invariant, simulate=simulate)
     if input.dim() == other.dim() == 2:
         return product(input, other, NO_TENSORS, how, MATMUL, plain, call)
     shape = (*batches_of(input, other, MATMUL), input.shape[-2], other.shape[-1])
     return product(*flattened(input, other, MATMUL), NO_TENSORS, how, MATMUL, plain, call, shape)
 
 
-def _of_vectors(input: Tensor, other: Tensor, simulate: bool) -> Tensor:
+def _matmul(batch_invariant: bool, simulate: bool) -> Callable[..., Tensor]:
+    """Return matmul with these options."""
+    if batch_invariant is simulate is False:
+        return matmul
+    return functools.partial(matmul, batch_invariant=batch_invariant, simulate=simulate)
+
+
+def _of_vectors(input: Tensor, other: Tensor, options: Mapping[str, Any]) -> Tensor:
     """Return the product of which input, other or both are vectors [k]; the result lacks their dimensions."""
     check_vectors(input, other, MATMUL)
-    made = matmul(*as_matrices(input, other), simulate=simulate)
+    made = matmul(*as_matrices(input, other), **options)
     made = made.squeeze(-1) if other.dim() == 1 else made
     return made.squeeze(made.dim() - min(other.dim(), 2)) if input.dim() == 1 else made
 
@@ -86,6 +98,7 @@ def linear(
     *,
     residual: Tensor | None = None,
     beta: float = 1.0,
+    batch_invariant: bool = False,
     simulate: bool = False,
 ) -> Tensor:
     """Return activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), from one kernel.
@@ -93,7 +106,7 @@ def linear(
     activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column
     2j + 1), and the result has n / 2 columns. For gradients torch applies the activation, as it needs the activation's
     input, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts, is
-    read as a residual.
+    read as a residual. batch_invariant: as of `matmul`.
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
@@ -101,26 +114,27 @@ def linear(
         activation = "none"
     call = None
     if type(activation) is str and type(beta) is float:
-        call = kind_of_call("linear", (input, weight, bias, residual), activation, beta, simulate)
+        call = kind_of_call("linear", (input, weight, bias, residual), (batch_invariant, simulate), activation, beta)
     if call is not None:
         if not call.graded:
             if (made := again(call)) is not None:
                 return made
         elif activation == "none" and weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
-            multiply = functools.partial(_linear, beta, simulate)
-            backward = matmul if simulate is False else functools.partial(matmul, simulate=simulate)
+            multiply = functools.partial(_linear, beta, batch_invariant, simulate)
+            backward = _matmul(batch_invariant, simulate)
             return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
     plain = bypasses_dispatch((input, weight), (bias, residual))
+    options = {"batch_invariant": batch_invariant, "simulate": simulate}
     if not plain:
         needed, optional = {"input": input, "weight": weight}, {"bias": bias, "residual": residual}
-        rest = {"activation": activation, "beta": beta, "simulate": simulate}
+        rest = {"activation": activation, "beta": beta, **options}
         if (node := taken(linear, needed, optional, **rest)) is not None:
             return node
     check_linear(input, weight)
     if weight.dim() == 1:
         check_bias_of_a_number(bias)
         column = None if residual is None else residual.unsqueeze(-1)
-        made = linear(input, weight[None], bias, activation, residual=column, beta=beta, simulate=simulate)
+        made = linear(input, weight[None], bias, activation, residual=column, beta=beta, **options)
         return made.squeeze(-1)
     check_activation(activation, weight.shape[0])
     outer, n, said, factor = input.shape[:-1], weight.shape[0], LINEAR, plain_number("beta", beta)
@@ -131,18 +145,25 @@ def linear(
     if activation != "none" and (
         wants_gradient((input, weight, bias, residual)) or (activation == "swiglu" and residual is not None)
     ):
-        made = linear(input, weight, bias, residual=residual, beta=factor, simulate=simulate)
+        made = linear(input, weight, bias, residual=residual, beta=factor, **options)
         return ACTIVATED[activation](made)
     tensors = EpilogueTensors(bias, None if residual is None else rows_of(residual))
-    how = How(activation, 1.0, factor, None, simulate)
+    how = How(activation, 1.0, factor, **options)
     shape = None if input.dim() == 2 else (*outer, n // 2 if activation == "swiglu" else n)
     return product(rows_of(input), weight.T, tensors, how, said, plain, call, shape)
 
 
 def _linear(
-    beta: float, simulate: bool, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None
+    beta: float,
+    batch_invariant: bool,
+    simulate: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
 ) -> Tensor:
-    return linear(input, weight, bias, residual=residual, beta=beta, simulate=simulate)
+    options = {"batch_invariant": batch_invariant, "simulate": simulate}
+    return linear(input, weight, bias, residual=residual, beta=beta, **options)
 
 
 def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
@@ -151,7 +172,7 @@ def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
-    call = kind_of_call("bmm", (input, mat2), simulate)
+    call = kind_of_call("bmm", (input, mat2), (simulate,))
     if call is not None and not call.graded and (made := again(call)) is not None:
         return made
     plain = bypasses_dispatch((input, mat2))
@@ -200,9 +221,9 @@ def scaled_mm(
     There are no gradients.
     """
     call = None
-    if scale_result is None and type(use_fast_accum) is bool and (out_dtype is None or type(out_dtype) is torch.dtype):
+    if scale_result is None and (out_dtype is None or type(out_dtype) is torch.dtype):
         tensors = (input, mat2, bias, scale_a, scale_b)
-        call = kind_of_call("scaled_mm", tensors, out_dtype, use_fast_accum, simulate)
+        call = kind_of_call("scaled_mm", tensors, (use_fast_accum, simulate), out_dtype)
     if call is not None and not call.graded and (made := again(call)) is not None:
         return made
     plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))

@@ -66,7 +66,7 @@ def grouped_matmul(
     """
     if simulate is not False:
         check_flag("simulate", simulate)
-    call = kind_of_call("grouped_matmul", (mat_a, mat_b, offs), simulate) if bias is out_dtype is None else None
+    call = kind_of_call("grouped_matmul", (mat_a, mat_b, offs), (simulate,)) if bias is out_dtype is None else None
     if call is not None and not call.graded and (made := again(call)) is not None:
         return made
     plain = bypasses_dispatch((mat_a, mat_b), (offs,))

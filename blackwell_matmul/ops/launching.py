@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -178,7 +179,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
-    if alone and not batch and out == a.dtype and (name is None or plain):
+    if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
         plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         best = best_rung(gpu, m, n, k, a.dtype)
@@ -192,7 +193,8 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         )
     copy_a, copy_b = copying(left, right), copying(right, left)
     sizes = (m, n, k, batch[0] if batch else 1)
-    launches, columns = Launches(_kernel(name, form), a.get_device()), shape[-1]
+    kernel = _kernel(name, form, how.batch_invariant)
+    launches, columns = Launches(kernel, a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
 
@@ -234,6 +236,10 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
     return alone if _cycles(alone, problem, gpu) < FAR_LESS * _cycles(found, problem, gpu) else found
 
 
+ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab": 0})
+"""Knobs that decide in which order the products of an element of C are added. With these values each kernel adds them
+along K, an MMA of 16 bits after the other; tiles, clusters and stages divide C and the time alone."""
+
 ROWS_OF_ONE_CTA = 128
 """Rows of one CTA's tile; a pair's has 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
 
@@ -261,9 +267,14 @@ def _of_forms(gpu: Gpu) -> str | None:
 
 
 @functools.lru_cache(KEPT_KERNELS)
-def _kernel(name: str, form: Form) -> Any:
-    """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code."""
-    return rung(name)() if form == PLAIN else rung(name)(form=form)
+def _kernel(name: str, form: Form, batch_invariant: bool = False) -> Any:
+    """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code. batch_invariant:
+    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has.
+    """
+    pins: dict[str, Any] = {} if form == PLAIN else {"form": form}
+    if batch_invariant:
+        pins |= {knob: value for knob, value in ONE_ORDER_OF_SUMS.items() if knob in rung(name).knobs}
+    return rung(name)(**pins)
 
 
 def _ladder(gpu: Gpu) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ def _product(
     shape: Sequence[int] | None,
 ) -> Tensor:
     check_flag("simulate", how.simulate)
+    check_flag("batch_invariant", how.batch_invariant)
     if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
     if plain and not wants_gradient((a, b, *tensors)):
@@ -145,7 +146,7 @@ Operation = Callable[..., Tensor]
 
 
 def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    call = None if rest.get("simulate") else kind_of_call("operation", (a, b, *tensors), *rest.items())
+    call = None if rest.get("simulate") else kind_of_call("operation", (a, b, *tensors), (), *rest.items())
     made = None if call is None else again(call)
     return run(a, b, EpilogueTensors(*tensors), How(**rest), call=call) if made is None else made
 
@@ -167,7 +168,7 @@ def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
 MATMUL_SCHEMA = (
     "Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
     "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False, "
-    "bool fast_accum=False"
+    "bool fast_accum=False, bool batch_invariant=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
 define(_library, "matmul", MATMUL_SCHEMA, _computed, _fake, _followed)

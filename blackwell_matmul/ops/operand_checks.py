@@ -37,7 +37,9 @@ GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
 
 
 class How(NamedTuple):
-    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), and fp8 sums with fewer bits."""
+    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), fp8 sums with fewer bits, and one
+    order of sums for any number of rows.
+    """
 
     activation: str = "none"
     alpha: float = 1.0
@@ -45,6 +47,7 @@ class How(NamedTuple):
     out_dtype: torch.dtype | None = None
     simulate: bool = False
     fast_accum: bool = False
+    batch_invariant: bool = False
 
 
 DEFAULTS = How()

@@ -6,7 +6,7 @@ type, device and alignment. Nobody who listens to torch's operations may miss a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,13 +36,19 @@ _grad_enabled = torch.is_grad_enabled
 _LAST_BITS = ALIGNMENT_BYTES - 1
 
 
-def kind_of_call(operation: str, tensors: Iterable[Tensor | None], *options: object) -> Call | None:
-    """Return the call of an operation; None if it is compiled, followed by someone, or cast, or has other tensors than
-    plain dense ones with memory. Tensors without memory or strides have no address or raise.
+def kind_of_call(
+    operation: str, tensors: Iterable[Tensor | None], flags: Sequence[object] = (), *options: object
+) -> Call | None:
+    """Return the call of an operation; None if a flag is neither True nor False, or the call is compiled, followed by
+    someone, or cast, or has other tensors than plain dense ones with memory. Tensors without memory or strides have no
+    address, or raise.
     """
     if torch.compiler.is_compiling() or someone_listens() or _autocast_enabled():
         return None
-    kind: list[Any] = [operation, *options]
+    for flag in flags:
+        if flag is not True and flag is not False:
+            return None
+    kind: list[Any] = [operation, *flags, *options]
     addresses, graded = [], False
     try:
         for x in tensors:

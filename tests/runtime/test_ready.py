@@ -242,11 +242,17 @@ def test_a_call_wants_gradients_where_torch_takes_some(mode, graded):
     assert call.addresses == [x.data_ptr(), PLAIN.data_ptr()]
 
 
+def test_what_is_no_flag_has_no_kind():
+    """1 == True, and is refused all the same."""
+    assert ready.kind_of_call("matmul", (PLAIN, PLAIN), (True, False)) is not None
+    assert all(ready.kind_of_call("matmul", (PLAIN, PLAIN), (odd,)) is None for odd in (1, 1.0, 0, None, [True]))
+
+
 def test_a_kind_has_all_that_a_launch_depends_on():
     base = torch.zeros(16, 16)
     tensors = [base, base.T, base[:, :8], base.half(), base.view(1, 16, 16), base.view(-1)[1:].view(15, 17)]
     kinds = {ready.kind_of_call("matmul", (each, base)).kind for each in tensors}
-    kinds |= {ready.kind_of_call(name, (base, base, None), *options).kind for name, options in (
+    kinds |= {ready.kind_of_call(name, (base, base, None), (), *options).kind for name, options in (
         ("matmul", ()), ("linear", ()), ("linear", ("relu",)), ("linear", ("relu", 0.5)),
     )}  # fmt: skip
     kinds |= {ready.kind_of_call("linear", (base, None, base)).kind}

@@ -8,7 +8,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class _PlainHelp:
-    """Mixin for typer's commands and groups of commands: it changes the help of the options that typer adds itself."""
+    """Plain help for the parameters of a command or a group, with those that typer adds itself."""
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]

@@ -32,9 +32,9 @@ class BlackwellMatmulV5(MatmulScript):
         self.group_m = group_m
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each tile of C. Those that fit onto the SMs start, and compute the tiles of the others.
-        # Tensor memory has 128 lanes, a row of the tile in each, and a warp can load 32 of them: hence four warps that
-        # store. Of three more one loads, one multiplies, and one asks for the next tile.
+        # The grid: one CTA for each tile of C. Those that fit onto the SMs start, and compute the tiles of the
+        # others. Tensor memory has 128 lanes, a row of the tile in each, and a warp can load 32 of them: hence four
+        # warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
         tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.warps = 7

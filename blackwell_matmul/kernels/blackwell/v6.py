@@ -35,9 +35,9 @@ class BlackwellMatmulV6(MatmulScript):
         self.half_n = block_n // 2
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: two CTAs for each tile of C. Those that fit onto the SMs start, and compute the tiles of the others.
-        # Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of them:
-        # hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        # The grid: two CTAs for each tile of C. Those that fit onto the SMs start, and compute the tiles of the
+        # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
+        # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
         tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.attrs.blocks = 2 * cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.cluster_blocks = 2
@@ -162,7 +162,7 @@ class BlackwellMatmulV6(MatmulScript):
                 if not another:
                     break
 
-        # Both CTAs must free tensor memory before they exit ("tcgen05.dealloc"). A CTA must not exit while the other
-        # one may still read its shared memory or signal its barriers.
+        # Tensor memory must be freed by both CTAs before they exit ("tcgen05.dealloc"). A CTA must not exit while the
+        # other one may still read its shared memory or signal its barriers.
         self.cluster.sync()
         self.tcgen05.dealloc(t_acc)

@@ -67,9 +67,9 @@ class BlackwellMatmul(EpilogueScript):
         scale_b_ptr: void_p = 0,
         batches: int32 = 1,
     ):
-        # The grid: two CTAs for each tile of C. Those that fit onto the SMs start, and compute the tiles of the others.
-        # Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of them:
-        # hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        # The grid: two CTAs for each tile of C. Those that fit onto the SMs start, and compute the tiles of the
+        # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
+        # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
         tiles = DynamicGroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.of_a_batch: int32 = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.blocks = 2 * batches * self.of_a_batch
@@ -196,7 +196,7 @@ class BlackwellMatmul(EpilogueScript):
                 if not another:
                     break
 
-        # Both CTAs must free tensor memory before they exit ("tcgen05.dealloc"). A CTA must not exit while the other
-        # one may still read its shared memory or signal its barriers.
+        # Tensor memory must be freed by both CTAs before they exit ("tcgen05.dealloc"). A CTA must not exit while the
+        # other one may still read its shared memory or signal its barriers.
         self.cluster.sync()
         self.tcgen05.dealloc(t_acc)

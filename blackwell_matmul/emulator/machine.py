@@ -60,7 +60,9 @@ class Strand:
     steps: int = 0
 
     def ready(self) -> bool:
-        return self.blocked is None or self.timed_out or all(wait.ready() for _, _, wait in self.blocked)
+        if self.blocked is None or self.timed_out:
+            return True
+        return all(wait.ready() for wait in {id(wait): wait for _, _, wait in self.blocked}.values())
 
     @property
     def meets(self) -> bool:
@@ -305,6 +307,7 @@ class Row(LaneState):
         self.warps, self.registers, self.strands = warps, registers, strands
         self.count, self.all = LANES * len(warps), (1 << LANES * len(warps)) - 1
         self.lanes: LaneState = self if len(warps) > 1 else warps[0]
+        self._by_cta: dict[int, list[list[WarpState]]] = {}
         self.kept, self.alive = {}, self.all  # of a row that has lost lanes, no instruction has all
         self.written: dict[int, Array] = {}  # registers that one warp after the other has written
         for place, warp in enumerate(warps):
@@ -322,6 +325,15 @@ class Row(LaneState):
         if len(self.warps) == 1:
             return [(self.warps[0], mask)]
         return [(self.warps[place], part) for place, part in by_warps(mask, len(self.warps))]
+
+    def by_cta(self, mask: int) -> list[list[WarpState]]:
+        """Return the warps that have lanes in the mask, those of each CTA."""
+        if mask not in self._by_cta:
+            found: dict[CtaState, list[WarpState]] = {}
+            for warp, _ in self.parts(mask):
+                found.setdefault(warp.cta, []).append(warp)
+            self._by_cta[mask] = [*found.values()]
+        return self._by_cta[mask]
 
     def verify_whole(self, mask: int) -> None:
         """Raise Undefined unless each warp has all its lanes in the mask, or none."""

@@ -249,5 +249,9 @@ class GlobalSpace:
         memory = self.at(low, what)
         if high < memory.base + memory.nbytes:
             return [(memory, slice(None))]
-        owners = [self.at(int(address), what) for address in addresses]
-        return [(each, np.flatnonzero([owner is each for owner in owners])) for each in dict.fromkeys(owners)]
+        owners = np.searchsorted(np.array(self._bases, np.uint64), addresses, side="right").astype(np.int64) - 1
+        ends = np.array([each.base + each.nbytes for each in self.memories], np.uint64)
+        outside = (owners < 0) | (addresses >= ends[owners])
+        if outside.any():
+            self.at(int(addresses[outside.argmax()]), what)
+        return [(self.memories[each], np.flatnonzero(owners == each)) for each in np.unique(owners).tolist()]

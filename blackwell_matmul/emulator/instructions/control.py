@@ -14,7 +14,6 @@ from blackwell_matmul.emulator.code import EXIT, Act, Builder, Order, instructio
 from blackwell_matmul.emulator.functions.frames import leave
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, lanes, mask_of, words_of
 from blackwell_matmul.emulator.machine import (
-    CtaState,
     LaneState,
     NamedBarrier,
     Row,
@@ -142,10 +141,7 @@ def _arrived_together(
 ) -> Waits | None:  # fmt: skip
     """Count the arrivals of warps of a row at the barriers of their CTAs; return those that wait."""
     row.verify_whole(mask)
-    ctas: dict[CtaState, list[WarpState]] = {}
-    for warp, _ in row.parts(mask):
-        ctas.setdefault(warp.cta, []).append(warp)
-    found = [(cta.named.setdefault(number, NamedBarrier()), some) for cta, some in ctas.items()]
+    found = [(some[0].cta.named.setdefault(number, NamedBarrier()), some) for some in row.by_cta(mask)]
     if reduces or (expected and any(named.arrived + LANES * len(some) > expected for named, some in found)):
         raise Undefined("warps of a row arrive at a barrier for several rounds")
     waits: Waits = []

@@ -96,9 +96,9 @@ class Copies:
         if not (reads | (sizes == 0)).all():
             raise Undefined("copies are of several sizes")
         values = np.zeros(len(targets), WORDS[nbytes])
-        if reads.any():
-            ((origin, _),) = memory.split(places[reads], "reads")
-            values[reads] = origin.load(places[reads], nbytes)
+        wanted = np.flatnonzero(reads)
+        for origin, which in memory.split(places[wanted], "reads") if wanted.size else ():
+            values[wanted[which]] = origin.load(places[wanted[which]], nbytes)
         bank.memory.store(targets - rank + place, values, nbytes)
 
 

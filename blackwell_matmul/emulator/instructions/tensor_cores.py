@@ -316,14 +316,18 @@ class TensorProduct:
         verify(shape)
         found, columns = descriptor(self.b, True), shape.n // shape.group
         parts = [matrix(cta.shared, found, columns, shape.k, shape.b, shape.b_k_major) for cta in self.ctas]
+        right = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        right = -right if self.scales and shape.negate else right
         for cta in self.ctas:
-            parts_of_a, right = self._parts_of_a(cta), np.concatenate(parts)
+            parts_of_a = self._parts_of_a(cta)
             if self.scales:
-                right = -right if shape.negate else right
                 self._write(cta, partial(block_sums, *_scaled(cta, parts_of_a, right, self.scales, shape)))
                 continue
-            results = [product(left, part) for left, part in zip(parts_of_a, np.split(right, len(parts_of_a)))]
-            result = np.concatenate(results, axis=1) if len(results) > 1 else results[0]
+            if len(parts_of_a) == 1:
+                result = product(parts_of_a[0], right)
+            else:
+                results = [product(left, part) for left, part in zip(parts_of_a, np.split(right, len(parts_of_a)))]
+                result = np.concatenate(results, axis=1)
             self._write(cta, partial(_added, -result if shape.negate else result, shape.saturates))
 
     def _parts_of_a(self, cta: CtaState) -> list[Array]:
@@ -375,7 +379,7 @@ def _from_words(raw: Array, type: str) -> Array:
 def _to_words(value: Array, type: str) -> Array:
     if type == "f16":
         return value.astype(np.float16).view(np.uint16).astype(np.uint32)
-    return np.ascontiguousarray(value.astype(np.int32 if type == "s32" else np.float32)).view(np.uint32)
+    return np.ascontiguousarray(value.astype(np.int32 if type == "s32" else np.float32, copy=False)).view(np.uint32)
 
 
 def _tensor_operand(cta: CtaState, address: int, shape: Shape, first: int) -> Array:

@@ -67,10 +67,11 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.typed import HopperMatmulV8 as HopperMatmulV8
     from blackwell_matmul.ops.block_scaled.quantizing import dequantize, quantize
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
-    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul
     from blackwell_matmul.ops.fusing import fused_linear
     from blackwell_matmul.ops.grouped import grouped_matmul
     from blackwell_matmul.ops.placing import copies
+    from blackwell_matmul.ops.scaled import scaled_mm
     from blackwell_matmul.problem.form import Epilogue, Form
     from blackwell_matmul.problem.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
@@ -210,7 +211,8 @@ _HOMES = {
     "ops.placing": ("copies",),
     "ops.fusing": ("fused_linear",),
     "ops.block_scaled.quantizing": ("dequantize", "quantize"),
-    "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
+    "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
+    "ops.scaled": ("scaled_mm",),
     "ops.grouped": ("grouped_matmul",),
     "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
     "simulator.report": ("Report",),

@@ -19,6 +19,11 @@ def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     return 2 * math.prod(shape_of(a, b)) * a.shape[-1]
 
 
+def of_blocks(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """Return the FLOPs of block-scaled operands, of which fp4 has two elements in a byte."""
+    return of_product(a, b) * (2 if a.dtype == torch.float4_e2m1fn_x2 else 1)
+
+
 def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
     """Return the FLOPs for all rows of x[m, k], or of x[k, m] in sums, as the groups' ends are not read."""
     return 2 * x.numel() * w.shape[-1]
@@ -26,7 +31,7 @@ def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
 
 FORMULAS: Mapping[str, Callable[..., int]] = {
     name + end: formula
-    for name, formula in (("matmul", of_product), ("grouped_matmul", of_groups))
+    for name, formula in (("matmul", of_product), ("grouped_matmul", of_groups), ("block_scaled_mm", of_blocks))
     for end in ("", LAUNCH)
 }
 """Formulas by the operation of `torch.ops.blackwell_matmul`."""

@@ -1,4 +1,4 @@
-"""`matmul`, `linear`, `bmm`, `baddbmm`, `scaled_mm`: named and called as torch's, with one launch each.
+"""`matmul`, `linear`, `bmm`, `baddbmm`: named and called as torch's, with one launch each.
 
 CUDA tensors run on their GPU. CPU tensors are refused, unless `simulate` is true: then the simulator runs the kernel as
 on a B200. All work with autograd, with torch.compile and in a captured CUDA graph. An operand that TMA can read is not
@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
@@ -28,7 +27,6 @@ from blackwell_matmul.ops.operand_checks import (
     check_bias_of_a_number,
     check_linear,
     check_residual,
-    check_scaled,
     check_vectors,
     expanded,
     plain_number,
@@ -43,7 +41,6 @@ MATMUL = Said("matmul", "input", "other")
 LINEAR = Said("linear", "input", "weight")
 BMM = Said("bmm", "input", "mat2")
 BADDBMM = Said("baddbmm", "batch1", "batch2", "input")
-SCALED = Said("scaled_mm", "input", "mat2")
 
 
 def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simulate: bool = False) -> Tensor:
@@ -196,42 +193,3 @@ def baddbmm(
     whole = expanded("input", input, (batch1.shape[0], batch1.shape[1], batch2.shape[2]))
     how = How("none", plain_number("alpha", alpha), plain_number("beta", beta), None, simulate)
     return product(batch1, batch2, EpilogueTensors(residual=whole), how, BADDBMM, plain)
-
-
-def scaled_mm(
-    input: Tensor,
-    mat2: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    scale_result: None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-    *,
-    simulate: bool = False,
-) -> Tensor:
-    """scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
-
-    input, mat2: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied
-    in 16 bits, with copies of both. scale_a, scale_b: float32, one number each ([], [1] or [1, 1]), or [m, 1] or [m]
-    and [1, n] or [n]. bias: [n], of the type of the result. scale_result: there is none, as no result has 8 bits.
-    out_dtype: bfloat16 where nobody says, float16 or float32. use_fast_accum: whether sums may be as the tensor cores
-    of Hopper have them, with some 13 bits, which is faster; elsewhere they are float32's either way.
-
-    There are no gradients.
-    """
-    call = None
-    if scale_result is None and (out_dtype is None or type(out_dtype) is torch.dtype):
-        tensors = (input, mat2, bias, scale_a, scale_b)
-        call = kind_of_call("scaled_mm", tensors, (use_fast_accum, simulate), out_dtype)
-    if call is not None and not call.graded and (made := again(call)) is not None:
-        return made
-    plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))
-    if not plain:
-        needed = {"input": input, "mat2": mat2, "scale_a": scale_a, "scale_b": scale_b}
-        rest = {"scale_result": scale_result, "out_dtype": out_dtype, "use_fast_accum": use_fast_accum}
-        if (node := taken(scaled_mm, needed, {"bias": bias}, **rest, simulate=simulate)) is not None:
-            return node
-    check_scaled(scale_result, out_dtype, use_fast_accum)
-    how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
-    return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain, call)

@@ -126,7 +126,7 @@ class ProductPlan:
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
         if self.shape[-1] != self.columns:
             c = whole[..., : self.columns]
-        extras = [_readable(each) for each in tensors if each is not None]
+        extras = [readable(each) for each in tensors if each is not None]
         self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
         return c if whole is c else packed(c)
 
@@ -158,7 +158,7 @@ class ProductPlan:
         return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
 
 
-def _readable(x: Tensor) -> Tensor:
+def readable(x: Tensor) -> Tensor:
     """Return a tensor aligned for vector loads of an epilogue; rows of a larger tensor may not be."""
     x = x.contiguous()
     return x.clone() if x.data_ptr() % ALIGNMENT_BYTES and x.numel() > 1 else x
@@ -239,6 +239,12 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab": 0})
 """Knobs that decide in which order the products of an element of C are added. With these values each kernel adds them
 along K, an MMA of 16 bits after the other; tiles, clusters and stages divide C and the time alone."""
+@functools.lru_cache(maxsize=4096)
+def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
+    """Return S2 for block-scaled operands, or for few rows S1, which has no pairs, if it takes far less time."""
+    few = problem.m <= ROWS_OF_ONE_CTA
+    return "s1" if few and _cycles("s1", problem, gpu) < FAR_LESS * _cycles("s2", problem, gpu) else "s2"
+
 
 ROWS_OF_ONE_CTA = 128
 """Rows of one CTA's tile; a pair's has 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""

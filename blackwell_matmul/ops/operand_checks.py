@@ -129,7 +129,7 @@ def checked(
     out = how.out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     check_out(out)
     of_c = shape_of(a, b)
-    _check_extras(of_c, out, a.device, tensors, said)
+    check_extras(of_c, out, a.device, tensors, said)
     check_activation(how.activation, of_c[-1])
     _check_sizes(a, b, tensors.residual, said)
     return of_c, out
@@ -182,12 +182,12 @@ def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         raise InputError(f"{name} has shape {tuple(x.shape)}; it must broadcast to {shape}.") from None
 
 
-def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object) -> None:
-    """Check the options of `scaled_mm`."""
+def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object, name: str = "out_dtype") -> None:
+    """Check the options of `scaled_mm`. name: out_dtype's."""
     if scale_result is not None:
         raise UnsupportedError("scale_result is given, and no result has 8 bits; multiply what scaled_mm returns.")
     if out_dtype is not None:
-        check_out(out_dtype)
+        check_out(out_dtype, name)
     check_flag("use_fast_accum", use_fast_accum)
 
 
@@ -331,7 +331,7 @@ def batches_of(a: Tensor, b: Tensor, said: Said) -> tuple[int, ...]:
     return batch
 
 
-def _check_extras(
+def check_extras(
     of_c: tuple[int, ...], out: torch.dtype, device: torch.device, tensors: EpilogueTensors, said: Said
 ) -> None:
     """Check an epilogue's tensors. of_c: shape of the product, before the activation."""
@@ -374,9 +374,9 @@ def check_activation(activation: object, columns: int) -> None:
         raise InputError(f"n is {columns}; swiglu makes one column of two, so that n must be even.")
 
 
-def check_out(dtype: object) -> None:
+def check_out(dtype: object, name: str = "out_dtype") -> None:
     if not isinstance(dtype, torch.dtype) or dtype not in OUTPUTS:
-        raise InputError(f"out_dtype is {shown(dtype)}; it must be one of {', '.join(map(str, OUTPUTS))}.")
+        raise InputError(f"{name} is {shown(dtype)}; it must be one of {', '.join(map(str, OUTPUTS))}.")
 
 
 def check_dispatched(tensors: Sequence[Tensor | None], said: Said) -> None:

@@ -1,5 +1,6 @@
 """Block-scaled operands and their products: mxfp8, mxfp4 and nvfp4.
 
 `formats.py` has torch's types of a format. `swizzling.py` orders scales in memory. `quantizing.py` has `quantize` and
-`dequantize`.
+`dequantize`. `recipes.py` reads torch's recipes of scales, `operands.py` checks the operands of a product, and
+`product.py` multiplies.
 """

@@ -30,6 +30,13 @@ def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
     return whole[..., :rows, :blocks].contiguous().view(scales.dtype)
 
 
+def cleared(scales: Tensor, rows: int, blocks: int) -> Tensor:
+    """Return a copy of swizzled scales [bytes], with zeros for the blocks of the padding."""
+    whole = scales.view(torch.uint8).view(*_atoms_of(rows, blocks), LANES, GROUPS, ATOM_BLOCKS).clone()
+    whole[:, -1, :, :, blocks % ATOM_BLOCKS or ATOM_BLOCKS :] = 0
+    return whole.view(-1).view(scales.dtype)
+
+
 def _atoms_of(rows: int, blocks: int) -> tuple[int, int]:
     return -(-rows // ATOM_ROWS), -(-blocks // ATOM_BLOCKS)
 

@@ -1,0 +1,163 @@
+"""Products of operands with scales of blocks, by a block-scaled rung, or on Hopper by its product.
+
+Where a tensor's scale or a bias follows, C is fp32, and torch scales it, adds the bias and rounds once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.ops.block_scaled.formats import FORMATS
+from blackwell_matmul.ops.block_scaled.operands import SAID, How, Operands, checked
+from blackwell_matmul.ops.block_scaled.swizzling import cleared, swizzle
+from blackwell_matmul.ops.counting import tell_counters
+from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
+from blackwell_matmul.ops.finished import EpilogueTensors, finished
+from blackwell_matmul.ops.gradients import ProductOfTwo
+from blackwell_matmul.ops.launching import Launches, best_scaled_rung, gpu_of, kind_of, readable
+from blackwell_matmul.ops.operand_checks import DEFAULTS, check_dense, check_dispatched
+from blackwell_matmul.ops.two_levels import define
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
+from blackwell_matmul.problem.form import BLOCK_SCALES
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.runtime.recent import Recent
+
+
+def block_scaled_product(given: Operands, how: How) -> Tensor:
+    """Return factor * (a @ b) + bias, scaled by blocks, in how.out_dtype. There are no gradients."""
+    plain = bypasses_dispatch((given.a, given.b, given.scale_a, given.scale_b), (given.bias, given.factor))
+    if plain and not wants_gradient(given):
+        return run(given, how)
+    check_dispatched(given, SAID)
+    tell_counters()
+    made: Tensor = torch.ops.blackwell_matmul.block_scaled_mm.default(*given, **how._asdict())
+    return made
+
+
+Plan = Callable[..., Tensor]
+KEPT_PLANS = 1024
+_plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_PLANS)
+
+
+def run(given: Operands, how: How) -> Tensor:
+    """Multiply without gradients, by an equal earlier call's plan."""
+    key = (*[None if each is None else kind_of(each) for each in given], how)
+    plan = _plans.made(key, _planned, given, how)
+    return plan(*[None if each is None else each.detach() for each in given])
+
+
+def _planned(given: Operands, how: How) -> Plan:
+    of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *SAID[:3])
+    if how.recipe in BLOCK_SCALES:
+        return _on_hopper(how, gpu)
+    able = rung("s2").targets
+    if gpu.arch not in able:
+        raise UnsupportedError(
+            f"scaled_mm of {how.recipe} runs on {', '.join(able)}, and {gpu} is {gpu.arch}; matmul of what dequantize "
+            "returns runs here."
+        )
+    sizes = (*of_c, given.a.shape[1] * FORMATS[how.recipe].per_byte)
+    if 0 in sizes:
+        return functools.partial(_without_products, of_c, how.out_dtype)
+    launches = Launches(_kernel(best_scaled_rung(gpu, Problem(*sizes, how.recipe)), how.recipe), given.a.get_device())
+    return BlockScaledPlan(launches, sizes, how)
+
+
+@functools.cache
+def _kernel(name: str, recipe: str) -> Any:
+    """Return one kernel object for each rung and format, which keeps its compiled and packed code."""
+    return rung(name)(dtype=recipe)
+
+
+def _on_hopper(how: How, gpu: Gpu) -> Plan:
+    if not how.simulate and "wgmma" not in gpu.features:
+        raise UnsupportedError(
+            f"scaled_mm with fp32 scales of blocks runs on Hopper, and {gpu} is {gpu.arch}; operands of quantize run "
+            f"on {', '.join(rung('s2').targets)}."
+        )
+    from blackwell_matmul.kernels.products.hopper_block_scaled import hopper_block_scaled_mm
+
+    def multiply(*tensors: Tensor) -> Tensor:
+        each = Operands(*tensors)
+        return hopper_block_scaled_mm(each.a, each.b, each.scale_a, each.scale_b, how.recipe, each.bias, how.out_dtype)
+
+    return multiply
+
+
+def _without_products(
+    of_c: tuple[int, int],
+    out: torch.dtype,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    factor: Tensor | None,
+    *_: Tensor,
+) -> Tensor:
+    return _rounded(torch.zeros(of_c, device=a.device), bias, factor, out)
+
+
+def _rounded(c: Tensor, bias: Tensor | None, factor: Tensor | None, out: torch.dtype) -> Tensor:
+    """Return factor * c + bias, rounded once."""
+    return finished(c if factor is None else c * factor, EpilogueTensors(bias)).to(out)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockScaledPlan:
+    """Plan of one product, for all operands of these shapes and strides. sizes: m, n, k."""
+
+    launches: Launches
+    sizes: tuple[int, int, int]
+    how: How
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        a, b, bias, factor, scale_a, scale_b = tensors
+        alone, (m, n, _), how = bias is None and factor is None, self.sizes, self.how
+        scales = self._atoms(scale_a, m, how.swizzled_a), self._atoms(scale_b, n, how.swizzled_b)
+        read = [readable(each.view(torch.uint8)) for each in (a, b.mT, *scales)]  # torch copies no fp4
+        c = torch.empty((m, n), dtype=how.out_dtype if alone else torch.float32, device=a.device)
+        self.launches((*read, c), lambda: (*self.sizes, *read, c))
+        return c if alone else _rounded(c, bias, factor, how.out_dtype)
+
+    def _atoms(self, scales: Tensor, rows: int, swizzled: bool) -> Tensor:
+        """Return whole atoms; blocks of padding are zeros, as NaN there would spoil the products of zeros."""
+        if not swizzled:
+            return swizzle(scales)
+        blocks = self.sizes[2] // FORMATS[self.how.recipe].block
+        return cleared(scales, rows, blocks) if blocks % ATOM_BLOCKS else scales
+
+
+# --- torch's operation
+
+
+def _computed(*tensors: Tensor | None, **how: Any) -> Tensor:
+    return run(Operands(*tensors), How(**how))  # type: ignore[arg-type]
+
+
+def _followed(lower: Callable[..., Tensor], upper: object, rest: dict[str, Any], *tensors: Tensor | None) -> Tensor:
+    made: Tensor = ProductOfTwo.apply(functools.partial(lower, **rest), upper, DEFAULTS, *tensors)
+    return made
+
+
+def _fake(*tensors: Tensor | None, **how: Any) -> Tensor:
+    given = Operands(*tensors)  # type: ignore[arg-type]
+    for name, each in given._asdict().items():
+        if each is not None:
+            check_dense(name, each)
+    return given.a.new_empty(checked(given, How(**how)), dtype=how["out_dtype"])
+
+
+SCHEMA = (
+    "Tensor a, Tensor b, Tensor? bias, Tensor? factor, Tensor scale_a, Tensor scale_b, *, str recipe, "
+    "ScalarType out_dtype, bool swizzled_a=True, bool swizzled_b=True, bool simulate=False"
+)
+_library = torch.library.Library("blackwell_matmul", "FRAGMENT")
+define(_library, "block_scaled_mm", SCHEMA, _computed, _fake, _followed)

@@ -1,0 +1,143 @@
+"""torch's recipes of scales, and the product that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import ScalingType, SwizzleType
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.ops.block_scaled.formats import FORMATS
+from blackwell_matmul.ops.operand_checks import check_tensors, known, unequal
+from blackwell_matmul.problem.form import BLOCK_SCALES, PADDED_SCALES, SCALED_K
+
+TENSOR, ROWWISE = "tensor", "rowwise"
+MX = {FORMATS[name].element: name for name in ("mxfp8", "mxfp4")}
+"""Formats of BlockWise1x32, by their elements."""
+
+WORDS: dict[tuple[Any, ...], str] = {
+    (ScalingType.TensorWise,): TENSOR,
+    (ScalingType.RowWise,): ROWWISE,
+    (ScalingType.BlockWise1x32,): "mx",
+    (ScalingType.BlockWise1x16,): "nvfp4",
+    (ScalingType.BlockWise1x16, ScalingType.TensorWise): "nvfp4",
+    (ScalingType.BlockWise1x128,): "1x128",
+    (ScalingType.BlockWise128x128,): "128x128",
+}
+"""Words for the recipes of one operand; torch.compile traces no MappingProxyType of them."""
+
+
+class Scaling(NamedTuple):
+    """Scales of one operand: those of blocks, rows or the tensor, their word of `WORDS`, a second scale of the tensor,
+    and whether the first ones lie in SWIZZLE_32_4_4."""
+
+    scale: Tensor
+    word: str
+    factor: Tensor | None = None
+    swizzled: bool = True
+
+
+def scaling_of(side: str, scales: object, recipes: object, swizzles: object) -> Scaling:
+    """Return the scaling that torch.nn.functional.scaled_mm's arguments say. side: "a" or "b", for messages."""
+    given, named = _listed(scales), _listed(recipes)
+    if not all(isinstance(each, ScalingType) for each in named) or named not in WORDS:
+        able = ", ".join(" with ".join(one.name for one in each) for each in WORDS)
+        raise InputError(f"scale_recipe_{side} is {_names(recipes)}; it must be one of {able}, of torch's ScalingType.")
+    if len(given) != len(named):
+        raise InputError(
+            f"scale_{side} has {_count(given, 'tensor')} and scale_recipe_{side} {_count(named, 'recipe')}, "
+            f"{_names(recipes)}; each recipe has one."
+        )
+    check_tensors(**{f"scale_{side}" + "[1]" * place: each for place, each in enumerate(given)})
+    word = WORDS[named]
+    first, factor = given if len(given) == 2 else (given[0], None)
+    return Scaling(first, word, factor, _swizzled(side, swizzles, len(given), word))
+
+
+def _listed(given: object) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+def _count(given: Sequence[object], what: str) -> str:
+    return f"{len(given)} {what}{'s' * (len(given) != 1)}"
+
+
+def _names(given: object) -> str:
+    each = [getattr(one, "name", None) or shown(one) for one in _listed(given)]
+    return f"[{', '.join(each)}]" if isinstance(given, (list, tuple)) else each[0]
+
+
+def _swizzled(side: str, swizzles: object, most: int, word: str) -> bool:
+    """Return true for scales of 16 or 32 elements in SWIZZLE_32_4_4, which is theirs if nobody says."""
+    of_blocks = word in ("mx", "nvfp4")
+    named = _listed(swizzles) if swizzles not in (None, [], ()) else ()
+    if not all(isinstance(each, SwizzleType) for each in named) or len(named) > most:
+        raise InputError(
+            f"swizzle_{side} is {_names(swizzles)}; it must be SWIZZLE_32_4_4 or NO_SWIZZLE, of torch's SwizzleType, "
+            "one for each scale."
+        )
+    if any(each != SwizzleType.NO_SWIZZLE for each in named[1 if of_blocks else 0 :]):
+        raise InputError(
+            f"swizzle_{side} is {_names(swizzles)}; only scales of BlockWise1x32 and BlockWise1x16 are swizzled, so "
+            "that it must be NO_SWIZZLE."
+        )
+    return of_blocks and (not named or named[0] == SwizzleType.SWIZZLE_32_4_4)
+
+
+def told_scaling(scale: Tensor, rows: int, k: int) -> Scaling:
+    """Return the scaling that the type and the shape of scales tell, as torch._scaled_mm: of blocks along the last
+    dimension; rows if no other fits."""
+    if scale.dtype == torch.float8_e8m0fnu:
+        return Scaling(scale, "mx")
+    if scale.dtype == torch.float8_e4m3fn:
+        return Scaling(scale, "nvfp4")
+    blocks_k = -(-k // SCALED_K)
+    if scale.dim() == 2 and known(blocks_k > 1):
+        if _is(scale, rows, blocks_k):
+            return Scaling(scale, "1x128")
+        padded = -(-blocks_k // PADDED_SCALES) * PADDED_SCALES
+        if any(_is(scale, -(-rows // SCALED_K), each) for each in (blocks_k, padded)):
+            return Scaling(scale, "128x128")
+    return Scaling(scale, TENSOR if known(scale.numel() == 1) else ROWWISE)
+
+
+def _is(scale: Tensor, *shape: int) -> bool:
+    return all(known(size == other) for size, other in zip(scale.shape, shape, strict=True))
+
+
+def check_count(side: str, scaling: Scaling, rows: int) -> None:
+    """Refuse scales whose recipe is TensorWise or RowWise, and that are as many as another recipe has."""
+    wanted = {TENSOR: 1, ROWWISE: rows}.get(scaling.word)
+    if wanted is not None and unequal(scaling.scale.numel(), wanted):
+        name = {TENSOR: "TensorWise", ROWWISE: "RowWise"}[scaling.word]
+        raise InputError(
+            f"scale_{side} has shape {tuple(scaling.scale.shape)}; with {name} it must have {wanted} "
+            f"number{'s' * (wanted != 1)}."
+        )
+
+
+def recipe_of(a: Scaling, b: Scaling, dtype: torch.dtype) -> str:
+    """Return the product that both scalings name: "tensor", "rowwise", a name of `FORMATS`, or of `BLOCK_SCALES`.
+
+    dtype: of the elements, which tell one format of BlockWise1x32 from the other.
+    """
+    both = f"{a.word} {b.word}"
+    if both in BLOCK_SCALES:
+        return both
+    if a.word != b.word or both == "128x128 128x128":
+        able = "; or ".join(f"{one} with {other}" for one, other in (each.split() for each in BLOCK_SCALES))
+        raise InputError(
+            f"mat_a has {_said(a)} and mat_b {_said(b)}; both must be alike, or fp32 scales of blocks, {able}."
+        )
+    return MX.get(dtype, "mxfp8") if a.word == "mx" else a.word
+
+
+def _said(scaling: Scaling) -> str:
+    return {
+        TENSOR: "a scale of the tensor", ROWWISE: "scales of rows", "mx": "e8m0 scales of 32 elements",
+        "nvfp4": "e4m3 scales of 16 elements",
+    }.get(scaling.word, f"fp32 scales of {scaling.word}")  # fmt: skip

@@ -1,0 +1,182 @@
+"""`scaled_mm`: products with scales of tensors, rows or blocks, called as either of torch's two functions.
+
+Scales of tensors and rows take the product of `library.py`, scales of blocks that of `block_scaled/product.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.nn.functional import ScalingType, SwizzleType
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.ops.block_scaled.operands import How as OfBlocks
+from blackwell_matmul.ops.block_scaled.operands import Operands
+from blackwell_matmul.ops.block_scaled.product import block_scaled_product
+from blackwell_matmul.ops.block_scaled.recipes import (
+    ROWWISE,
+    TENSOR,
+    Scaling,
+    check_count,
+    recipe_of,
+    scaling_of,
+    told_scaling,
+)
+from blackwell_matmul.ops.direct import bypasses_dispatch
+from blackwell_matmul.ops.finished import EpilogueTensors
+from blackwell_matmul.ops.library import product
+from blackwell_matmul.ops.operand_checks import How, Said, check_optional, check_scaled, check_tensors, taken
+from blackwell_matmul.ops.ready import Call, again, kind_of_call
+from blackwell_matmul.problem.form import check_flag
+
+SCALED = Said("scaled_mm", "input", "mat2")
+BY_RECIPES = Said("scaled_mm", "mat_a", "mat_b")
+
+Scales = Tensor | Sequence[Tensor]
+Recipes = ScalingType | Sequence[ScalingType]
+Swizzles = SwizzleType | Sequence[SwizzleType]
+
+
+@overload
+def scaled_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Scales,
+    scale_recipe_a: Recipes,
+    scale_b: Scales,
+    scale_recipe_b: Recipes,
+    swizzle_a: Swizzles | None = None,
+    swizzle_b: Swizzles | None = None,
+    bias: Tensor | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+    *,
+    simulate: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def scaled_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    *,
+    simulate: bool = False,
+) -> Tensor: ...
+
+
+def scaled_mm(*args: Any, **options: Any) -> Tensor:
+    """Return scale_a * scale_b * (mat_a[m, k] @ mat_b[k, n]) + bias, as torch.nn.functional.scaled_mm or
+    torch._scaled_mm; both orders of arguments are taken.
+
+    mat_a, mat_b: contiguous along k, as `w.T` is; others are copied. bias: [n], of the type of the result. The result
+    is bfloat16, float16 or float32; None is bfloat16. There are no gradients.
+
+    TensorWise, RowWise: e4m3 or e5m2, with fp32 scales, one number ([], [1] or [1, 1]), or [m, 1] or [m] and [1, n] or
+    [n]. e4m3 times e5m2 is multiplied in 16 bits, with copies of both.
+
+    BlockWise1x32: e4m3 (mxfp8) or e2m1 (mxfp4), with e8m0 scales. BlockWise1x16: e2m1, with e4m3 scales (nvfp4); in a
+    list with TensorWise and two scales, a tensor's fp32 scale besides: the product of both is applied in fp32, before
+    the result is rounded. Scales lie in SWIZZLE_32_4_4, also where no swizzle is given; with NO_SWIZZLE they are [m,
+    k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
+
+    BlockWise1x128, BlockWise128x128: 8-bit operands on Hopper, with fp32 scales. Without recipes the scales' types and
+    shapes tell them. contraction_dim: () or (1, 0). use_fast_accum: whether 8-bit sums on Hopper may have some 13 bits.
+
+    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    """
+    by_recipes = "scale_recipe_a" in options or (len(args) > 3 and isinstance(args[3], (ScalingType, list, tuple)))
+    return (_scaled_mm_by_recipes if by_recipes else _scaled_mm_by_types)(*args, **options)
+
+
+def _scaled_mm_by_types(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    *,
+    simulate: bool = False,
+) -> Tensor:
+    call = None
+    if scale_result is None and (out_dtype is None or type(out_dtype) is torch.dtype):
+        tensors = (input, mat2, bias, scale_a, scale_b)
+        call = kind_of_call("scaled_mm", tensors, (use_fast_accum, simulate), out_dtype)
+    if call is not None and not call.graded and (made := again(call)) is not None:
+        return made
+    plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))
+    if not plain:
+        needed = {"input": input, "mat2": mat2, "scale_a": scale_a, "scale_b": scale_b}
+        rest = {"scale_result": scale_result, "out_dtype": out_dtype, "use_fast_accum": use_fast_accum}
+        if (node := taken(scaled_mm, needed, {"bias": bias}, **rest, simulate=simulate)) is not None:
+            return node
+    check_scaled(scale_result, out_dtype, use_fast_accum)
+    how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
+    if min(input.dim(), mat2.dim()) < 2:
+        return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain, call)
+    left = told_scaling(scale_a, input.shape[-2], input.shape[-1])
+    right = told_scaling(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
+    return _multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, SCALED, plain, call)
+
+
+def _scaled_mm_by_recipes(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Scales,
+    scale_recipe_a: Recipes,
+    scale_b: Scales,
+    scale_recipe_b: Recipes,
+    swizzle_a: Swizzles | None = None,
+    swizzle_b: Swizzles | None = None,
+    bias: Tensor | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+    *,
+    simulate: bool = False,
+) -> Tensor:
+    check_tensors(mat_a=mat_a, mat_b=mat_b)
+    check_optional(bias=bias)
+    check_scaled(None, output_dtype, use_fast_accum, "output_dtype")
+    _check_contraction(contraction_dim)
+    left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a)
+    right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b)
+    check_count("a", left, mat_a.shape[0])
+    check_count("b", right, mat_b.shape[-1])
+    plain = bypasses_dispatch((mat_a, mat_b, left.scale, right.scale), (bias,))
+    how = How(out_dtype=output_dtype, simulate=simulate, fast_accum=use_fast_accum)
+    return _multiplied(mat_a, mat_b, left, right, bias, how, BY_RECIPES, plain)
+
+
+def _check_contraction(dims: object) -> None:
+    if not isinstance(dims, (list, tuple)) or tuple(dims) not in ((), (1, 0), (-1, -2), (1, -2), (-1, 0)):
+        raise InputError(
+            f"contraction_dim is {shown(dims)}; it must be () or (1, 0): the columns of mat_a and the rows of mat_b."
+        )
+
+
+def _multiplied(
+    a: Tensor, b: Tensor, left: Scaling, right: Scaling, bias: Tensor | None, how: How, said: Said, plain: bool,
+    call: Call | None = None,
+) -> Tensor:  # fmt: skip
+    if {left.word, right.word} <= {TENSOR, ROWWISE}:
+        return product(a, b, EpilogueTensors(bias, None, left.scale, right.scale), how, said, plain, call)
+    check_flag("simulate", how.simulate)
+    factors = [each.factor for each in (left, right) if each.factor is not None]
+    factor = factors[0] if len(factors) == 1 else factors[0] * factors[1] if factors else None
+    given = Operands(a, b, bias, factor, left.scale, right.scale)
+    recipe, out = recipe_of(left, right, a.dtype), how.out_dtype or torch.bfloat16
+    return block_scaled_product(given, OfBlocks(recipe, out, left.swizzled, right.swizzled, how.simulate))

@@ -139,7 +139,7 @@ class ProductPlan:
         if copied or self.launches.device < 0:
             return None
         a, b, *extras = (each for each in tensors if each is not None)
-        read = [each.data_ptr() for each in (a, b, *map(_readable, extras))]
+        read = [each.data_ptr() for each in (a, b, *map(readable, extras))]
         return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
 
     def _writes(self, into: Tensor) -> bool:
@@ -239,6 +239,8 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab": 0})
 """Knobs that decide in which order the products of an element of C are added. With these values each kernel adds them
 along K, an MMA of 16 bits after the other; tiles, clusters and stages divide C and the time alone."""
+
+
 @functools.lru_cache(maxsize=4096)
 def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
     """Return S2 for block-scaled operands, or for few rows S1, which has no pairs, if it takes far less time."""

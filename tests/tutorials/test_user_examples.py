@@ -24,6 +24,14 @@ def test_example_runs(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_a_small_fp4_block_is_what_torch_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "fp4_block.py"))
+    assert example["main"](features=32, tokens=5) == 0
+    errors = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert errors[0] < 1e-5 < 1e-2 < errors[1] == errors[2] < 0.2
+
+
 def test_own_kernel_is_short() -> None:
     lines = (ROOT / "examples" / "own_kernel.py").read_text(encoding="utf-8").splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("class "))

@@ -64,7 +64,7 @@ def arrive(build: Builder, each: Statement) -> Act:
     target, address = build.target(state), shared_addresses(build, operands[0])
     number = build.reader(operands[1], "b32") if len(operands) > 1 else None
     kind = each.opcode.split(".")[1]
-    expects = "expect_tx" in each.modifiers
+    expects, remote = "expect_tx" in each.modifiers, "shared::cluster" in each.modifiers
 
     def one(barrier: PhaseBarrier, value: int) -> None:
         if expects:
@@ -81,6 +81,8 @@ def arrive(build: Builder, each: Statement) -> Act:
         listener = warp.cta.cluster.grid.listener
         for lane in indices(mask):
             barrier = warp.cta.barrier(int(places[lane]))
+            if not remote and warp.cta.cluster.owner(int(places[lane])) is not warp.cta:
+                raise Undefined("an mbarrier of another CTA, for which .shared::cluster is missing")
             phases[lane] = barrier.phase
             if listener is not None:
                 listener.arrived(barrier, warp, 1 << lane, None if kind in ("arrive", "arrive_drop") else 0)

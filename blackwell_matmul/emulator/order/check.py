@@ -98,6 +98,8 @@ STOPS = (
     (" global memory at 0x", "out-of-bounds", "an address inside of a tensor"),
     (", which has ", "out-of-bounds", "an address inside of it"),
     (": no multiple of ", "misaligned-address", "an address that is a multiple of the size"),
+    ("an mbarrier of another CTA, ", "remote-mbarrier", "the form with .shared::cluster, without a result"),
+    ("a CTA has barriers 0 to ", "no-such-barrier", "a number of a barrier, 0 to 15"),
     (" in a cluster of ", "no-such-cta", "a rank, or a mask, of CTAs that the cluster has"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip

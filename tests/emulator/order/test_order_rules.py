@@ -32,6 +32,7 @@ THREADS = [
     ("a store beyond shared memory", "st.shared.b32 [%mine+65536], %t;", {"out-of-bounds"}),
     ("a load beyond global memory", "ld.global.b32 %r9, [%base+8192];", {"out-of-bounds"}),
     ("a misaligned load", "ld.shared.b32 %r9, [%mine+1];", {"misaligned-address"}),
+    ("a barrier beyond 15", "mov.u32 %r9, 17; bar.sync %r9, 64;", {"no-such-barrier"}),
     ("a load from nowhere", "ld.global.b32 %r9, [%base+1073741824];", {"out-of-bounds"}),
     ("beside a word", "@%first st.shared.b8 [%data+1], 1; @%one ld.shared.b16 %r9, [%data+2];", set()),
 ]  # fmt: skip
@@ -231,6 +232,13 @@ def test_a_mask_of_a_cta_that_the_cluster_lacks() -> None:
     commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%bar], %h;"
     body = f"{INIT.format(1)} {CLUSTERS[0][1]} .reg .b16 %h; mov.b16 %h, 7; @%first {commit}"
     assert codes(checked(body, ctas=2, cluster=2, target="sm_100a")) == {"no-such-cta"}
+
+
+@pytest.mark.parametrize(("space", "wanted"), [("cta", {"remote-mbarrier"}), ("cluster", set())])
+def test_an_arrival_elsewhere_needs_the_space_of_the_cluster(space: str, wanted: set[str]) -> None:
+    body = f"{INIT.format(1)} {CLUSTERS[0][1]} xor.b32 %r1, %cta, 1; mapa.shared::cluster.u32 %there, %bar, %r1;"
+    body += f"@%first mbarrier.arrive.shared::{space}.b64 _, [%there];" + wait(0, "W") + CLUSTERS[0][1]
+    assert codes(checked(body, ctas=2, cluster=2)) == wanted
 
 
 def test_a_deadlock_tells_the_phase_and_what_is_missing() -> None:

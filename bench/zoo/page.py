@@ -15,7 +15,8 @@ KINDS = {
     "waits": "Completion that nobody waits for",
     "fences": "Proxies, and the grid before",
     "scopes": "Scopes and visibility",
-    "barriers": "Counts, phases and bytes of barriers",
+    "barriers": "mbarriers: counts, phases, bytes and lifetimes",
+    "threads": "Barriers of threads",
     "tensor_memory": "Tensor memory",
     "clusters": "Clusters, pairs and cluster launch control",
 }

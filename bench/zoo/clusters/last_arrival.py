@@ -43,7 +43,6 @@ setp.eq.u32 %p1, %t, 0; and.pred %p1, %p1, %c1;
         "exit-before-peer",
         ctas=2,
         cluster=2,
-        missing="check_ptx does not follow CTAs that have ended",
     ),
     script=Script(Kernel, lambda: (torch.zeros(1),), "exit-before-peer"),
     sanitizer="synccheck found it, as published",

@@ -23,6 +23,5 @@ mapa.shared::cluster.u32 %r10, %mine, 0; ld.shared::cluster.b32 %r11, [%r10]; st
         "exit-before-peer",
         ctas=2,
         cluster=2,
-        missing="check_ptx does not follow CTAs that have ended",
     ),
 )

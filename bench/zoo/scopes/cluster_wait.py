@@ -55,7 +55,6 @@ END: SYNC
         "relaxed-order",
         ctas=2,
         cluster=2,
-        missing="check_ptx does not look at the scope of a wait",
     ),
     script=Script(Kernel, lambda: (torch.ones(1, 32), torch.zeros(1, 32)), "relaxed-wait"),
 )

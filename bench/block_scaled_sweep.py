@@ -1,4 +1,4 @@
-"""Schedules of S0 to S2 on odd shapes, in three formats: `python bench/block_scaled_sweep.py [--executor processes:N]`.
+"""Schedules of S0 to S2 and G1 on odd shapes, in three formats: `python bench/block_scaled_sweep.py [--rungs g1]`.
 
 Each schedule that some problem can have is run once in each format, with the orders of tiles drawn, on a drawn shape
 with tails, and in one of three orders, in turn: simulated, and compared with float64. Each tenth is compiled, too, and
@@ -23,7 +23,7 @@ import torch
 import typer
 from rich.console import Console
 
-from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.emulated import emulate_call
@@ -52,9 +52,10 @@ def cases() -> Iterator[Case]:
     for name in BLOCK_SCALED_LADDER:
         for dtype in BLOCK_SCALED:
             draw, smallest = random.Random(f"{name} {dtype}"), Problem(8, 8, 32, dtype)
+            gpu = gpu_for_target(rung(name).target)
             kinds: dict[tuple[int | None, ...], list[Schedule]] = {}
             for each in projection(rung(name)):
-                if not why_not(each, smallest, GPUS["B200"]):
+                if not why_not(each, smallest, gpu):
                     kinds.setdefault((each.block_n, each.block_k, each.e_block_n, each.stages), []).append(each)
             for kind in kinds.values():
                 number += 1
@@ -90,11 +91,13 @@ def measure(case: Case) -> dict[str, Any]:
 
 def main(
     executor: ExecutorOption = "processes:2",
+    rungs: Annotated[list[str], typer.Option(help="of these rungs")] = list(BLOCK_SCALED_LADDER),  # noqa: B006
     limit_s: Annotated[float, typer.Option(help="start no more cases after this")] = 1e9,
     result: Annotated[Path, typer.Option(help="the file of JSON lines; what it has is not run again")] = RESULTS,
 ) -> None:
     """Run what the result lacks, and say what is wrong; exit code 1 if anything is."""
-    every = sorted(cases(), key=lambda case: case[-1] * 7919 % 1009)  # a part of the job is a sample of the whole
+    wanted = (case for case in cases() if case[0] in rungs)
+    every = sorted(wanted, key=lambda case: case[-1] * 7919 % 1009)  # a part of the job is a sample of the whole
     run(Job("schedules x formats", every, measure, name), result, executor, time.monotonic() + limit_s)
     raise typer.Exit(report(result))
 

@@ -257,7 +257,10 @@ class LaunchPlan:
             raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError if a tensor's or array's element type or layout does not match its parameter."""
+        """Raise InputError for arguments too many, or if a tensor's or array's element type or layout does not match
+        its parameter."""
+        if len(arguments) > len(self.parameters):
+            self._require_count(len(arguments))
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
             if parameter.type == "pointer" and attribute(each, "dtype") is not None:
@@ -269,13 +272,16 @@ class LaunchPlan:
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
         """Return the values with the defaults of omitted trailing ones."""
+        self._require_count(len(values))
+        return [*values, *(cast("int | float", each.default) for each in self.parameters[len(values) :])]
+
+    def _require_count(self, count: int) -> None:
         most = len(self.parameters)
         least = max((i for i, each in enumerate(self.parameters, 1) if each.default is None), default=0)
-        if not least <= len(values) <= most:
+        if not least <= count <= most:
             named = (each.name + f" = {each.default}" * (each.default is not None) for each in self.parameters)
-            count = f"{least} to {most}" if least < most else str(most)
-            raise InputError(f"{self.kernel} takes {count} arguments ({', '.join(named)}) but got {len(values)}.")
-        return [*values, *(cast("int | float", each.default) for each in self.parameters[len(values) :])]
+            takes = f"{least} to {most}" if least < most else str(most)
+            raise InputError(f"{self.kernel} takes {takes} arguments ({', '.join(named)}) but got {count}.")
 
     @functools.cached_property
     def text(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,8 +92,7 @@ def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: C
     """Execute a module as the plan of a bundle launches it: the bundle's own, or one that a study has changed."""
     memory, plan = GlobalSpace(), bundle.plan
     plan.require_operands(bundle.name, args)
-    names = itertools.chain((parameter.name for parameter in plan.parameters), itertools.repeat("an argument too many"))
-    launch = plan.evaluate([plan_value(memory, name, each) for name, each in zip(names, args, strict=False)])
+    launch = plan.evaluate([plan_value(memory, each.name, given) for each, given in zip(plan.parameters, args)])
     if launch.is_empty:
         return Emulation(plan.kernel, bundle.target, 0, 0)
     entry = entry_of(module, plan.kernel)

@@ -287,6 +287,7 @@ def test_too_much_shared_memory_is_refused_with_the_numbers(gpu, source, target)
             lambda k, s, t: k(1000, OnGpu.of(s.float()), t),
             "source of Copy is torch.float32; the kernel was compiled for",
         ),
+        (lambda k, s, t: k(1000, 64, OnGpu.of(s.float()), t), "takes 3 arguments .* but got 4"),
     ],
 )
 def test_arguments_that_do_not_fit_get_one_sentence(gpu, source, target, call, message):

@@ -133,7 +133,7 @@ def test_what_is_read_as_it_is_is_not_copied(monkeypatch, unplanned):
     monkeypatch.setattr(
         launching,
         "_kernel",
-        lambda name, form: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
+        lambda name, *form: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
     )
     matmul(a, w.T, simulate=True)
     qkv, rows = matrix(40, 192), matrix(64, 72)
@@ -261,7 +261,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []
     original = launching._kernel
-    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
+    monkeypatch.setattr(launching, "_kernel", lambda name, *form: kernels.append(name) or original(name, *form))
     product.sum().backward()
     assert a.grad is None and b.grad is not None and len(kernels) == 1
 
@@ -271,7 +271,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
 def test_rows_of_c_that_tma_does_not_write_are_copied_out_of_longer_ones(monkeypatch, unplanned, n, forms):
     """Kernels without TMA need no copy, and take up to three times as long on an H200."""
     kernels, original = [], launching._kernel
-    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
+    monkeypatch.setattr(launching, "_kernel", lambda name, *form: kernels.append(name) or original(name, *form))
     a, b = matrix(136, 64), matrix(n, 64, seed=1).T  # more rows than the product for few rows takes
     made = matmul(a, b, simulate=True)
     names = LADDERS["sm_100a"]

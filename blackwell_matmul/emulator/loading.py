@@ -173,7 +173,7 @@ def _meets(each: Statement) -> bool:
     words = {*each.modifiers}
     if any(word.startswith("shared") for word in words):
         return each.opcode.startswith("cp.reduce")
-    updates = each.opcode.startswith(("atom", "red.", "clusterlaunchcontrol", "call", "multimem", "cp.reduce"))
+    updates = each.opcode.startswith(("atom", "red.", "call", "multimem", "cp.reduce"))
     return updates or (each.opcode.startswith("ld") and bool({"acquire", "relaxed", "volatile", "mmio"} & words))
 
 

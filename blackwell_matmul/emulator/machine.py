@@ -62,7 +62,12 @@ class Strand:
     def ready(self) -> bool:
         if self.blocked is None or self.timed_out:
             return True
-        return all(wait.ready() for wait in {id(wait): wait for _, _, wait in self.blocked}.values())
+        last = None  # warps of a CTA may share a wait
+        for _, _, wait in self.blocked:
+            if wait is not last and not wait.ready():
+                return False
+            last = wait
+        return True
 
     @property
     def meets(self) -> bool:

@@ -6,7 +6,6 @@ By default an operation completes late: when a wait names it, or when nothing el
 
 from __future__ import annotations
 
-import functools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -566,8 +565,9 @@ def _others(row: Row, strand: Strand, ready: list[Strand]) -> tuple[set[int], in
 
 def _able(row: Row, strand: Strand) -> list[WarpState]:
     """Return the warps of a strand that need not wait."""
-    ready = functools.cache(lambda wait: wait.ready())  # warps may share one
-    waiting = {warp.start for warp, _, wait in strand.blocked or () if not ready(wait)}
+    waits = {id(wait): wait for _, _, wait in strand.blocked or ()}  # warps may share one
+    ready = {number for number, wait in waits.items() if wait.ready()}
+    waiting = {warp.start for warp, _, wait in strand.blocked or () if id(wait) not in ready}
     return [warp for warp, _ in row.parts(strand.mask) if warp.start not in waiting]
 
 

@@ -135,7 +135,13 @@ def _of(kind: str, mask: int) -> int:
 @instruction(*(f"{kind}.commit_group" for kind in (COPIES, BULK, PRODUCTS)))
 def commit_group(build: Builder, each: Statement) -> Act:
     kind = each.opcode.split(".commit_group")[0]
-    return lambda warp, mask: commit(warp, kind, _of(kind, mask))
+
+    @wide
+    def act(warp: Any, mask: int) -> None:
+        for one, part in warp.parts(mask):
+            commit(one, kind, _of(kind, part))
+
+    return act
 
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
@@ -155,4 +161,13 @@ def wait_group(build: Builder, each: Statement) -> Act:
 
 @instruction("cp.async.wait_all")
 def wait_all_copies(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: wait_all(warp, COPIES, mask)
+    @wide
+    def act(warp: Any, mask: int) -> None:
+        if not isinstance(warp, Row):
+            return wait_all(warp, COPIES, mask)
+        warp.verify_whole(mask)
+        for each, part in warp.parts(mask):
+            commit(each, COPIES, part)
+        return wait_in_row(warp, COPIES, 0, mask)
+
+    return act

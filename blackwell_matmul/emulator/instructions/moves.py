@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -364,11 +364,12 @@ def restore_stack(build: Builder, each: Statement) -> Act:
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": lambda old, new: old + new, "and": lambda old, new: old & new, "or": lambda old, new: old | new,
     "xor": lambda old, new: old ^ new, "exch": lambda old, new: new,
-    "min": lambda old, new: min(old, new), "max": lambda old, new: max(old, new),
-    "cas": lambda old, new, other: other if old == new else old,
-    "inc": lambda old, new: type(old)(0) if old >= new else type(old)(old + 1),
-    "dec": lambda old, new: new if old == 0 or old > new else type(old)(old - 1),
+    "min": lambda old, new: np.where(new < old, new, old), "max": lambda old, new: np.where(new > old, new, old),
+    "cas": lambda old, new, other: np.where(old == new, other, old),
+    "inc": lambda old, new: np.where(old >= new, 0, old + 1),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
 }  # fmt: skip
+"""New contents of memory, of arrays of elements."""
 
 
 @instruction("atom", "red", order=Order("relaxed", "gpu"))
@@ -384,25 +385,43 @@ def atomic(build: Builder, each: Statement) -> Act:
     values = [
         [build.reader(part, f"b{8 * size}") for part in build.vector(each_)] for each_ in each.operands[1 + gives :]
     ]
-    kind_count = size // np.dtype(kind).itemsize
 
-    def act(warp: WarpState, mask: int) -> None:
-        results = [np.zeros(LANES, WORDS[size]) for _ in range(count)]
-        places = address(warp)
-        if warp.cta.cluster.grid.listener is not None:
-            _hear_update(warp, places[list(indices(mask))], space, size * count, mask)
-        for lane in indices(mask):
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        results = [np.zeros(warp.count, WORDS[size]) for _ in range(count)]
+        which = np.flatnonzero(lanes(mask, warp.count))
+        places, news = address(warp)[which], [[part(warp)[which] for part in column] for column in values]
+        if warp.grid.listener is not None:
+            _hear_update(_one(warp), places, space, size * count, mask)
+        if isinstance(warp, Row):  # nothing may be updated where one lane is refused
+            gather(warp, places + np.uint64((count - 1) * size), space, size, mask=mask)
+        for turn in _turns(places):
+            some = mask_of(np.isin(np.arange(warp.count), which[turn])) if isinstance(warp, Row) else 0
             for part in range(count):
-                place = places[lane : lane + 1] + np.uint64(part * size)
-                old = gather(warp, place, space, size).view(kind)
-                new = [column[part](warp)[lane : lane + 1].view(kind) for column in values]
-                value = np.array([function(old[i], *[n[i] for n in new]) for i in range(kind_count)], kind)
-                results[part][lane] = old.view(WORDS[size])[0]
-                scatter(warp, place, value.view(WORDS[size]), space, size)
+                at = places[turn] + np.uint64(part * size)
+                words = gather(warp, at, space, size, mask=some)
+                old, *new = (_elements(each, kind) for each in (words, *[column[part][turn] for column in news]))
+                results[part][which[turn]] = words
+                value = np.ascontiguousarray(function(old, *new).astype(kind))
+                scatter(warp, at, value.view(WORDS[size]).reshape(-1), space, size, some)
         for target, result in zip(targets, results):
             warp.set(target, result, mask)
 
     return act
+
+
+def _turns(places: Array) -> Iterator[Array]:
+    """Yield the lanes that may update memory at once: one of those with equal addresses in each turn, in order."""
+    left = np.arange(len(places))
+    while left.size:
+        _, first = np.unique(places[left], return_index=True)
+        first.sort()
+        yield left[first]
+        left = np.delete(left, first)
+
+
+def _elements(words: Array, kind: Any) -> Array:
+    return np.ascontiguousarray(words).view(kind).reshape(len(words), -1)
 
 
 def _hear_update(warp: WarpState, addresses: Array, space: str, nbytes: int, mask: int) -> None:

@@ -1,4 +1,4 @@
-"""A transformer block whose four linear layers multiply nvfp4, on a CPU: beside torch with the same numbers, and in fp32.
+"""A transformer block whose four linear layers multiply nvfp4, on a CPU, with the errors of the formats.
 
 Weights are quantised once, activations in each call. `scaled_mm` runs the kernel in the simulator; on a Blackwell leave
 out `simulate=True` and move the model to the GPU.

@@ -108,7 +108,7 @@ def check_functions(script_cls: type) -> None:
 
 
 def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """Pins and schedule together; a name that `__init__` lacks or two values for one name are refused."""
+    """Return pins and schedule together; a name that `__init__` lacks or two values for one name are refused."""
     known, open_ended = _init_parameters(script_cls)
     for name in (*pins, *schedule):
         if name not in known and not open_ended:

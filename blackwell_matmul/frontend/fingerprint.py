@@ -517,7 +517,7 @@ class _Watched:
         ]
 
     def same(self) -> bool:
-        """Return whether every watch gives the very objects that it gave."""
+        """Return True if every watch returns the same objects as before."""
         return (
             all(map(is_, map(call, self._gets, self._names, repeat(_MISSING)), self._values))
             and list(map(len, self._spaces)) == self._sizes
@@ -555,7 +555,7 @@ _sizes: dict[int, int] = {}
 
 
 def _size(space: Any) -> tuple[object, ...]:
-    """Always the same object for one size."""
+    """Return the size of an object, always as the same object for one size."""
     return (_sizes.setdefault(len(space), len(space)),)
 
 
@@ -620,7 +620,7 @@ def _strings(constants: Iterable[Any]) -> Iterator[str]:
 
 
 def _reads_everything(code: types.CodeType) -> bool:
-    """Also where it puts the name of an attribute together."""
+    """Return True if code may read any attribute, also by a name that it puts together."""
     names = set(code.co_names)
     composed = names & _READS_BY_TEXT and any(step.opname == "BUILD_STRING" for step in dis.get_instructions(code))
     return bool(composed or names & _READS_EVERYTHING)

@@ -470,7 +470,7 @@ class RecordingCodegen(FunctionCodegen):
 
     @property
     def workspace(self) -> SharedAllocation | None:
-        """Scratch memory for emitters: after all other shared memory, aligned to 128 bytes."""
+        """Return the scratch memory for emitters: after all other shared memory, aligned to 128 bytes."""
         smem = self.contexts.smem_alloc_ctx
         if smem.shared_workspace_var is None:
             return None

@@ -207,22 +207,22 @@ class TileConfig:
 
     @property
     def strips(self) -> int:
-        """Strips of a tile of C."""
+        """Return the number of strips of a tile of C."""
         return self.block_n // self.e_block_n
 
     @property
     def strip_values(self) -> int:
-        """Values of a strip of C in one thread."""
+        """Return the values of a strip of C in one thread."""
         return self.mma_m * self.e_block_n // (WARPGROUP * self.consumers)
 
     @property
     def strip_buffers(self) -> int:
-        """Strips of C in shared memory at once, in each group of rows: two if a CTA computes more tiles."""
+        """Return the strips of C in shared memory at once, in each group of rows: two if a CTA computes more tiles."""
         return min(2, self.strips) if "persistent" in self.features else 1
 
     @property
     def registers(self) -> int:
-        """Registers in which a thread holds C, A and B of the tile; 0 for C in tensor memory."""
+        """Return the registers in which a thread holds C, A and B of the tile; 0 for C in tensor memory."""
         return self.mma.registers(self)
 
     @property
@@ -236,7 +236,7 @@ class TileConfig:
 
     @property
     def tensor_memory_columns(self) -> int:
-        """Tensor-memory columns of the accumulator; 0 if registers hold it."""
+        """Return the tensor-memory columns of the accumulator; 0 if registers hold it."""
         return self.mma.tensor_memory_columns(self)
 
     @cached_property
@@ -248,7 +248,7 @@ class TileConfig:
 
     @property
     def k_tiles(self) -> int:
-        """K-tiles of one CTA; the most, if parts differ."""
+        """Return the k-tiles of one CTA; the most, if parts differ."""
         return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
 
     @property
@@ -292,12 +292,13 @@ class TileConfig:
 
     @property
     def cluster_tiles(self) -> int:
-        """Tiles that a cluster computes at once."""
+        """Return the tiles that a cluster computes at once."""
         return self.cluster_m * self.cluster_n
 
     @property
     def shared_bytes(self) -> int:
-        """Shared-memory bytes of the launch: A, B, scales, strips of C, barriers, the epilogue's and the MMA's."""
+        """Return the shared-memory bytes of the launch: A, B, scales, strips of C, barriers, the epilogue's and the
+        MMA's."""
         end = 0
         for rows, row_bytes in (
             (self.stages * self.mma_m, self.row_bytes),

@@ -117,7 +117,7 @@ class Finding:
 
     @property
     def key(self) -> object:
-        """Key of the fault: findings with the same key are repeats."""
+        """Return the key of the fault: findings with the same key are repeats."""
         return self.code, self.location, self.other, self.message if self.location is None else None
 
     def as_dict(self) -> dict[str, object]:

@@ -53,7 +53,7 @@ class Report(OneLine):
 
     @property
     def counted(self) -> tuple[Finding, ...]:
-        """Findings that decide: the errors, or with `strict` all."""
+        """Return the findings that decide: the errors, or with `strict` all."""
         return tuple(f for f in self.findings if self.strict or f.severity is Severity.ERROR)
 
     @property

@@ -53,7 +53,7 @@ class Element:
 
     @property
     def poison(self) -> Any:
-        """Contents of memory before the first write: NaN, or for integers an unlikely value."""
+        """Return the contents of memory before the first write: NaN, or for integers an unlikely value."""
         if self.is_float:
             return np.nan
         return False if self.dtype == np.bool_ else np.array(0xCD, np.uint8).astype(self.dtype)

@@ -165,7 +165,7 @@ def fences(bench: Bench) -> Iterator[Measure]:
 
 
 def stores(bench: Bench) -> Iterator[Measure]:
-    """Bulk stores of one thread, one at a time, until wait_group.read."""
+    """Measure bulk stores of one thread, one at a time, until wait_group.read."""
     for kib in (1, 4, 16):
         count = bench.fewer(32)
         found = bench.run("bulk_stores", bench.memory, kib * 1024, count, block=32)
@@ -247,7 +247,7 @@ def descriptor(kind: str, m: int, n: int) -> int:
 
 
 def mma_interval(bench: Bench) -> Iterator[Measure]:
-    """Interval and latency of tcgen05.mma by kind and shape, of 32 bytes of K."""
+    """Measure interval and latency of tcgen05.mma by kind and shape, of 32 bytes of K."""
     for kind, (_, scale, _) in PRODUCTS.items():
         data = bench.operands(kind)
         for ctas, m, n in SHAPES if bench.real else SHAPES[::3]:
@@ -292,7 +292,7 @@ def copy_after_mma(bench: Bench) -> Iterator[Measure]:
 
 
 def allocations(bench: Bench) -> Iterator[Measure]:
-    """Two CTAs on an SM that each take half of tensor memory, with and without giving up the permit."""
+    """Measure two CTAs on an SM that each take half of tensor memory, with and without giving up the permit."""
     busy = 200_000 if bench.real else 20
     for relinquish in (1, 0):
         found = bench.run("half_allocations", relinquish, busy, grid=bench.sms * 2, block=32)
@@ -312,7 +312,8 @@ def _together(launch: Any) -> float:
 
 
 def cancels(bench: Bench) -> Iterator[Measure]:
-    """Cluster launch control: from the request to the answer, and CTAs that started after a CTA had been refused."""
+    """Measure cluster launch control: the time from the request to the answer, and CTAs that started after a CTA had
+    been refused."""
     found = bench.run("cancels", 2000 if bench.real else 10, grid=bench.sms * 16, block=32)
     ran = found[:, :, 1] > 0
     each = found[:, :, 0] / np.maximum(1, found[:, :, 1])

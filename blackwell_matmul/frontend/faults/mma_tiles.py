@@ -79,7 +79,7 @@ def refusal(inst: Instruction) -> str | None:
 
 
 def _tile(inst: Any) -> Shape | None:
-    """M, N and K; None where the operands do not fit each other."""
+    """Return M, N and K; None if the operands do not fit each other."""
     a, b, d = ([int(extent) for extent in tensor.shape] for tensor in inst.inputs)
     ctas = getattr(inst, "cta_group", 1)
     if not len(a) == len(b) == len(d) == 2 or a[1] != b[0] or d != [a[0], b[1] * ctas]:

@@ -64,7 +64,8 @@ def sound_arithmetic() -> Iterator[None]:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """C's division of constants, which is towards zero for integers; by zero, undefined there, anything."""
+    """Return C's quotient of constants, which is cut towards zero for integers; a division by zero is undefined, and
+    may have any value."""
     if not (isinstance(a, int) and isinstance(b, int)):
         return a / b
     if b == 0:
@@ -121,7 +122,8 @@ def _is_thread(e: Any) -> bool:
 
 
 def _exact(_: Any, e: Any) -> bool:
-    """Sums of integers may be taken apart and put together again: they wrap alike. Sums of floats may not."""
+    """Return True if the terms of a sum may be regrouped: sums of integers wrap alike, sums of floats round
+    differently."""
     kind = _type_of(e)
     return not (hasattr(kind, "is_float") and kind.is_float())
 

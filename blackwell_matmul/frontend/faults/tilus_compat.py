@@ -478,7 +478,7 @@ def tcgen05_mma() -> Iterator[None]:
 
 @contextmanager
 def products() -> Iterator[None]:
-    """Everything that concerns the instructions which multiply."""
+    """Apply all corrections of the instructions that multiply, inside the block."""
     with (
         wgmma_fragments(),
         widest_wgmma(),
@@ -733,7 +733,8 @@ def _product(a: Range, b: Range) -> Range:
 
 
 def _quotient(a: Range, b: Range) -> Range:
-    """Toward zero, by a positive divisor; by any other, whatever is no further from zero than the dividend."""
+    """Return the bounds of C's quotient: towards zero for a positive divisor; for any other, all values no further from
+    zero than the dividend."""
     if b[0] < 0:
         most = max(abs(a[0]), abs(a[1]))
         return -most, most

@@ -158,7 +158,7 @@ def _way_out(missing: Sequence[tuple[Instruction, Any]]) -> str:
 
 
 def _is_outer(inst: Instruction) -> bool:
-    """Neither operand has the whole shape."""
+    """Return True for an outer product: neither operand has the whole shape."""
     if not isinstance(inst, ElementwiseBinaryBaseInst):
         return False
     return all(tuple(tensor.shape) != tuple(inst.register_output.shape) for tensor in inst.inputs)

@@ -242,7 +242,7 @@ def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
 
 
 def share_memory(x: Any, y: Any) -> bool:
-    """Return whether two tensors, each contiguous along some dimension, have a byte in common; True if unknown.
+    """Return True if two tensors, each contiguous along some dimension, have a byte in common; True if unknown.
 
     Neighbouring columns of one larger matrix have no byte in common.
     """

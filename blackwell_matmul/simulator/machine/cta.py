@@ -100,14 +100,14 @@ class Cta:
 
     @functools.cached_property
     def tensor_memory(self) -> TensorStorage:
-        """Tensor memory, made at its first use, as it is large."""
+        """Return the tensor memory, made at its first use, because it is large."""
         made = tensor_memory()
         made.performed = self.engine.tell.performed
         return made
 
     @property
     def storages(self) -> Iterator[Storage]:
-        """Storages that were used."""
+        """Return the storages that were used."""
         if "tensor_memory" in self.__dict__:
             yield self.tensor_memory
         yield from self.shared.values()

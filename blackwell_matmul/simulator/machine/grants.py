@@ -62,7 +62,7 @@ class Grants:
 
     @property
     def taken(self) -> int:
-        """Number of granted clusters."""
+        """Return the number of granted clusters."""
         return min(self.asked, len(self.firsts))
 
     def ask(self) -> int:

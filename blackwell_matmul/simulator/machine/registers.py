@@ -171,7 +171,7 @@ class WarpLayout:
 
     @functools.cached_property
     def lines(self) -> tuple[np.ndarray, ...]:
-        """Indices of each dimension at which the warp holds something."""
+        """Return the indices of each dimension at which the warp holds an element."""
         return tuple(map(np.unique, self.coords))
 
     def block(self, lines: Sequence[np.ndarray]) -> Gather:
@@ -205,7 +205,7 @@ class WarpLayout:
 
     @functools.cached_property
     def _on_lines(self) -> np.ndarray:
-        """Element of its lines, in row-major order, that each register holds."""
+        """Return the element of its lines, in row-major order, that each register holds."""
         inside = tuple(map(np.searchsorted, self.lines, self.coords))
         return np.ravel_multi_index(inside, tuple(map(len, self.lines)))
 

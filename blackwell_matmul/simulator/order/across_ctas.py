@@ -95,7 +95,7 @@ def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: l
 
 
 def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
-    """Return whether the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of
+    """Return True if the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of
     them."""
     edges = [sorted({0, extent, *(edge for box in boxes for edge in box[dim])}) for dim, extent in enumerate(shape)]
     if any(cuts[-1] != extent for cuts, extent in zip(edges, shape, strict=True)):

@@ -109,12 +109,12 @@ class Shadow:
 
 
 def _same(access: PastAccess, who: Any) -> bool:
-    """Return whether reads of one box take each other's place: they fill it, or touch the same elements of it."""
+    """Return True if reads of one box take each other's place: they fill it, or touch the same elements of it."""
     return bool(access.region.dense) or access.who == who
 
 
 def _copies(access: PastAccess, region: Region, who: Any) -> bool:
-    """Return whether warps of a CTA that hold copies of the same elements store them in one instruction: the same
+    """Return True if warps of a CTA that hold copies of the same elements store them in one instruction: the same
     values."""
     if not type(who) is tuple is type(access.who) or access.box != region.box:
         return False

@@ -384,21 +384,21 @@ class Replayed:
 
     @property
     def products(self) -> list[tuple[Any, Product]]:
-        """Deferred products, each with a key of its accumulator."""
+        """Return the deferred products, each with a key of its accumulator."""
         in_memory = [(_address(s.product.cells), s.product) for s in self.steps if isinstance(s, Multiplied)]
         added = [(s.total, s.term) for s in self.steps if isinstance(s, Added)]
         return [*in_memory, *((total, term) for total, term in added if isinstance(term, Product))]
 
     @property
     def patches(self) -> list[Patch]:
-        """Patches of constant memory that its steps use, or could not join."""
+        """Return the patches of constant memory that its steps use, or could not join."""
         copies = [step.patch for step in self.steps if isinstance(step, Filled)]
         copies += [held.patch for parted in self.parted for held in (parted.first, parted.second)]
         return copies + [patch for _, product in self.products for patch in (product.a, product.b)]
 
     @property
     def neighbours(self) -> list[tuple[Product, Product]]:
-        """Products that follow each other in an accumulator, and were not joined."""
+        """Return products that follow each other in an accumulator, and were not joined."""
         found: list[tuple[Product, Product]] = []
         last: dict[Any, Product] = {}
         for accumulator, product in self.products:

@@ -56,7 +56,8 @@ class WarpRow:
 
     @property
     def cycles(self) -> np.ndarray:
-        """Cycles of each record from the warp's start: clocks only increase, by less than 2**32 between records."""
+        """Return the cycles of each record from the warp's start: clocks only increase, by less than 2**32 between
+        records."""
         first = np.uint32(self.start_clock & 0xFFFFFFFF)
         return np.cumsum(np.diff(self.records[:, 0], prepend=first).astype(np.uint32), dtype=np.int64)
 

@@ -67,7 +67,7 @@ class Recorded:
 
     @property
     def zero(self) -> str:
-        """Origin of cycles: a prediction includes the launch before the first CTA starts."""
+        """Return the origin of cycles: a prediction includes the launch before the first CTA starts."""
         return "the launch" if self.predicted else "the start of the first CTA"
 
     def above(self, below: Recorded) -> Self:

@@ -77,7 +77,7 @@ class BesideWatch(Listener):
 
     @property
     def given_back(self) -> set[str]:
-        """Mbarriers that the lines signal to MMAs, each of a buffer that is filled while another one is read."""
+        """Return mbarriers that the lines signal to MMAs, each of a buffer that is filled while another one is read."""
         others = self.others
         by = {name for name, warp in self._arrived if warp in others}
         return {name for name, warp, _ in self._awaited if warp in self.multiply} & by - self.full

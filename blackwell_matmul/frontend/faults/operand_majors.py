@@ -171,7 +171,7 @@ def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any
 
 
 def _of_each_operand(check: Any) -> Any:
-    """Return an emitter of tcgen05.mma for 16-bit operands in any two orders."""
+    """Return a check of the operands' orders that accepts 16-bit operands in any two orders."""
 
     def checked(a_major_kind: str, b_major_kind: str, type_size: int, swizzle_mode: Any) -> None:
         if type_size != TRANSPOSED_BITS:

@@ -60,7 +60,8 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
         elif other.dim() == 2 <= input.dim():
             multiply = _matmul(batch_invariant, simulate)
             return graded(call, multiply, multiply, True, 1.0, input, other)
-    plain, options = bypasses_dispatch((input, other)), {"batch_invariant": batch_invariant, "simulate": simulate}
+    plain = bypasses_dispatch((input, other))
+    options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
     if not plain and (node := taken(matmul, {"input": input, "other": other}, **options)) is not None:
         return node
     if input.dim() < 2 or other.dim() < 2:
@@ -121,7 +122,7 @@ def linear(
             backward = _matmul(batch_invariant, simulate)
             return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
     plain = bypasses_dispatch((input, weight), (bias, residual))
-    options = {"batch_invariant": batch_invariant, "simulate": simulate}
+    options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
     if not plain:
         needed, optional = {"input": input, "weight": weight}, {"bias": bias, "residual": residual}
         rest = {"activation": activation, "beta": beta, **options}
@@ -159,8 +160,7 @@ def _linear(
     bias: Tensor | None,
     residual: Tensor | None,
 ) -> Tensor:
-    options = {"batch_invariant": batch_invariant, "simulate": simulate}
-    return linear(input, weight, bias, residual=residual, beta=beta, **options)
+    return linear(input, weight, bias, residual=residual, beta=beta, batch_invariant=batch_invariant, simulate=simulate)
 
 
 def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:

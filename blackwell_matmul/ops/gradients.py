@@ -114,7 +114,8 @@ def gradients(
     The activation's input is recomputed. Training is faster with the activation outside the kernel, as in `linear`.
     """
     dz = grad.to(a.dtype)
-    multiply = functools.partial(matmul, alpha=how.alpha, simulate=how.simulate)
+    same = {"simulate": how.simulate, "batch_invariant": how.batch_invariant}
+    multiply = functools.partial(matmul, alpha=how.alpha, **same)
     if how.activation != "none":
         dz = through_activation(dz, multiply(a, b, bias, residual, beta=how.beta), how.activation)
     of_a = _like(_laid_as(a, dz, b.mT, multiply), a) if needs[0] else None

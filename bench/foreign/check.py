@@ -62,7 +62,8 @@ def launch_of(record: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
 
 def ones(record: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Tensors of ones, for a case that has no recipe of its data."""
-    return {name: np.ones(each["shape"], dtype_of(each["dtype"])) for name, each in record["tensors"].items()}
+    types = {name: "uint8" if each["dtype"] == "bool" else each["dtype"] for name, each in record["tensors"].items()}
+    return {name: np.ones(each["shape"], dtype_of(types[name])) for name, each in record["tensors"].items()}
 
 
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -77,6 +78,7 @@ def row_of(path: Path, rounds: int = 1, **how: Any) -> dict[str, Any]:
 
     record, text = json.loads(path.read_text()), ptx_of(path)
     row: dict[str, Any] = {"name": path.stem, "family": record["family"], "target": record["target"]}
+    row |= {"faulty": record["faulty"]} if "faulty" in record else {}
     plain, checked = [], []
     for _ in range(rounds):
         arguments, launch = launch_of(record)
@@ -99,10 +101,24 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     cost = [ratio for ratio, _ in times]
     return {
         "cases": len(rows), "without an error": sum(not row["errors"] for row in rows),
+        **_of_tests(rows),
         "unpromised": dict(Counter(code for row in rows for code in row["unpromised"])),
         "cost": {"median": round(statistics.median(cost), 2), "worst": round(cost[-1], 2)} if cost else {},
         "costliest": [{"name": name, "times": round(ratio, 2)} for ratio, name in times[:-6:-1]],
-        "told": [row for row in rows if row["errors"] or "stopped" in row or "emulation" in row],
+        "told": [row for row in rows if row.get("faulty") is not True and (row["errors"] or "stopped" in row)],
+    }  # fmt: skip
+
+
+def _of_tests(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of cases that are meant to be faulty, or right."""
+    if not any("faulty" in row for row in rows):
+        return {}
+    counts = Counter((row["faulty"], bool(row["errors"])) for row in rows)
+    return {
+        "faulty": counts[True, True] + counts[True, False], "faulty and told": counts[True, True],
+        "right": counts[False, True] + counts[False, False], "right and told": counts[False, True],
+        "missed": [row["name"] for row in rows if row["faulty"] and not row["errors"]],
+        "codes of faults": dict(Counter(code for row in rows if row["faulty"] for code in row["errors"])),
     }  # fmt: skip
 
 

@@ -39,7 +39,9 @@ class ByteShadow:
         """Make units as small as the lowest set bit."""
         while low & (1 << self.shift) - 1:
             self.shift -= 1
-            self.cells = self.cells.repeat(2, axis=0)
+            old, self.cells = self.cells, np.zeros((2 * len(self.cells), 1 + self.slots), np.int64)
+            used = np.flatnonzero(old.any(axis=1))  # pages of zeros that nobody writes take no memory
+            self.cells[2 * used] = self.cells[2 * used + 1] = old[used]
 
     def write(self, index: Any, word: Any) -> None:
         """Note a writer; readers before it are forgotten."""
@@ -49,6 +51,13 @@ class ByteShadow:
     def place(self, unit: int) -> int:
         """Return the first byte of a unit."""
         return unit << self.shift
+
+
+def occupied(block: Array) -> tuple[Array, Array, Array]:
+    """Return the cells of units x slots that are not 0, with unit and slot of each."""
+    flat, slots = block.reshape(-1), block.shape[1]
+    places = np.flatnonzero(flat)
+    return flat[places], places // slots, places % slots
 
 
 class TensorShadow:

@@ -33,7 +33,7 @@ from blackwell_matmul.emulator.order.judging import Rule
 from blackwell_matmul.emulator.order.rules.flags import Flags
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
-from blackwell_matmul.emulator.order.shadow import ByteShadow
+from blackwell_matmul.emulator.order.shadow import ByteShadow, occupied
 
 GLOBAL_READERS = 2
 """Places for readers of a unit of global memory."""
@@ -165,11 +165,9 @@ class ByteAccesses:
         writes: bool,
     ) -> None:  # fmt: skip
         """Tell the cells before that an access by lanes of equal knowledge does not know."""
-        block = before[some]
-        units, slots = block.nonzero()
+        cells, units, slots = occupied(before[some])
         if not units.size:
             return
-        cells = block[units, slots]
         missing = known.missing(cells, ORDERED)
         if not missing.any():
             return
@@ -257,10 +255,9 @@ class ByteAccesses:
         return 1 + len(warp.cta.warps) + int(warp.index) if cta is warp.cta else -1
 
     def _check_operation(self, range: Range, before: Array, flying: Flying, mask: int, writes: bool) -> None:
-        units, slots = before.nonzero()
+        cells, units, slots = occupied(before)
         if not units.size:
             return
-        cells = before[units, slots]
         unordered = flying.known.missing(cells, ORDERED)
         if unordered.any():
             missing = self._is_unordered(range, cells, units, unordered, flying, mask, writes)

@@ -69,11 +69,12 @@ class Lifetimes:
 
     def _check_bytes(self, cta: Any, shadow: ByteShadow | None, known: Known, site: int) -> None:
         """Check accesses by other CTAs, and by operations, which have columns of their own in the shadow."""
-        columns = (0, *range(1 + len(cta.warps), shadow.cells.shape[1])) if shadow is not None else ()
-        for column in columns:
-            cells = np.unique(shadow.cells[:, column]) if shadow is not None else np.zeros(0, np.int64)
+        if shadow is None:
+            return
+        for column in (0, *range(1 + len(cta.warps), shadow.cells.shape[1])):
+            cells = shadow.cells[:, column]
             cells = cells[cells != 0]
-            for one in cells[known.missing(cells, WEAK)].tolist() if cells.size else ():
+            for one in np.unique(cells[known.missing(cells, WEAK)]).tolist() if cells.size else ():
                 self._left(cta, one, column == 0, site)
 
     def _left(self, cta: Any, one: int, wrote: bool, site: int) -> None:

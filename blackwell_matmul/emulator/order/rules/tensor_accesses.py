@@ -141,8 +141,8 @@ class Part:
 
 
 def distinct(cells: Array) -> Array:
-    """Return the different cells, without 0."""
-    cells = cells[cells != 0]
-    if cells.size and (cells[0] == cells).all():
-        return cells[:1]
-    return np.unique(cells)
+    """Return the different cells, without 0. Cells lie in long runs of equal ones."""
+    flat = cells.reshape(-1)
+    starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    found = {int(flat[0]), *flat[starts].tolist()} - {0}
+    return np.array(sorted(found), np.int64)

@@ -20,6 +20,7 @@ from blackwell_matmul.lang.instructions import (
     Tcgen05ViewScalesInst,
 )
 from blackwell_matmul.lang.kinds import COLUMN_ROWS
+from blackwell_matmul.problem.block_scaled import ATOM_BYTES, ATOM_ROWS
 
 
 class BlockScaled(Tcgen05InstructionGroup):
@@ -101,23 +102,24 @@ class BlockScaledWarps(InstructionGroup):
     def load_scales(self, src: Any, rows: int, first_row: Any = 0) -> Any:
         """Load scales of an operand from shared memory, for `dot_scaled`.
 
-        src: shared tensor [atoms along rows, atoms along K, 2, 256]. rows: rows of the operand, a multiple of 32 within
-        an atom, or whole atoms. first_row: where they begin in the first atom, a multiple of 32. Returns a register
+        src: shared tensor [atoms along rows, atoms along K, 2, 256]. rows: rows of the operand, which are those of all
+        atoms, or 32 or 64 of one. first_row: where they begin in that one, a multiple of `rows`. Returns a register
         tensor of bytes [atoms along rows, atoms along K, 32, rows of an atom by 32, 4].
         """
         misuse.loaded_scales(src, rows, first_row)
         tiles, atoms = src.shape[:2]
-        whole, part = (tiles, atoms, COLUMN_ROWS, 4, 4), (tiles, atoms, COLUMN_ROWS, min(4, rows // COLUMN_ROWS), 4)
-        lines = shared_row_major(*whole)
-        view = SharedTensor.create(src.dtype, shape=whole, optional_layout=lines)
+        whole = (tiles, atoms, COLUMN_ROWS, 4, 4)
+        view = SharedTensor.create(src.dtype, shape=whole, optional_layout=shared_row_major(*whole))
         self._builder.append(ReshapeSharedInst(output=view, inputs=(src,)))
-        if part != whole:
-            strides = (atoms * 512, 512, 16, 4, 1)
-            piece = SharedTensor.create(src.dtype, shape=part, optional_layout=shared_layout(part, part, strides))
-            offsets = tuple(map(as_expr, (0, 0, 0, as_expr(first_row) // COLUMN_ROWS, 0)))
-            self._builder.append(SliceSharedInst(output=piece, inputs=(view,), offsets=offsets, dims=(0, 1, 2, 3, 4)))
-            view = piece
-        return self._builder.load_shared(view)
+        return self._builder.load_shared(view if rows >= ATOM_ROWS else self._part(view, rows, first_row))
+
+    def _part(self, view: Any, rows: int, first_row: Any) -> Any:
+        """Return rows of an atom; its layout is given, as tilus 0.2.0 gives a slice that of the whole."""
+        shape, strides = (*view.shape[:3], rows // COLUMN_ROWS, 4), (view.shape[1] * ATOM_BYTES, ATOM_BYTES, 16, 4, 1)
+        part = SharedTensor.create(view.dtype, shape=shape, optional_layout=shared_layout(shape, shape, strides))
+        offsets = tuple(map(as_expr, (0, 0, 0, as_expr(first_row) // COLUMN_ROWS, 0)))
+        self._builder.append(SliceSharedInst(output=part, inputs=(view,), offsets=offsets, dims=(0, 1, 2, 3, 4)))
+        return part
 
     def dot_scaled(self, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, *, block: int) -> Any:
         """Multiply with a scale for each block along K: return (a scale_a) (b scale_b) + c (PTX ISA, "mma").

@@ -109,9 +109,8 @@ def _bits(layout: RegisterLayout) -> RegisterLayout:
     for size in layout.mode_shape:
         first = sum(map(len, modes))
         modes.append([*range(first, first + size.bit_length() - 1)])
-    split = {-size: [-size] for size in range(1, 1025)} | dict(enumerate(modes))
-    spatial = [bit for mode in layout.spatial_modes for bit in split[mode]]
-    of_registers = [bit for mode in layout.local_modes for bit in split[mode]]
+    spatial = [bit for mode in layout.spatial_modes for bit in (modes[mode] if mode >= 0 else [mode])]
+    of_registers = [bit for mode in layout.local_modes for bit in modes[mode]]
     return RegisterLayout(layout.shape, (2,) * sum(map(len, modes)), tuple(spatial), tuple(of_registers))
 
 

@@ -29,19 +29,14 @@ _FP4 = _PAIRS.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class Scales:
-    """Scales of an operand: of rows from `first` on. cells: 128 lanes, their atoms [along K][along rows]; of e4m3, or
-    bytes of e8m0. tiles: atoms along the rows."""
+class RowScales:
+    """Scales of an operand in registers. cells: rows x blocks of K; of e4m3, or bytes of e8m0."""
 
     cells: np.ndarray
-    tiles: int
-    first: int = 0
 
-    def raw(self, rows: int, blocks: int, quarter: int = 0) -> np.ndarray:
-        """Return the bytes of rows x blocks of K as a quarter of the lanes has them."""
-        lanes = self.cells.view(np.uint8).reshape(LANE_QUARTERS, COLUMN_ROWS, -1, self.tiles, 4, 4)[quarter]
-        by_row = lanes.transpose(2, 3, 0, 1, 4).reshape(self.tiles * ATOM_ROWS, -1)
-        return np.ascontiguousarray(by_row[self.first : self.first + rows, :blocks])
+    def raw(self, rows: int, blocks: int) -> np.ndarray:
+        """Return the bytes of rows x blocks of K."""
+        return np.ascontiguousarray(self.cells[:rows, :blocks]).view(np.uint8)
 
     @property
     def powers(self) -> bool:
@@ -54,6 +49,25 @@ class Scales:
         return self.raw(rows, blocks).view(type).astype(np.float64)
 
     def unlike(self, rows: int, blocks: int) -> str:
+        """Return "": registers have each scale once."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Scales(RowScales):
+    """Scales of an operand in tensor memory: of rows from `first` on. cells: 128 lanes, their atoms [along K][along
+    rows]. tiles: atoms along the rows."""
+
+    tiles: int
+    first: int = 0
+
+    def raw(self, rows: int, blocks: int, quarter: int = 0) -> np.ndarray:
+        """Return the bytes of rows x blocks of K as a quarter of the lanes has them."""
+        lanes = self.cells.view(np.uint8).reshape(LANE_QUARTERS, COLUMN_ROWS, -1, self.tiles, 4, 4)[quarter]
+        by_row = lanes.transpose(2, 3, 0, 1, 4).reshape(self.tiles * ATOM_ROWS, -1)
+        return np.ascontiguousarray(by_row[self.first : self.first + rows, :blocks])
+
+    def unlike(self, rows: int, blocks: int) -> str:
         """Say where a quarter of the lanes differs from the first one; "" where all are alike."""
         first, *others = (self.raw(rows, blocks, quarter) for quarter in range(LANE_QUARTERS))
         for number, quarter in enumerate(others, 1):
@@ -62,27 +76,6 @@ class Scales:
                 lane = (self.first + row) % COLUMN_ROWS
                 values = f"{first[row, block]:#04x} in lane {lane}, {quarter[row, block]:#04x} in lane "
                 return f"row {row}, block {block}: {values}{lane + number * COLUMN_ROWS}"
-        return ""
-
-
-@dataclass(frozen=True)
-class RowScales:
-    """Scales of an operand in registers, rows x blocks of K; of e4m3, or bytes of e8m0."""
-
-    cells: np.ndarray
-
-    @property
-    def powers(self) -> bool:
-        """True for scales of e8m0."""
-        return self.cells.dtype == np.uint8
-
-    def of(self, rows: int, blocks: int) -> np.ndarray:
-        """Return the scales in float64, rows x blocks of K."""
-        type = ml_dtypes.float8_e8m0fnu if self.powers else self.cells.dtype
-        return np.ascontiguousarray(self.cells[:rows, :blocks]).view(type).astype(np.float64)
-
-    def unlike(self, rows: int, blocks: int) -> str:
-        """Return "": a register has no copies that may differ."""
         return ""
 
 
@@ -98,11 +91,11 @@ class ScaledRows:
     """Rows of A or of B, rows x K in float64, and their scales. normal: the exponent of the least normal element."""
 
     values: np.ndarray
-    scales: Scales | RowScales
+    scales: RowScales
     normal: int
 
     @classmethod
-    def of(cls, values: np.ndarray, name: str, scales: Scales | RowScales) -> ScaledRows:
+    def of(cls, values: np.ndarray, name: str, scales: RowScales) -> ScaledRows:
         """Return the operand with elements of the type of that name."""
         wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
         return cls(wide.astype(np.float64), scales, LEAST_NORMAL[name])

@@ -67,11 +67,15 @@ def test_each_of_four_lanes_has_scales_of_other_rows() -> None:
     assert ptx.count("\tld.shared.u32 ") == 3
 
 
-@pytest.mark.parametrize("rows", [0, 64])
-def test_64_rows_of_an_atom_have_their_own_scales(rows: int) -> None:
-    whole, c = operands("nvfp4", 128, 128, 128)[:2], torch.full((64, 64), float("nan"))
-    a, b = (Operand(each.data[rows : rows + 64].clone(), each.scales, each.values[rows : rows + 64]) for each in whole)
-    called, script = call("nvfp4", a, b, c), kernel("nvfp4", m=64, n=64, first_row=rows)
+@pytest.mark.parametrize(("first", "n"), [(0, 64), (64, 64), (64, 32)])
+def test_rows_of_an_atom_have_their_own_scales(first: int, n: int) -> None:
+    """A warp has 16 rows, or 16 columns: some lanes of each four repeat what others have."""
+    whole, c = operands("nvfp4", 128, 128, 128)[:2], torch.full((64, n), float("nan"))
+    a, b = (
+        Operand(each.data[first : first + rows].clone(), each.scales, each.values[first : first + rows])
+        for each, rows in zip(whole, (64, n), strict=True)
+    )
+    called, script = call("nvfp4", a, b, c), kernel("nvfp4", m=64, n=n, first_row=first, strip=n)
     emulated(script, called)
     simulated = torch.full_like(c, float("nan"))
     assert simulate(script, *called[:-1], simulated).ok

@@ -417,12 +417,9 @@ def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) ->
     interval = figures.mma_sync_scaled_interval if scaled else figures.mma_sync_interval
     if interval is None or figures.mma_sync_latency_cycles is None or not (scaled or int(a.dtype.nbits) == 16):
         raise _unknown(instruction)
-    pairs = math.prod(d.shape) * int(a.shape[-1]) * int(a.dtype.nbits) / 16  # of bytes of K, as numbers of 16 bits are
-    return MultiplySync(
-        instruction,
-        _issue(instruction, figures),
-        pairs / MMA_SYNC_PRODUCTS / len(instruction.group.warps) * interval,
-    )
+    products = math.prod(d.shape) * int(a.shape[-1]) * int(a.dtype.nbits) / 16  # as of numbers of 16 bits
+    count = products / MMA_SYNC_PRODUCTS / len(instruction.group.warps)
+    return MultiplySync(instruction, _issue(instruction, figures), count * interval)
 
 
 def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

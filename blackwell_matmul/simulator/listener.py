@@ -96,7 +96,7 @@ class Listener:
         """Called for a wait for all of these groups but the newest n; reads: for their reads alone."""
 
     def passed_over(self, warp: Warp, instruction: Instruction, ops: Sequence[AsyncOperation]) -> None:
-        """Called for a commit or a wait of lanes that issued none of these operations of their warp."""
+        """Called for a commit or a wait of lanes that issued none of these operations."""
 
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
         """Called when a warp has waited for an operation of its own; reads: for its reads alone."""

@@ -279,10 +279,17 @@ class LoweringContext:
             each.commit(self.description.completes_by)
 
     def _groups(self, warp: Warp, family: str, lanes: int) -> list[IssuedGroups]:
-        """Return the groups of these lanes, and report operations of other lanes to listeners."""
+        """Return the groups of these lanes, and report operations of other lanes to listeners.
+
+        If the warp has none, operations of warps that do not execute this instruction are reported, too.
+        """
         found, every = groups_of(warp, family, lanes), every_groups_of(warp, family)
         others = [each for each in every if not each.lanes & lanes] if len(found) < len(every) else []
         theirs = [op for each in others for group in (*each.groups, each.open) for op in group if not op.lanes & lanes]
+        if not any(each.groups or each.open for each in every):
+            away = [other for other in warp.cta.warps if other.index not in self.group.warps]
+            issued = itertools.chain.from_iterable(other.groups.get(family, ()) for other in away)
+            theirs = [op for each in issued for group in (*each.groups, each.open) for op in group]
         if theirs:
             warp.cta.engine.tell.passed_over(warp, self.instruction, theirs)
         return found

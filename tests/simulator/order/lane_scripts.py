@@ -6,7 +6,7 @@ from tilus import float16, float32
 
 class BulkStores(tilus.Script):
     """A tile after the other is doubled and stored by TMA. commits, waits: by which lane; -1: the elected one, 32: all
-    of the warp."""
+    of the warp; waits 33: the next warp waits."""
 
     target = "sm_90a"
 
@@ -33,9 +33,13 @@ class BulkStores(tilus.Script):
                         self.tma.commit_group()  # its commit
                 if self.waits == 32:
                     self.tma.wait_group(n=0, read=self.read)
-                else:
+                elif self.waits < 32:
                     with self.single_thread(self.waits):
                         self.tma.wait_group(n=0, read=self.read)  # its wait
+            if self.waits == 33:
+                self.sync()
+                with self.single_warp(2):
+                    self.tma.wait_group(n=0, read=self.read)  # the other's wait
             self.sync()
 
 

@@ -53,6 +53,15 @@ def test_a_bulk_store_that_another_lane_commits_or_waits_for(how: dict[str, int]
     assert not stored(ORDERS[0], read=read, **how)[1]
 
 
+@pytest.mark.parametrize("read", [True, False])
+def test_a_bulk_store_that_another_warp_waits_for(read: bool) -> None:
+    for order in ORDERS:
+        found = named(stored(order, waits=33, read=read)[0], "overwritten-in-flight")
+        assert "the missing wait: tma.wait_group by the elected lane of warp 1, which issued it" in found.message
+        assert "is by the elected lane of warp 2, and groups are a thread's own" in found.message
+        assert found.at_fault.line == line_of(BulkStores, "the other's wait")
+
+
 def test_a_copy_of_all_lanes_is_over_when_all_have_waited() -> None:
     for order in ORDERS:
         run, good = copied(order)

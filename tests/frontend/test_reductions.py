@@ -10,7 +10,7 @@ import frontend_scripts as scripts
 import numpy as np
 import pytest
 import tilus
-from tilus import float8_e4m3, float16, float32, int8, int32, uint8, uint32
+from tilus import boolean, float8_e4m3, float16, float32, int8, int32, uint8, uint32
 from tilus.ir.layout.ops import spatial
 
 from blackwell_matmul.base.errors import CompileError
@@ -36,6 +36,7 @@ def build(build_with: Any, op: str, dtype: Any, layout: Any = ROWS, warps: int =
         ("max", uint32, "no max of uint32; cast it to int64 first"),
         ("sum", tilus.int4b, "no sum of int4b; cast it to int32 first"),
         ("sum", float8_e4m3, "cannot exchange float8_e4m3; cast it to float16 first"),
+        ("sum", boolean, "makes a truth of a sum of truths; cast it to int32 first"),
     ],
 )
 def test_refused_with_what_works(op: str, dtype: Any, advice: str, build_with: Any) -> None:

@@ -5,6 +5,7 @@
 - A sum over lanes shuffles, and no overload of `__shfl_down_sync` takes fp8.
 - Which lanes to add is asked bit by bit (`check_whether_spatial_bit_reduced`), as if every extent were a power of two:
   with another one among the lanes of a warp it adds the wrong ones, without an error.
+- The sum of a tile of truths is a truth, and Python's is their number.
 
 The first two fail in a pass of hidet or in NVRTC, hence only when a script is compiled. Removable, each for itself,
 when the test of `tests/frontend/test_reductions.py` that shows its fault fails.
@@ -13,6 +14,7 @@ when the test of `tests/frontend/test_reductions.py` that shows its fault fails.
 from __future__ import annotations
 
 from tilus.backends.emitters.reduce import ReduceInstEmitter
+from tilus.hidet.ir.dtypes import boolean
 from tilus.hidet.ir.type import DataType
 from tilus.hidet.ir.utils.type_utils import numeric_promotion
 from tilus.ir.instructions import ReduceInst
@@ -27,6 +29,8 @@ def refusal(inst: ReduceInst) -> str | None:
     """Return the reason why a reduction has no right code, and a remedy; None: it has."""
     x, y = inst.register_input, inst.register_output
     common = combining_type(inst)
+    if inst.op == "sum" and x.dtype == boolean:
+        return "tilus 0.2.0 makes a truth of a sum of truths; cast it to int32 first"
     if common is None or (inst.op in ("max", "min") and common.name not in EXTREMES):
         into = "" if x.dtype == y.dtype else f" into {y.dtype.name}"
         return f"tilus 0.2.0 has no {inst.op} of {x.dtype.name}{into}; cast it to {_wider(x.dtype)} first"

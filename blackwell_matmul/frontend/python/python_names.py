@@ -34,6 +34,7 @@ from blackwell_matmul.frontend.messages.raised import Refusal, kind
 from blackwell_matmul.frontend.python.python_operators import (
     PythonOperators,
     check_integers,
+    is_float,
     misfit,
     number,
     refused,
@@ -246,6 +247,10 @@ class PythonNames(PythonOperators):
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
         method = self._method(node, node.op, tile.dtype, value)
+        if isinstance(value, RegisterTensor) and is_float(value.dtype) and not is_float(tile.dtype):
+            what, into = one(value.dtype.name), tile.dtype.name
+            where = f"the tile in `{ast.unparse(node)}` is of {into}, which would cut {what}"
+            raise Refusal(f"{where}; convert the tile first, as in x.to({value.dtype.name})")
         method(tile, self._tile(node, value, tile), out=tile)
 
     def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:

@@ -203,7 +203,8 @@ class PythonOperators(Transpiler):
                 "computes with a tile of truths, whose sum and product are truths again; convert it first, "
                 "with .to(int32), or use & and | of two such tiles",
             )
-        _check_division(node, op, kinds, "x.to(float32)")
+        alone = isinstance(op, ast.Div) and not isinstance(other, RegisterTensor)  # a number becomes one of the tile's
+        _check_division(node, op, kinds[:1] if alone else kinds, "x.to(float32)")
         _check_divisor(node, op, other)
         return methods[type(op)]
 

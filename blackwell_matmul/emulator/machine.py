@@ -370,8 +370,9 @@ class Row(LaneState):
 
     def _contents(self, warps: list[WarpState]) -> tuple[list[Any], list[Strand]]:
         """Return some warps' registers and strands."""
+        taken = {id(each): _taken(each, warps) for each in self.registers}  # registers may share contents
         parts = [_part_of(each, warps) for each in self.strands]
-        return [_taken(each, warps) for each in self.registers], [each for each in parts if each.mask]
+        return [taken[id(each)] for each in self.registers], [each for each in parts if each.mask]
 
 
 def _taken(content: Any, warps: list[WarpState]) -> Any:

@@ -69,7 +69,8 @@ class Starter:
         return cta
 
     def _row(self, warps: list[WarpState], bank: SharedBank) -> Row:
-        registers = [_repeated(each, len(warps)) for each in self.builder.slots]
+        repeated = {id(each): _repeated(each, len(warps)) for each in self.builder.slots}  # registers share contents
+        registers = [repeated[id(each)] for each in self.builder.slots]
         for (name, nbytes), slot in self.builder.specials.items():
             parts = [_filled(self._special(name, warp.cta, warp.index), nbytes) for warp in warps]
             registers[slot] = np.concatenate(parts)

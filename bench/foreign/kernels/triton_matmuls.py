@@ -453,6 +453,11 @@ def cases() -> Iterator[Case]:
     """Every case of this module."""
     assert set(SHORT) <= set(TRITON_TYPES)
     square, wide = (128, 128, 128), (256, 256, 128)
+    # large enough to be timed
+    large, tile = (1024, 1024, 1024), (128, 128, 64)
+    yield replace(of_host_maps(large, tile), name="large_maps_f16")
+    yield replace(of_device_maps(large, tile, "float16", 3), name="large_device_maps_f16", targets=(100,))
+    yield replace(of_pointers(large, tile, targets=(80, 100)), name="large_pointers_f16")
     # types, each way
     for dtype in SHORT:
         step = 32 if dtype == "float32" else 64 if dtype in ("float16", "bfloat16") else 128

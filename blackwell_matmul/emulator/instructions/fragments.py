@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sum
 from blackwell_matmul.emulator.instructions.matrices.shapes import SCALE_BLOCKS, SCALE_IDS
 from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, Array
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, Array, mask_of
 from blackwell_matmul.emulator.machine import LaneState, Row, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     SCALE_TYPES,
@@ -384,13 +384,18 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
         for slot, word in zip(d, registers_of(result, types[0])):
             lanes.registers[slot] = word
 
+    @wide
     @collective
-    def act(warp: WarpState, mask: int) -> None:
+    def act(warp: LaneState, mask: int) -> None:
         sources = [b] if a_in_registers else [a[0], b]
-        operands = [int(warp.registers[slot][0]) for slot in sources]
-        products = Products(warp, operands, bool(keeps(warp) & mask), run)
-        warp.pipe = warp.grid.issue("product", products, warp, mask, warp.pipe)
-        join(warp, PRODUCTS, warp.pipe)
+        heads = [warp.registers[slot][::LANES].tolist() for slot in sources]
+        added = keeps(warp) & mask
+        for each, part in warp.parts(mask):
+            place = each.start // LANES if isinstance(warp, Row) else 0
+            operands = [head[place] for head in heads]
+            products = Products(each, operands, bool(added >> LANES * place & ALL), run)
+            each.pipe = warp.grid.issue("product", products, each, part, each.pipe)
+            join(each, PRODUCTS, each.pipe)
 
     return act
 
@@ -425,5 +430,5 @@ def _keeps(build: Builder, operand: Any) -> Any:
     """Return a reader of scale-d, a predicate or an immediate: true if D is added to."""
     if isinstance(operand, (Number, Not)) or build.is_predicate(operand):
         return build.predicate(operand)
-    read = build.scalar(operand)
-    return lambda warp: read(warp, 0)
+    read = build.reader(operand, "b32")
+    return lambda warp: mask_of(read(warp) != 0)

@@ -47,7 +47,7 @@ def words_of(mask: int, count: int) -> Array:
     return np.frombuffer(mask.to_bytes(count // 8, "little"), np.uint32)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
 def by_warps(mask: int, warps: int) -> tuple[tuple[int, int], ...]:
     """Return the place of each warp that has lanes in the mask, with these lanes."""
     words = words_of(mask, warps * LANES)

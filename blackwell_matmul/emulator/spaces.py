@@ -60,6 +60,7 @@ class Memory:
         self.listener: Listener | None = None
         self._views: dict[int, Array] = {}
         self._written: dict[int, Array] = {}
+        self._all_written: dict[int, Array] = {}
 
     def view(self, nbytes: int) -> Array:
         """Return the memory as words of this size."""
@@ -114,9 +115,14 @@ class Memory:
             self.tell(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
     def all_written(self, chunks: Array) -> bool:
-        """Return true if all 16 bytes of each chunk are written."""
+        """Return true if all 16 bytes of each chunk are written, which they stay. chunks: not to be changed."""
+        if self._all_written.get(id(chunks)) is chunks:
+            return True
         marks = self._marks(16).view(np.uint64).reshape(-1, 2)
-        return bool((marks[chunks] == _ONE8).all())
+        found = bool((marks[chunks] == _ONE8).all())
+        if found:
+            self._all_written[id(chunks)] = chunks
+        return found
 
     def taken_words(self, offsets: Array, nbytes: int) -> Array:
         """Return words at offsets that are inside and aligned to them, words x bytes."""

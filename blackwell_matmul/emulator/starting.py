@@ -72,8 +72,7 @@ class Starter:
         repeated = {id(each): _repeated(each, len(warps)) for each in self.builder.slots}  # registers share contents
         registers = [repeated[id(each)] for each in self.builder.slots]
         for (name, nbytes), slot in self.builder.specials.items():
-            parts = [_filled(self._special(name, warp.cta, warp.index), nbytes) for warp in warps]
-            registers[slot] = np.concatenate(parts)
+            registers[slot] = self._specials(name, nbytes, warps)
         alive = sum(warp.alive << LANES * place for place, warp in enumerate(warps))
         return Row(warps, registers, [Strand(self.places.start, alive)], bank)
 
@@ -83,6 +82,15 @@ class Starter:
             data = np.zeros(WORKSPACE_BYTES, np.uint8)
             self.workspace = cta.cluster.grid.memory.add("the workspace of a cooperative launch", data)
         return self.workspace.base
+
+    def _specials(self, name: str, nbytes: int, warps: list[WarpState]) -> Array:
+        """Return what a special register has in the lanes of warps."""
+        same = name.partition("+")[0] in self.places.addresses
+        values = [self._special(name, warp.cta, warp.index) for warp in (warps[:1] if same else warps)]
+        if isinstance(values[0], np.ndarray):
+            return np.concatenate([value.astype(WORDS[nbytes]) for value in values])
+        words = [int(value) & (1 << 8 * nbytes) - 1 for value in values]
+        return np.repeat(np.array(words, WORDS[nbytes]), LANES * len(warps) // len(words))
 
     def _special(self, name: str, cta: CtaState, warp: int) -> Any:
         """Return the value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
@@ -111,12 +119,6 @@ def _repeated(content: Any, warps: int) -> Any:
     if warps == 1 or content is None:
         return content
     return np.tile(content, warps) if isinstance(content, np.ndarray) else content * (((1 << LANES * warps) - 1) // ALL)
-
-
-def _filled(value: Any, nbytes: int) -> Array:
-    if isinstance(value, np.ndarray):
-        return value.astype(WORDS[nbytes])
-    return np.full(LANES, int(value) & (1 << 8 * nbytes) - 1, WORDS[nbytes])
 
 
 def _unravelled(index: Any, extents: Extents) -> Any:

@@ -118,7 +118,7 @@ def loaded(path: Path, target: int) -> ModuleType:
     """The module of tests, with stand-ins."""
     testing: Any = ModuleType("triton._internal_testing")
     testing.is_cuda = lambda: True
-    testing.run_in_process = lambda *args, **how: SimpleNamespace(exc=None, driver_stderr_output="")
+    testing.run_in_process = lambda *args, **how: SimpleNamespace(exc="failed", driver_stderr_output="")
     import triton  # noqa: F401
 
     sys.modules |= {"torch": stand_in_torch(target // 10), "pytest": stand_in_pytest(), testing.__name__: testing}

@@ -94,6 +94,12 @@ class Known:
         far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
         return Known(self.base, _widened(self.clocks, rows, source), far)
 
+    def covers(self, other: Known) -> bool:
+        """Return true if it knows all accesses that the other knows, of its cluster."""
+        a, b = self.clocks[ORDERED], other.clocks[ORDERED]
+        width = min(a.size, b.size)
+        return other.base == self.base and bool((a[:width] >= b[:width]).all()) and not b[width:].any()
+
     def has(self, agent: int, clock: int, row: int = ORDERED) -> bool:
         place = agent - self.base
         if 0 <= place < self.clocks.shape[1]:

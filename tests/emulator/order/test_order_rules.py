@@ -68,6 +68,7 @@ REDUCE = (
 )
 REDUCE += " 256; @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group.read 0; bar.sync 0;"
 DONE = "@%first cp.async.bulk.wait_group 0;"
+LOAD_MORE = LOAD.replace("[%data]", "[%data+1024]")
 BY_ALL = (STORE + DONE).replace("%first", "%zero")
 READ = "ld.shared.b32 %r9, [%other];"
 COPY = "cp.async.ca.shared.global [%mine], [%out], 4; cp.async.commit_group;"
@@ -86,6 +87,10 @@ COPIES = [
     ("cp.async and a plain arrival", INIT.format(64) + COPY + ARRIVE + wait(0, "W") + READ, {"read-before-complete"}),
     ("a bulk load", INIT.format(1) + LOAD + wait(0, "W") + READ, set()),
     ("a bulk load without a wait", INIT.format(1) + LOAD + READ, {"read-before-complete", "(in-flight-at-exit)"}),
+    ("a wait by parity, behind the one before", INIT.format(1) + LOAD + wait(0, "W") + "bar.sync 0;" + LOAD_MORE
+     + wait(1, "V") + "ld.shared.b32 %r9, [%other+1024];", set()),
+    ("a wait by parity may pass on the phase before all", INIT.format(1) + LOAD + "bar.sync 0;" + LOAD_MORE
+     + wait(1, "V") + "ld.shared.b32 %r9, [%other+1024];", {"read-before-complete", "(in-flight-at-exit)"}),
     ("a bulk load into what was read", INIT.format(1) + LOAD + wait(0, "W")
      + "ld.shared.b32 %r9, [%mine]; bar.sync 0;"     + LOAD + wait(1, "V"), {"(missing-proxy-fence)"}),
     ("a bulk load into what was written", INIT.format(1) + PUT + "bar.sync 0;" + LOAD + wait(0, "W"),

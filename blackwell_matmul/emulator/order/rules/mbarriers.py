@@ -27,6 +27,9 @@ from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.rules.thread_barriers import add_relaxed
 from blackwell_matmul.emulator.order.run_state import RunState
 
+KEPT_PHASES = 4
+"""Phases of an mbarrier whose waits are kept."""
+
 
 class Mbarriers:
     """Hears of mbarriers. valid: by the identity of the emulator's object. used: phases of each place until now."""
@@ -157,6 +160,8 @@ class Mbarriers:
         self._use(found, own, agents.known(mask), site)
         found.uses[own] = (agents.clock, site)
         self._check_overrun(found)
+        if "parity" in self.run.grid.current.source.modifiers:
+            phase = self._surely(found, agents, mask, phase)
         found.seen.setdefault(phase, {})[agents.first] = (agents.clock, site)
         known = found.told(phase, at.order.scope)
         if known is None:
@@ -167,10 +172,31 @@ class Mbarriers:
         else:
             agents.receive(mask, known)
 
+    def _surely(self, found: MbarrierOrder, agents: WarpAgents, mask: int, number: int) -> int:
+        """Return the first phase on which a wait by parity can pass, behind the last one that is known to be over.
+
+        PTX tells the parity of a phase alone ("mbarrier.test_wait, try_wait": .parity). number: the last that is over.
+        """
+        known = agents.known(mask)
+        oldest = max(number - KEPT_PHASES, -1)
+        phases = range(number, oldest, -1)
+        last = next((each for each in phases if self._is_over(found, each, agents, known)), oldest)
+        return last + (number - last) % 2
+
+    def _is_over(self, found: MbarrierOrder, phase: int, agents: WarpAgents, known: Known) -> bool:
+        """Return true if a warp knows a wait that has seen the end of a phase, or all that the phase carries."""
+        seen, told = found.seen.get(phase, {}), found.told(phase, "cluster")
+        if agents.first in seen or (told is not None and known.covers(told)):
+            return True
+        return any(
+            known.has(first + lane, clock, EARLIER) for first, (clock, _) in seen.items() for lane in range(LANES)
+        )
+
     def _check_overrun(self, found: MbarrierOrder) -> None:
         """Tell warps whose wait for a phase may come when the phase after that is over, too ("mbarrier.test_wait")."""
         for phase in range(found.judged, found.barrier.phase - 1):
-            known, seen = found.told(phase + 1, "cluster"), found.seen.pop(phase, {})
+            known, seen = found.told(phase + 1, "cluster"), found.seen.get(phase, {})
+            found.seen.pop(phase - KEPT_PHASES, None)
             for first, (clock, site) in seen.items():
                 if known and not any(known.has(first + lane, clock, EARLIER) for lane in range(LANES)):
                     self._overrun(found, first, site)

@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tilus.hidet.ir.tools import infer_type
+from tilus.hidet.ir.type import DataType
 from tilus.ir.instructions import DotInst, ReduceInst
+from tilus.ir.instructions.generic import AddInst, AllocateRegisterInst, DivInst, ModInst, MulInst, SubInst
 
 from blackwell_matmul.frontend.faults import (
     barrier_slices,
@@ -38,7 +41,8 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     for inst in barrier_slices.stale(tile):
         yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
     for inst in instructions(tile):
-        for why in (_slice(inst, names), _view(inst, names), _copy(inst, names), _combination(inst, names)):
+        for rule in (_slice, _view, _copy, _cut, _combination):
+            why = rule(inst, names)
             if why is not None:
                 yield inst, why
 
@@ -79,6 +83,22 @@ def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
         for tensor, kind in ((copy.source, copy.source_type), (copy.target, copy.target_type))
     )
     return f"{copy.name} from {source} to {target} copies raw bytes in tilus 0.2.0; {copy.remedy}"
+
+
+def _cut(inst: Any, names: Mapping[Any, str]) -> str | None:
+    """Floats that go into a tile of integers without a cast, by `out=` or as its first values."""
+    if isinstance(inst, AllocateRegisterInst):
+        given = [] if inst.init is None else [infer_type(inst.init)]
+    else:
+        given = [each.dtype for each in inst.inputs] if isinstance(inst, _ARITHMETIC) else []
+    floats = [each.name for each in given if isinstance(each, DataType) and each.is_float()]
+    if not floats or inst.output.dtype.is_float():
+        return None
+    into = inst.output.dtype.name
+    return f"{names.get(inst.output, 'a tile')} is of {into}, which would cut {floats[0]}; convert that to {into} first"
+
+
+_ARITHMETIC = (AddInst, SubInst, MulInst, DivInst, ModInst)
 
 
 def _combination(inst: Any, names: Mapping[Any, str]) -> str | None:

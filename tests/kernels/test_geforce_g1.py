@@ -43,6 +43,7 @@ def edited(old: str, new: str, nth: int, folder: Path) -> Any:
     return runpy.run_path(str(file))["GeforceMatmulG1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_by_name(fault: str, tmp_path: Path) -> None:
     *change, code = FAULTS[fault]
@@ -58,6 +59,7 @@ def test_what_is_not_edited_is_right() -> None:
     assert check_product(PROBLEM, arguments[3:]).ok
 
 
+@pytest.mark.slow
 def test_4_bits_are_predicted_to_be_twice_as_fast_as_8() -> None:
     """In a product that the tensor cores bound; both take 32 bytes of k at a time."""
     found = {

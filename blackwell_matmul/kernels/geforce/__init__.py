@@ -1,4 +1,4 @@
-"""The ladder for GPUs with TMA and without tcgen05 or wgmma: RTX 50 series, GB10. It runs on Hopper, too."""
+"""The ladder for GPUs with TMA and without tcgen05 or wgmma: RTX 50 series, GB10. G0 runs on Hopper, too."""
 
 from __future__ import annotations
 

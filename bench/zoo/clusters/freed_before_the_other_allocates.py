@@ -48,7 +48,6 @@ bar.sync 0; //-
         ctas=2,
         cluster=2,
         target="sm_100a",
-        missing="check_ptx has no rule of dealloc against the other CTA's alloc",
     ),
     script=Script(Kernel, lambda: (torch.zeros(1),), "dealloc-in-flight"),
 )

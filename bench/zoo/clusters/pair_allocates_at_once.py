@@ -46,7 +46,6 @@ ld.shared.b32 %tmem, [%bar+96];
         ctas=2,
         cluster=2,
         target="sm_100a",
-        missing="check_ptx asks who knows that a CTA has started of accesses alone, not of tcgen05.alloc",
     ),
     script=Script(Kernel, lambda: (torch.zeros(1),), "(peer-not-started)"),
     sanitizer="racecheck: a potential RAW hazard between the CTAs at the allocator, as published",

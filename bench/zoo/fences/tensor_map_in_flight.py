@@ -57,6 +57,5 @@ wait [%bar], 0;
 wait [%bar+8], 0;
 """,
         "overwritten-in-flight",
-        missing="check_ptx does not take a copy as a reader of its tensor map until it is over",
     ),
 )

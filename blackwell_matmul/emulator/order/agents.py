@@ -11,7 +11,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Order
 from blackwell_matmul.emulator.lanes import LANES, indices
-from blackwell_matmul.emulator.order.clocks import OWN_ROWS, Array, Known, either, nothing
+from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, Array, Known, either, nothing
 from blackwell_matmul.emulator.order.registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -59,6 +59,11 @@ class ClusterAgents:
 
     def number(self, warp: Any) -> int:
         return int(warp.cta.rank * self.warps_of_cta + warp.index)
+
+    def has_started(self, cta: Any, known: Known) -> bool:
+        """Return true if something that a CTA did is known, if only by a weak edge."""
+        width = self.warps_of_cta * LANES
+        return bool(known.clocks[WEAK, cta.rank * width : (cta.rank + 1) * width].any())
 
     def name(self, number: int) -> str:
         return f"warp {number % self.warps_of_cta} of CTA {self.indices[number // self.warps_of_cta]}"

@@ -97,6 +97,10 @@ PEER_NOT_STARTED = Rule(
     "peer-not-started", BENIGN, "a barrier of the cluster before the access", CLUSTER_BARRIER,
     "CTAs of a cluster are launched at the same time",
 )  # fmt: skip
+NOT_ALLOCATED = Rule(
+    "dealloc-in-flight", ERROR, "an edge from the other CTA's tcgen05.alloc", f"{CLUSTER_BARRIER} behind tcgen05.alloc",
+    "tcgen05.alloc, dealloc",
+)  # fmt: skip
 EXIT_BEFORE_PEER = Rule(
     "exit-before-peer", ERROR, "an edge from the access to the end of the CTA", f"{CLUSTER_BARRIER} behind the access",
     CLUSTERS,

@@ -88,6 +88,7 @@ class OrderListener(Listener):
             self.tensor.shadows.pop(cta.tensor, None)
             for memory in (cta.shared, cta.tensor):
                 self.run.owners.pop(memory, None)
+            self.tensor.pairs.pop(cta, None)
             for warp in cta.warps:
                 self.run.warps.pop(warp, None)
         self.mbarriers.forget(ctas)
@@ -98,6 +99,7 @@ class OrderListener(Listener):
 
     def issued(self, operation: Any) -> None:
         self.operations.issued(operation)
+        self.maps.issued(operation.heard)
 
     def completed(self, operation: Any) -> None:
         operation.heard.pending = []

@@ -246,6 +246,48 @@ def test_an_arrival_elsewhere_needs_the_space_of_the_cluster(space: str, wanted:
     assert codes(checked(body, ctas=2, cluster=2)) == wanted
 
 
+PAIRS = """@%zero tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%bar+32], 32; bar.sync 0;
+ld.shared.b32 %r20, [%bar+32]; {} @%zero tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r20, 32;"""
+MEET = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "wanted"),
+    [
+        (MEET, MEET, set()),
+        ("", MEET, {"(peer-not-started)"}),
+        (MEET, "bar.sync 0;", {"dealloc-in-flight"}),
+    ],
+)
+def test_a_pair_allocates_and_frees_together(before: str, between: str, wanted: set[str]) -> None:
+    body = before + PAIRS.format(between) + CLUSTERS[0][1]
+    assert codes(checked(body, ctas=2, cluster=2, threads=128, target="sm_100a")) == wanted
+
+
+MAP = "".join(
+    f"@%first tensormap.replace.tile.{field};"
+    for field in (
+        "global_address.global.b1024.b64 [%flag], %base", "rank.global.b1024.b32 [%flag], 0",
+        "elemtype.global.b1024.b32 [%flag], 2", "interleave_layout.global.b1024.b32 [%flag], 0",
+        "swizzle_mode.global.b1024.b32 [%flag], 0", "fill_mode.global.b1024.b32 [%flag], 0",
+        "box_dim.global.b1024.b32 [%flag], 0, 64", "global_dim.global.b1024.b32 [%flag], 0, 64",
+        "element_stride.global.b1024.b32 [%flag], 0, 1",
+    )
+)  # fmt: skip
+MAP += "@%first fence.proxy.tensormap::generic.release.gpu;"
+MAP += "@%first fence.proxy.tensormap::generic.acquire.gpu [%flag], 128;"
+BY_MAP = """@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 256; @%first
+cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%data], [%flag, {0}], [%bar];"""
+MOVE = "@%first tensormap.replace.tile.global_address.global.b1024.b64 [%flag], %word;"
+
+
+@pytest.mark.parametrize(
+    ("ends", "wanted"), [(MOVE + wait(0, "W"), {"overwritten-in-flight"}), (wait(0, "W") + MOVE, set())]
+)
+def test_a_copy_reads_its_map_until_it_is_over(ends: str, wanted: set[str]) -> None:
+    assert codes(checked(INIT.format(1) + MAP + BY_MAP + ends)) == wanted
+
+
 def test_a_deadlock_tells_the_phase_and_what_is_missing() -> None:
     (found,) = checked(INIT.format(65) + ARRIVE + wait(0, "W")).errors
     assert found.code == "deadlock" and "phase 0, 1 of 65 arrivals and 0 bytes missing" in found.text

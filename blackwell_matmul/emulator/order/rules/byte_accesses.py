@@ -235,13 +235,22 @@ class ByteAccesses:
         cta = self.run.owners.get(memory)
         if cta is not None and cta is not flying.warp.warp.cta:
             self.lifetimes.reached(cta, flying.known, flying, flying.site, writes, lambda: memory.name)
+        self._note(memory, shadow, index, flying, writes, lanes_of(mask).repeat(max(per, 1)) if mask else None)
+
+    def read_by_operation(self, memory: Any, index: Any, flying: Flying) -> None:
+        """Note a read by an operation whose order has been checked."""
+        self._note(memory, self.shadows[memory], index, flying, False)
+
+    def _note(
+        self, memory: Any, shadow: ByteShadow, index: Any, flying: Flying, writes: bool, lanes: Array | None = None
+    ) -> None:  # fmt: skip
         agent = flying.agent if writes else flying.reader
         if agent < 0:
             flying.pending.append((shadow, index, writes))
             return
         word: Any = cell(flying.clock, agent, flying.site, writes and self._is_reduction(flying))
-        if flying.per_lane and mask:
-            word = word + (lanes_of(mask).repeat(max(per, 1)) << AGENT_SHIFT)
+        if flying.per_lane and lanes is not None:
+            word = word + (lanes << AGENT_SHIFT)
         if writes:
             shadow.write(index, word)
         else:

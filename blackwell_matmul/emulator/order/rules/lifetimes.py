@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import ALL, LANES
+from blackwell_matmul.emulator.lanes import ALL
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import Flying
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
@@ -32,9 +32,7 @@ class Lifetimes:
         """Check an access of another CTA's memory, by what its agent knows."""
         if cta in self.over:
             self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
-        warps = self.run.warps[cta.warps[0]].cluster.warps_of_cta
-        start = cta.rank * warps * LANES
-        if not known.clocks[WEAK, start : start + warps * LANES].any():
+        if not self.run.warps[cta.warps[0]].cluster.has_started(cta, known):
             self._not_started(self._access(own, site, writes), cta, where())
 
     def _access(self, own: int | Flying, site: int, writes: bool) -> Access:

@@ -7,29 +7,33 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.order import judging
+from blackwell_matmul.emulator.order.agents import WarpAgents
 from blackwell_matmul.emulator.order.clocks import (
     AGENT_MASK,
     AGENT_SHIFT,
     ORDERED,
     SITE_MASK,
     TENSOR,
+    WEAK,
     Array,
     Known,
     agent_of,
     cell,
 )
+from blackwell_matmul.emulator.order.findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.rules.operations import loads_of
-from blackwell_matmul.emulator.order.run_state import RunState
+from blackwell_matmul.emulator.order.run_state import RunState, name_of
 from blackwell_matmul.emulator.order.shadow import TensorShadow
 
 
 class TensorAccesses:
-    """Hears of accesses of tensor memory."""
+    """Hears of accesses of tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
         self.shadows: dict[Any, TensorShadow] = {}
+        self.pairs: dict[Any, list[tuple[int, int]]] = {}
 
     def _shadow(self, memory: Any) -> TensorShadow:
         found = self.shadows.get(memory)
@@ -63,7 +67,9 @@ class TensorAccesses:
         shadow.write(part.index, part.word)
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
-        shadow, agents, (site, _) = self._shadow(memory), self.run.warps[warp], self.run.here()
+        shadow, agents, (site, at) = self._shadow(memory), self.run.warps[warp], self.run.here()
+        if "cta_group::2" in at.opcode and len(warp.cta.cluster.ctas) > 1:
+            self._of_pair(agents, site, gives_back)
         part = slice(column, column + columns)
         if gives_back:
             known = agents.known(warp.alive)
@@ -72,6 +78,19 @@ class TensorAccesses:
                 for one in cells[known.missing(cells, ORDERED)].tolist() if cells.size else ():
                     self._in_flight(one, agents.first, site, f"columns {column} to {column + columns - 1}")
         shadow.cells[:, :, part] = 0
+
+    def _of_pair(self, agents: WarpAgents, site: int, gives_back: bool) -> None:
+        """Check that a warp knows that the other CTA of its pair has started, or, before dealloc, has allocated."""
+        run, warp, known = self.run, agents.warp, agents.known(agents.warp.alive)
+        cta = warp.cta.cluster.ctas[warp.cta.rank ^ 1]
+        place, who = run.place(site), f"{name_of(warp)} {{}} tensor memory of a pair at {run.place(site)}, unaware that"
+        if not gives_back:
+            if not agents.cluster.has_started(cta, known):
+                rule = judging.PEER_NOT_STARTED._replace(severity=UNPROMISED, section="tcgen05.alloc")
+                run.tell_text(rule, f"{who.format('allocates')} CTA {cta.index} has started", place)
+            self.pairs.setdefault(warp.cta, []).append((agents.first, agents.clock))
+        elif not all(known.has(agent, clock, WEAK) for agent, clock in self.pairs.get(cta, [(-1, 1)])):
+            run.tell_text(judging.NOT_ALLOCATED, f"{who.format('frees')} CTA {cta.index} has allocated it", place)
 
     def _in_flight(self, one: int, own: int, site: int, columns: str) -> None:
         run = self.run

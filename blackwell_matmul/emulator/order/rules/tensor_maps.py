@@ -12,7 +12,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
-from blackwell_matmul.emulator.order.agents import WarpAgents
+from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import MAPS, ORDERED, Known, agent_of, clock_of
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.run_state import RunState
@@ -23,14 +23,17 @@ Acquired = tuple[WarpAgents, int, Known]
 
 
 class TensorMaps:
-    """Hears of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did."""
+    """Hears of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did. last: the
+    memory and offset of the map that a copy has used last, and the copy's site.
+    """
 
     def __init__(self, run: RunState, memory: ByteAccesses) -> None:
         self.run, self.memory = run, memory
         self.acquired: dict[Any, list[Acquired]] = {}
+        self.last: Any = None
 
     def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
-        agents, (_, at) = self.run.warps[warp], self.run.here()
+        agents, (site, at) = self.run.warps[warp], self.run.here()
         key = memory, int(places[0]) - memory.base, warp.cta
         if at.opcode.startswith("fence"):
             others = [each for each in self.acquired.get(key, ()) if each[0] is not agents]
@@ -40,6 +43,15 @@ class TensorMaps:
         if memory in self.memory.shadows:
             self._check(key, agents, mask)
         self.memory.accessed(memory, places, ENCODED_MAP_BYTES, warp, mask, False, None)
+        self.last = memory, int(places[0]) - memory.base, site
+
+    def issued(self, flying: Flying) -> None:
+        """Note that a copy may read its map, the last that was described, until the copy is over."""
+        last, self.last = self.last, None
+        if last is not None and last[2] == flying.site:
+            memory, offset, _ = last
+            index, _ = self.memory.shadows[memory].index(np.array([offset]), ENCODED_MAP_BYTES)
+            self.memory.read_by_operation(memory, index, flying)
 
     def _check(self, key: Any, agents: WarpAgents, mask: int) -> None:
         """Tell the writers of a map that the lane knows and whose writes no fence brought to it."""

@@ -20,7 +20,7 @@ from blackwell_matmul.emulator.order.rules.fences import Fences
 from blackwell_matmul.emulator.order.rules.flags import Flags
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
-from blackwell_matmul.emulator.order.rules.mbarriers import Mbarriers
+from blackwell_matmul.emulator.order.rules.mbarrier_phases import Mbarriers
 from blackwell_matmul.emulator.order.rules.operations import Operations
 from blackwell_matmul.emulator.order.rules.tensor_accesses import TensorAccesses
 from blackwell_matmul.emulator.order.rules.tensor_maps import TensorMaps

@@ -70,7 +70,7 @@ class Range(NamedTuple):
 
 
 class ByteAccesses:
-    """Hears of reads and writes of bytes. objects: valid mbarriers by memory and offset."""
+    """Rules of reads and writes of bytes. objects: valid mbarriers by memory and offset."""
 
     def __init__(self, run: RunState, flags: Flags, lifetimes: Lifetimes) -> None:
         self.run, self.flags, self.lifetimes = run, flags, lifetimes

@@ -9,12 +9,12 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order.agents import WarpAgents
 from blackwell_matmul.emulator.order.clocks import BEFORE, GLOBAL, MAPS, ORDERED, SHARED, TENSOR
-from blackwell_matmul.emulator.order.rules.mbarriers import Mbarriers
+from blackwell_matmul.emulator.order.rules.mbarrier_phases import Mbarriers
 from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class Fences:
-    """Hears of fences, and of tensormap.cp_fenceproxy."""
+    """Rules of fences, and of tensormap.cp_fenceproxy."""
 
     def __init__(self, run: RunState, mbarriers: Mbarriers) -> None:
         self.run, self.mbarriers = run, mbarriers

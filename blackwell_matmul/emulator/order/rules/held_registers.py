@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class RegisterUses:
-    """Hears of instructions that touch such registers."""
+    """Rules of instructions that touch such registers."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run

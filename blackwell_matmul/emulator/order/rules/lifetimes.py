@@ -22,7 +22,7 @@ from blackwell_matmul.emulator.order.shadow import ByteShadow
 
 
 class Lifetimes:
-    """Checks accesses of the shared memory of other CTAs. over: CTAs that have ended."""
+    """Rules of accesses of the shared memory of other CTAs. over: CTAs that have ended."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
@@ -101,6 +101,4 @@ class Lifetimes:
         for agent, (clock, used) in each.uses.items():
             access = self.run.access(agent, used, False)
             if agent != each.agent and not self._is_own(cta, access) and not known.has(agent, clock, WEAK):
-                self._ended(
-                    access._replace(writes=True), cta, f"the mbarrier at {each.offset:,} of shared memory", site
-                )
+                self._ended(access._replace(writes=True), cta, each.place, site)

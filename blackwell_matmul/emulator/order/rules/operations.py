@@ -15,7 +15,7 @@ from blackwell_matmul.emulator.order.run_state import RunState, name_of
 
 
 class Operations:
-    """Hears of asynchronous operations."""
+    """Rules of asynchronous operations."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers

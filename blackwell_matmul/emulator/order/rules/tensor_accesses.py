@@ -28,7 +28,7 @@ from blackwell_matmul.emulator.order.shadow import TensorShadow
 
 
 class TensorAccesses:
-    """Hears of accesses of tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
+    """Rules of accesses of tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
@@ -45,7 +45,7 @@ class TensorAccesses:
 
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
         shadow = self._shadow(memory)
-        part = Part(self.run, shadow, rows, columns)
+        part = TensorPart(self.run, shadow, rows, columns)
         if warp is not None:
             agents, (site, _) = self.run.warps[warp], self.run.here()
             part.by(agents.known(warp.alive), loads_of(agents), agents.clock, site)
@@ -99,7 +99,7 @@ class TensorAccesses:
         run.tell(rule, first, second, one & SITE_MASK, site, f"{columns} of tensor memory")
 
 
-class Part:
+class TensorPart:
     """Lanes and columns that an access touches. index: of cells, slices where they form a rectangle."""
 
     def __init__(self, run: RunState, shadow: TensorShadow, rows: Array, columns: Array) -> None:

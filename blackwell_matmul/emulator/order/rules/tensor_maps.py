@@ -23,7 +23,7 @@ Acquired = tuple[WarpAgents, int, Known]
 
 
 class TensorMaps:
-    """Hears of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did. last: the
+    """Rules of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did. last: the
     memory and offset of the map that a copy has used last, and the copy's site.
     """
 

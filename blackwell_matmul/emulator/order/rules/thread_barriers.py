@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class ThreadBarriers:
-    """Hears of barriers of threads. rounds: those that are not over, and of a cluster the last two."""
+    """Rules of barriers of threads. rounds: those that are not over, and of a cluster the last two."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run

@@ -32,7 +32,7 @@ KEPT_PHASES = 4
 
 
 class Mbarriers:
-    """Hears of mbarriers. valid: by the identity of the emulator's object. used: phases of each place until now."""
+    """Rules of mbarriers. valid: by the identity of the emulator's object. used: phases of each place until now."""
 
     def __init__(self, run: RunState, memory: ByteAccesses, lifetimes: Lifetimes) -> None:
         self.run, self.memory, self.lifetimes = run, memory, lifetimes

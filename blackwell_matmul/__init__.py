@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from blackwell_matmul.harness.typed import BlackwellMatmulV7 as BlackwellMatmulV7
     from blackwell_matmul.harness.typed import HopperMatmulV8 as HopperMatmulV8
+    from blackwell_matmul.ops.block_scaled.mode import ScaledMmMode
     from blackwell_matmul.ops.block_scaled.quantizing import dequantize, quantize
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul
@@ -122,6 +123,7 @@ __all__ = [
     "Report",
     "Result",
     "Run",
+    "ScaledMmMode",
     "Schedule",
     "ScheduleList",
     "Script",
@@ -210,6 +212,7 @@ _HOMES = {
     "simulator.findings": ("Finding", "Run"),
     "ops.placing": ("copies",),
     "ops.fusing": ("fused_linear",),
+    "ops.block_scaled.mode": ("ScaledMmMode",),
     "ops.block_scaled.quantizing": ("dequantize", "quantize"),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
     "ops.scaled": ("scaled_mm",),

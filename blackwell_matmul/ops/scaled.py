@@ -129,7 +129,7 @@ def _scaled_mm_by_types(
         return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain, call)
     left = told_scaling(scale_a, input.shape[-2], input.shape[-1])
     right = told_scaling(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
-    return _multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, SCALED, plain, call)
+    return multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, SCALED, plain, call)
 
 
 def _scaled_mm_by_recipes(
@@ -151,31 +151,33 @@ def _scaled_mm_by_recipes(
     check_tensors(mat_a=mat_a, mat_b=mat_b)
     check_optional(bias=bias)
     check_scaled(None, output_dtype, use_fast_accum, "output_dtype")
-    _check_contraction(contraction_dim)
+    check_contraction(contraction_dim)
     left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a)
     right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b)
-    check_count("a", left, mat_a.shape[0])
-    check_count("b", right, mat_b.shape[-1])
+    if mat_a.dim() == mat_b.dim() == 2:
+        check_count("a", left, mat_a.shape[0])
+        check_count("b", right, mat_b.shape[1])
     plain = bypasses_dispatch((mat_a, mat_b, left.scale, right.scale), (bias,))
     how = How(out_dtype=output_dtype, simulate=simulate, fast_accum=use_fast_accum)
-    return _multiplied(mat_a, mat_b, left, right, bias, how, BY_RECIPES, plain)
+    return multiplied(mat_a, mat_b, left, right, bias, how, BY_RECIPES, plain)
 
 
-def _check_contraction(dims: object) -> None:
+def check_contraction(dims: object) -> None:
     if not isinstance(dims, (list, tuple)) or tuple(dims) not in ((), (1, 0), (-1, -2), (1, -2), (-1, 0)):
         raise InputError(
             f"contraction_dim is {shown(dims)}; it must be () or (1, 0): the columns of mat_a and the rows of mat_b."
         )
 
 
-def _multiplied(
+def multiplied(
     a: Tensor, b: Tensor, left: Scaling, right: Scaling, bias: Tensor | None, how: How, said: Said, plain: bool,
     call: Call | None = None,
 ) -> Tensor:  # fmt: skip
+    """Return the product that both scalings name. plain: `bypasses_dispatch` of all tensors. call: its kind."""
     if {left.word, right.word} <= {TENSOR, ROWWISE}:
         return product(a, b, EpilogueTensors(bias, None, left.scale, right.scale), how, said, plain, call)
     check_flag("simulate", how.simulate)
-    factors = [each.factor for each in (left, right) if each.factor is not None]
+    factors = [each.factor.reshape(()) for each in (left, right) if each.factor is not None]
     factor = factors[0] if len(factors) == 1 else factors[0] * factors[1] if factors else None
     given = Operands(a, b, bias, factor, left.scale, right.scale)
     recipe, out = recipe_of(left, right, a.dtype), how.out_dtype or torch.bfloat16

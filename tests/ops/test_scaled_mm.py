@@ -273,7 +273,11 @@ WRONG = [
     ({"scale_a": [CASE.scale_a, ONE]}, "scale_a has 2 tensors and scale_recipe_a 1 recipe, BlockWise1x16; each"),
     (
         {"scale_a": [CASE.scale_a, torch.ones(2)], "scale_recipe_a": [NV, TENSORWISE]},
-        r"the scale of a tensor is torch.float32 of shape \(2,\); it must be one number of torch.float32",
+        r"scale_a\[1\] is torch.float32 of shape \(2,\) on cpu; .* one number of torch.float32 on cpu",
+    ),
+    (
+        {"mat_a": CASE.a[0, 0]},
+        r"mat_a has shape \(\); it must be a matrix",
     ),
     ({"scale_a": [CASE.scale_a, None], "scale_recipe_a": [NV, TENSORWISE]}, r"scale_a\[1\] is None"),
     ({"scale_recipe_a": MX}, "mat_a has e8m0 scales of 32 elements and mat_b e4m3 scales of 16 elements; both"),

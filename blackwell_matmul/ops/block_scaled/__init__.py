@@ -2,5 +2,5 @@
 
 `formats.py` has torch's types of a format. `swizzling.py` orders scales in memory. `quantizing.py` has `quantize` and
 `dequantize`. `recipes.py` reads torch's recipes of scales, `operands.py` checks the operands of a product, and
-`product.py` multiplies. `mode.py` puts `scaled_mm` in the place of torch's.
+`product.py` multiplies, `grouped.py` each group of rows. `mode.py` puts `scaled_mm` in the place of torch's.
 """

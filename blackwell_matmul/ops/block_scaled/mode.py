@@ -52,8 +52,7 @@ def _by_numbers(
     simulate: bool,
 ) -> Tensor:
     """Return aten::_scaled_mm_v2, which has numbers for recipes and swizzles."""
-    recipes = ([ScalingType(each) for each in found] for found in (recipe_a, recipe_b))
-    swizzles = ([SwizzleType(each) for each in found] for found in (swizzle_a, swizzle_b))
-    return scaled_mm(
-        mat_a, mat_b, scale_a, next(recipes), scale_b, next(recipes), *swizzles, *rest, simulate=simulate
-    )  # fmt: skip
+    recipes = [[ScalingType(each) for each in found] for found in (recipe_a, recipe_b)]
+    swizzles = [[SwizzleType(each) for each in found] for found in (swizzle_a, swizzle_b)]
+    sides = scale_a, recipes[0], scale_b, recipes[1], swizzles[0], swizzles[1]
+    return scaled_mm(mat_a, mat_b, *sides, *rest, simulate=simulate)

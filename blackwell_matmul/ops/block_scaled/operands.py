@@ -61,7 +61,7 @@ def checked(given: Operands, how: How) -> tuple[int, int]:
 def _check_device(given: Operands) -> None:
     for name, x in given._asdict().items():
         if x is not None and x.device != given.a.device:
-            said = {"b": "mat_b", "factor": "the scale of a tensor"}.get(name, name)
+            said = "mat_b" if name == "b" else name
             raise InputError(f"{said} is on {x.device} and mat_a on {given.a.device}; both must be on one.")
 
 
@@ -75,12 +75,6 @@ def _check_blocks(given: Operands, form: TorchFormat, of_c: tuple[int, int], how
             raise InputError(f"{name} is {size}; it must be a multiple of {step}, and zeros as padding make it {wide}.")
     _check_scales("scale_a", given.scale_a, of_c[0], k, how.swizzled_a, form)
     _check_scales("scale_b", given.scale_b, of_c[1], k, how.swizzled_b, form)
-    factor = given.factor
-    if factor is not None and (factor.dtype != torch.float32 or unequal(factor.numel(), 1)):
-        raise InputError(
-            f"the scale of a tensor is {factor.dtype} of shape {tuple(factor.shape)}; it must be one number of "
-            "torch.float32."
-        )
 
 
 def _check_elements(name: str, x: Tensor, form: TorchFormat) -> None:

@@ -41,8 +41,9 @@ class Scaling(NamedTuple):
     swizzled: bool = True
 
 
-def scaling_of(side: str, scales: object, recipes: object, swizzles: object) -> Scaling:
-    """Return the scaling that torch.nn.functional.scaled_mm's arguments say. side: "a" or "b", for messages."""
+def scaling_of(side: str, scales: object, recipes: object, swizzles: object, groups: int = 1) -> Scaling:
+    """Return the scaling that torch.nn.functional.scaled_mm's arguments say. side: "a" or "b", for messages. groups:
+    those that may have a second scale each."""
     given, named = _listed(scales), _listed(recipes)
     if not all(isinstance(each, ScalingType) for each in named) or named not in WORDS:
         able = ", ".join(" with ".join(one.name for one in each) for each in WORDS)
@@ -55,7 +56,19 @@ def scaling_of(side: str, scales: object, recipes: object, swizzles: object) -> 
     check_tensors(**{f"scale_{side}" + "[1]" * place: each for place, each in enumerate(given)})
     word = WORDS[named]
     first, factor = given if len(given) == 2 else (given[0], None)
+    if factor is not None:
+        _check_factor(f"scale_{side}[1]", factor, first.device, groups)
     return Scaling(first, word, factor, _swizzled(side, swizzles, len(given), word))
+
+
+def _check_factor(name: str, factor: Tensor, device: torch.device, groups: int) -> None:
+    one = not unequal(factor.numel(), 1) or not unequal(factor.numel(), groups)
+    if factor.dtype != torch.float32 or not one or factor.device != device:
+        more = "" if groups == 1 else f", or {groups}, one for each group,"
+        raise InputError(
+            f"{name} is {factor.dtype} of shape {tuple(factor.shape)} on {factor.device}; the scale of a tensor must "
+            f"be one number{more} of torch.float32 on {device}."
+        )
 
 
 def _listed(given: object) -> tuple[Any, ...]:

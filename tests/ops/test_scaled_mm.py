@@ -188,6 +188,12 @@ def test_other_recipes_take_the_other_products():
     blocks = ScalingType.BlockWise1x128, ScalingType.BlockWise128x128
     made = scaled_mm(a, w.T, of_a, blocks[0], of_b, blocks[1], simulate=True)
     assert torch.equal(made, scaled_mm(a, w.T, of_a, of_b, simulate=True))
+    turned = scaled_mm(a, w.T.contiguous(), of_a, blocks[0], of_b, blocks[1], simulate=True)
+    assert torch.equal(made, turned)  # copied
+    none = scaled_mm(a[:0], w.T, of_a[:0], blocks[0], of_b, blocks[1], simulate=True)
+    assert none.shape == (0, N) and none.dtype == torch.bfloat16
+    with pytest.raises(InputError, match=r"mat_a is torch.float8_e4m3fn and mat_b torch.float8_e5m2; with fp32 scales"):
+        scaled_mm(a, w.to(torch.float8_e5m2).T, of_a, blocks[0], of_b, blocks[1], simulate=True)
     left, right = a.double() * of_a.repeat_interleave(128, 1), w.double() * of_b.T.repeat_interleave(128, 1)
     torch.testing.assert_close(made.double(), left @ right.T, rtol=1e-2, atol=1e-2)
 

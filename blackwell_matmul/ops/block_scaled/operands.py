@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.kernels.host.matmul import BYTES
 from blackwell_matmul.ops.block_scaled.formats import FORMATS, TorchFormat
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import Said, check_extras, check_inner, check_out, unequal
@@ -55,6 +56,9 @@ def checked(given: Operands, how: How) -> tuple[int, int]:
     check_extras(of_c, how.out_dtype, a.device, EpilogueTensors(given.bias), SAID)
     if how.recipe in FORMATS:
         _check_blocks(given, FORMATS[how.recipe], of_c, how)
+    elif a.dtype not in BYTES or a.dtype != b.dtype:
+        able = " or both ".join(map(str, BYTES))
+        raise InputError(f"mat_a is {a.dtype} and mat_b {b.dtype}; with fp32 scales of blocks both must be {able}.")
     return of_c
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.kernels.host.forms import why_unreadable
 from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.block_scaled.operands import SAID, How, Operands, checked
 from blackwell_matmul.ops.block_scaled.swizzling import cleared, swizzle
@@ -25,6 +26,7 @@ from blackwell_matmul.ops.finished import EpilogueTensors, finished
 from blackwell_matmul.ops.gradients import ProductOfTwo
 from blackwell_matmul.ops.launching import Launches, best_scaled_rung, gpu_of, kind_of, readable
 from blackwell_matmul.ops.operand_checks import DEFAULTS, check_dense, check_dispatched
+from blackwell_matmul.ops.placing import k_major
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
 from blackwell_matmul.problem.form import BLOCK_SCALES
@@ -58,7 +60,7 @@ def run(given: Operands, how: How) -> Tensor:
 def _planned(given: Operands, how: How) -> Plan:
     of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *SAID[:3])
     if how.recipe in BLOCK_SCALES:
-        return _on_hopper(how, gpu)
+        return _without_products(of_c, how) if 0 in (*of_c, given.a.shape[1]) else _on_hopper(how, gpu)
     able = rung("s2").targets
     if gpu.arch not in able:
         raise UnsupportedError(
@@ -67,7 +69,7 @@ def _planned(given: Operands, how: How) -> Plan:
         )
     sizes = (*of_c, given.a.shape[1] * FORMATS[how.recipe].per_byte)
     if 0 in sizes:
-        return functools.partial(_without_products, of_c, how.out_dtype)
+        return _without_products(of_c, how)
     launches = Launches(_kernel(best_scaled_rung(gpu, Problem(*sizes, how.recipe)), how.recipe), given.a.get_device())
     return BlockScaledPlan(launches, sizes, how)
 
@@ -88,21 +90,18 @@ def _on_hopper(how: How, gpu: Gpu) -> Plan:
 
     def multiply(*tensors: Tensor) -> Tensor:
         each = Operands(*tensors)
-        return hopper_block_scaled_mm(each.a, each.b, each.scale_a, each.scale_b, how.recipe, each.bias, how.out_dtype)
+        a, b = (k_major(x) if why_unreadable(x) else x for x in (each.a, each.b.mT))
+        return hopper_block_scaled_mm(a, b.mT, each.scale_a, each.scale_b, how.recipe, each.bias, how.out_dtype)
 
     return multiply
 
 
-def _without_products(
-    of_c: tuple[int, int],
-    out: torch.dtype,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    factor: Tensor | None,
-    *_: Tensor,
-) -> Tensor:
-    return _rounded(torch.zeros(of_c, device=a.device), bias, factor, out)
+def _without_products(of_c: tuple[int, int], how: How) -> Plan:
+    def multiply(*tensors: Tensor) -> Tensor:
+        each = Operands(*tensors)
+        return _rounded(torch.zeros(of_c, device=each.a.device), each.bias, each.factor, how.out_dtype)
+
+    return multiply
 
 
 def _rounded(c: Tensor, bias: Tensor | None, factor: Tensor | None, out: torch.dtype) -> Tensor:

@@ -7,8 +7,9 @@ the scales take turns. Nothing here ran on a GPU.
 JSON lines, one for each (kind, case, m, n, k, out); what is there is not run again.
 
     ratio      the largest error relative to that of torch's fp32 product of the dequantised operands, rounded once, on
-               the CPU; the limit is 2. Two rows exceed it: mxfp8 to fp32 with k = 1024, where Blackwell's tensor cores
-               truncate what they add, and a CPU rounds. `harness.verdict`, whose limit counts this, takes both
+               the CPU; the limit is 2. Two rows exceed it: mxfp8 to fp32 with k = 1024. The simulated tensor core cuts
+               the sum of each instruction to fp32; rounded to nearest there, they have 1.1 and 1.4. `harness.verdict`,
+               whose limit counts the cuts, takes both
     exact      whether all values equal the float64 product, which identities and equal numbers have to in fp32
     sqnr_db    signal to noise beside the product of what was quantised, for normal data
 """

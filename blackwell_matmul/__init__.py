@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     )
     from blackwell_matmul.harness.typed import BlackwellMatmulV7 as BlackwellMatmulV7
     from blackwell_matmul.harness.typed import HopperMatmulV8 as HopperMatmulV8
-    from blackwell_matmul.ops.block_scaled.grouped import scaled_grouped_mm
     from blackwell_matmul.ops.block_scaled.mode import ScaledMmMode
     from blackwell_matmul.ops.block_scaled.quantizing import dequantize, quantize
+    from blackwell_matmul.ops.block_scaled.scaled_grouped import scaled_grouped_mm
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul
     from blackwell_matmul.ops.fusing import fused_linear
@@ -214,7 +214,7 @@ _HOMES = {
     "simulator.findings": ("Finding", "Run"),
     "ops.placing": ("copies",),
     "ops.fusing": ("fused_linear",),
-    "ops.block_scaled.grouped": ("scaled_grouped_mm",),
+    "ops.block_scaled.scaled_grouped": ("scaled_grouped_mm",),
     "ops.block_scaled.mode": ("ScaledMmMode",),
     "ops.block_scaled.quantizing": ("dequantize", "quantize"),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),

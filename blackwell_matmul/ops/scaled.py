@@ -14,8 +14,7 @@ from torch.nn.functional import ScalingType, SwizzleType
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.ops.block_scaled.operands import How as OfBlocks
-from blackwell_matmul.ops.block_scaled.operands import Operands
+from blackwell_matmul.ops.block_scaled.block_operands import BlockOptions, Operands
 from blackwell_matmul.ops.block_scaled.product import block_scaled_product
 from blackwell_matmul.ops.block_scaled.recipes import (
     ROWWISE,
@@ -33,7 +32,7 @@ from blackwell_matmul.ops.operand_checks import How, Said, check_optional, check
 from blackwell_matmul.ops.ready import Call, again, kind_of_call
 from blackwell_matmul.problem.form import check_flag
 
-SCALED = Said("scaled_mm", "input", "mat2")
+BY_TYPES = Said("scaled_mm", "input", "mat2")
 BY_RECIPES = Said("scaled_mm", "mat_a", "mat_b")
 
 Scales = Tensor | Sequence[Tensor]
@@ -126,10 +125,10 @@ def _scaled_mm_by_types(
     check_scaled(scale_result, out_dtype, use_fast_accum)
     how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
     if min(input.dim(), mat2.dim()) < 2:
-        return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, SCALED, plain, call)
+        return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, BY_TYPES, plain, call)
     left = told_scaling(scale_a, input.shape[-2], input.shape[-1])
     right = told_scaling(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
-    return multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, SCALED, plain, call)
+    return multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, BY_TYPES, plain, call)
 
 
 def _scaled_mm_by_recipes(
@@ -181,4 +180,4 @@ def multiplied(
     factor = factors[0] if len(factors) == 1 else factors[0] * factors[1] if factors else None
     given = Operands(a, b, bias, factor, left.scale, right.scale)
     recipe, out = recipe_of(left, right, a.dtype), how.out_dtype or torch.bfloat16
-    return block_scaled_product(given, OfBlocks(recipe, out, left.swizzled, right.swizzled, how.simulate))
+    return block_scaled_product(given, BlockOptions(recipe, out, left.swizzled, right.swizzled, how.simulate))

@@ -17,8 +17,8 @@ from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.host.forms import why_unreadable
+from blackwell_matmul.ops.block_scaled.block_operands import OF_BLOCKS, BlockOptions, Operands, checked
 from blackwell_matmul.ops.block_scaled.formats import FORMATS
-from blackwell_matmul.ops.block_scaled.operands import SAID, How, Operands, checked
 from blackwell_matmul.ops.block_scaled.swizzling import cleared, swizzle
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
@@ -34,31 +34,31 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime.recent import Recent
 
 
-def block_scaled_product(given: Operands, how: How) -> Tensor:
+def block_scaled_product(given: Operands, how: BlockOptions) -> Tensor:
     """Return factor * (a @ b) + bias, scaled by blocks, in how.out_dtype. There are no gradients."""
     plain = bypasses_dispatch((given.a, given.b, given.scale_a, given.scale_b), (given.bias, given.factor))
     if plain and not wants_gradient(given):
         return run(given, how)
-    check_dispatched(given, SAID)
+    check_dispatched(given, OF_BLOCKS)
     tell_counters()
     made: Tensor = torch.ops.blackwell_matmul.block_scaled_mm.default(*given, **how._asdict())
     return made
 
 
 Plan = Callable[..., Tensor]
-KEPT_PLANS = 1024
-_plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_PLANS)
+KEPT_BLOCK_PLANS = 1024
+_plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_BLOCK_PLANS)
 
 
-def run(given: Operands, how: How) -> Tensor:
+def run(given: Operands, how: BlockOptions) -> Tensor:
     """Multiply without gradients, by an equal earlier call's plan."""
     key = (*[None if each is None else kind_of(each) for each in given], how)
     plan = _plans.made(key, _planned, given, how)
     return plan(*[None if each is None else each.detach() for each in given])
 
 
-def _planned(given: Operands, how: How) -> Plan:
-    of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *SAID[:3])
+def _planned(given: Operands, how: BlockOptions) -> Plan:
+    of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *OF_BLOCKS[:3])
     if how.recipe in BLOCK_SCALES:
         return _without_products(of_c, how) if 0 in (*of_c, given.a.shape[1]) else _on_hopper(how, gpu)
     able = rung("s2").targets
@@ -80,7 +80,7 @@ def _kernel(name: str, recipe: str) -> Any:
     return rung(name)(dtype=recipe)
 
 
-def _on_hopper(how: How, gpu: Gpu) -> Plan:
+def _on_hopper(how: BlockOptions, gpu: Gpu) -> Plan:
     if not how.simulate and "wgmma" not in gpu.features:
         raise UnsupportedError(
             f"scaled_mm with fp32 scales of blocks runs on Hopper, and {gpu} is {gpu.arch}; operands of quantize run "
@@ -96,7 +96,7 @@ def _on_hopper(how: How, gpu: Gpu) -> Plan:
     return multiply
 
 
-def _without_products(of_c: tuple[int, int], how: How) -> Plan:
+def _without_products(of_c: tuple[int, int], how: BlockOptions) -> Plan:
     def multiply(*tensors: Tensor) -> Tensor:
         each = Operands(*tensors)
         return _rounded(torch.zeros(of_c, device=each.a.device), each.bias, each.factor, how.out_dtype)
@@ -115,7 +115,7 @@ class BlockScaledPlan:
 
     launches: Launches
     sizes: tuple[int, int, int]
-    how: How
+    how: BlockOptions
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         a, b, bias, factor, scale_a, scale_b = tensors
@@ -138,7 +138,7 @@ class BlockScaledPlan:
 
 
 def _computed(*tensors: Tensor | None, **how: Any) -> Tensor:
-    return run(Operands(*tensors), How(**how))  # type: ignore[arg-type]
+    return run(Operands(*tensors), BlockOptions(**how))  # type: ignore[arg-type]
 
 
 def _followed(lower: Callable[..., Tensor], upper: object, rest: dict[str, Any], *tensors: Tensor | None) -> Tensor:
@@ -151,7 +151,7 @@ def _fake(*tensors: Tensor | None, **how: Any) -> Tensor:
     for name, each in given._asdict().items():
         if each is not None:
             check_dense(name, each)
-    return given.a.new_empty(checked(given, How(**how)), dtype=how["out_dtype"])
+    return given.a.new_empty(checked(given, BlockOptions(**how)), dtype=how["out_dtype"])
 
 
 SCHEMA = (

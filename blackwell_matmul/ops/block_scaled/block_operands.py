@@ -13,7 +13,7 @@ from blackwell_matmul.ops.block_scaled.formats import FORMATS, TorchFormat
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import Said, check_extras, check_inner, check_out, unequal
 
-SAID = Said("scaled_mm", "mat_a", "mat_b")
+OF_BLOCKS = Said("scaled_mm", "mat_a", "mat_b")
 STEP_K, STEP_N = 32, 8
 """Divisors of k (whole blocks, and 16 bytes of a row) and of n: 16 bytes of a row of C in 16 bits."""
 
@@ -32,7 +32,7 @@ class Operands(NamedTuple):
     scale_b: Tensor
 
 
-class How(NamedTuple):
+class BlockOptions(NamedTuple):
     """Options of the product. recipe: a name of `FORMATS`, or of `BLOCK_SCALES`. swizzled_a, swizzled_b: whether the
     scales are in SWIZZLE_32_4_4."""
 
@@ -43,17 +43,17 @@ class How(NamedTuple):
     simulate: bool = False
 
 
-def checked(given: Operands, how: How) -> tuple[int, int]:
+def checked(given: Operands, how: BlockOptions) -> tuple[int, int]:
     """Return C's shape; InputError for operands that do not fit."""
     a, b = given.a, given.b
     check_out(how.out_dtype)
     for name, x, shape in (("mat_a", a, "(m, k)"), ("mat_b", b, "(k, n)")):
         if x.dim() != 2:
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}.")
-    check_inner(a, b, SAID)
+    check_inner(a, b, OF_BLOCKS)
     _check_device(given)
     of_c = a.shape[0], b.shape[1]
-    check_extras(of_c, how.out_dtype, a.device, EpilogueTensors(given.bias), SAID)
+    check_extras(of_c, how.out_dtype, a.device, EpilogueTensors(given.bias), OF_BLOCKS)
     if how.recipe in FORMATS:
         _check_blocks(given, FORMATS[how.recipe], of_c, how)
     elif a.dtype not in BYTES or a.dtype != b.dtype:
@@ -69,7 +69,7 @@ def _check_device(given: Operands) -> None:
             raise InputError(f"{said} is on {x.device} and mat_a on {given.a.device}; both must be on one.")
 
 
-def _check_blocks(given: Operands, form: TorchFormat, of_c: tuple[int, int], how: How) -> None:
+def _check_blocks(given: Operands, form: TorchFormat, of_c: tuple[int, int], how: BlockOptions) -> None:
     for name, x in (("mat_a", given.a), ("mat_b", given.b)):
         _check_elements(name, x, form)
     k, n = given.a.shape[1] * form.per_byte, of_c[1]

@@ -18,7 +18,7 @@ from blackwell_matmul.ops.operand_checks import How, Said, check_ends, check_out
 from blackwell_matmul.ops.scaled import Recipes, Scales, Swizzles, check_contraction, multiplied
 from blackwell_matmul.problem.form import check_flag
 
-SAID = Said("scaled_grouped_mm", "mat_a", "mat_b")
+SCALED_GROUPED = Said("scaled_grouped_mm", "mat_a", "mat_b")
 
 
 def scaled_grouped_mm(
@@ -66,7 +66,7 @@ def scaled_grouped_mm(
             "scaled_grouped_mm takes BlockWise1x32, BlockWise1x16 and RowWise; scaled_mm of each group takes more."
         )
     _check_scales(left.scale, right.scale, None if left.swizzled else mat_a.shape[0], groups)
-    gpu_of(mat_a, simulate, *SAID[:3])
+    gpu_of(mat_a, simulate, *SCALED_GROUPED[:3])
     how = How(out_dtype=output_dtype, simulate=simulate, fast_accum=use_fast_accum)
     c = torch.zeros((mat_a.shape[0], mat_b.shape[2]), dtype=output_dtype or torch.bfloat16, device=mat_a.device)
     parts = _scales_of_rows(left, ends, recipe, mat_a.shape[1])
@@ -75,7 +75,7 @@ def scaled_grouped_mm(
         of_b = right._replace(scale=right.scale[group], factor=_one(right.factor, group, groups))
         a, b = mat_a[first:last], mat_b[group]
         plain = bypasses_dispatch((a, b, of_a.scale, of_b.scale))
-        c[first:last] = multiplied(a, b, of_a, of_b, None, how, SAID, plain)
+        c[first:last] = multiplied(a, b, of_a, of_b, None, how, SCALED_GROUPED, plain)
     return c
 
 

@@ -104,9 +104,11 @@ def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_
 
 def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> Array:
     """Return chunks of shared memory; Undefined beyond its end, or if one of their `used` bytes was not written."""
-    last, count = int(index.max()) * CHUNK + CHUNK, memory.nbytes // CHUNK * CHUNK
-    if last > memory.nbytes:
-        raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
+    count = memory.nbytes // CHUNK * CHUNK
+    if memory.written is None or not memory.all_written(index):
+        last = int(index.max()) * CHUNK + CHUNK
+        if last > memory.nbytes:
+            raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
     if memory.written is not None and not memory.all_written(index):
         marks = memory.written[:count].reshape(-1, CHUNK)[index][..., :used]
         if not marks.all():

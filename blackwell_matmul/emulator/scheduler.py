@@ -41,7 +41,7 @@ PATIENCE_STEPS = 20_000
 """Instructions without effect until a pending copy or cluster may go on, as a polling loop may wait for it."""
 
 APART_STEPS = 200
-"""Instructions that some warps of a row run apart from the others until they get a row of their own."""
+"""Instructions that some warps of a row run without the others until they get a row of their own."""
 
 IDLE_STEPS = 400_000
 """Instructions without effect on memory or barriers until a kernel counts as endless."""
@@ -363,14 +363,14 @@ class Execution:
                 raise self._too_long(row)
             strand.turns += ran >= TURN_STEPS
             _join(row)
-            if strand.steps >= APART_STEPS and len(row.strands) > 1 and len(row.warps) > 1:
+            if strand.steps >= APART_STEPS and strand.mask != row.all:
                 self._separate(row, strand)
         return ran
 
     def _separate(self, row: Row, strand: Strand) -> None:
         """Give the warps of a strand that stays apart a row of their own, unless they are all."""
         strand.steps, warps = 0, [warp for warp, _ in row.parts(strand.mask)]
-        if len(warps) < len(row.warps):
+        if 0 < len(warps) < len(row.warps):
             self.rows.append(row.part(warps))
 
     def _resume(self, row: Row, strand: Strand) -> int:

@@ -119,7 +119,7 @@ class Memory:
         if self._all_written.get(id(chunks)) is chunks:
             return True
         marks = self._marks(16).view(np.uint64).reshape(-1, 2)
-        found = bool((marks[chunks] == _ONE8).all())
+        found = int(chunks.max()) < len(marks) and bool((marks[chunks] == _ONE8).all())
         if found:
             self._all_written[id(chunks)] = chunks
         return found

@@ -119,9 +119,9 @@ def main() -> int:
                 case = make(Path(folder) / name.replace(" ", "_"))
                 rows.append(_row(name, case, Path(options.older).resolve(), options.repeats))
                 print(_line(rows[-1]), flush=True)
-    if options.json:
-        about = {"python": platform.python_version(), "numpy": np.__version__, "cpu": _cpu()}
-        options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+                if options.json:
+                    about = {"python": platform.python_version(), "numpy": np.__version__, "cpu": _cpu()}
+                    options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     return int(not all(row["same_bytes"] for row in rows))
 
 

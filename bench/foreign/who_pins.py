@@ -205,7 +205,7 @@ def who_notices(fact: str, folder: str, names: list[str]) -> dict[str, Any]:
     from run import outcome
 
     patches = FACTS[fact]() if fact else []
-    for caches in (operands.descriptor, operands.chunks, tensor_map.box_of):
+    for caches in (operands.descriptor, operands.chunks, tensor_map.box_of, tensor_cores._placed):
         caches.cache_clear()
     for module, name, other in patches:
         setattr(module, name, other)

@@ -49,7 +49,7 @@ Waits = list[tuple["WarpState", int, Waiting]]
 class Strand:
     """Lanes at one instruction. blocked: the warps that wait; those of the others that are through wait for them.
 
-    turns: used so far; the strand with fewest runs first, so that none starves. steps: since the strand parted.
+    turns: used so far; the strand with fewest runs first, so that none starves. steps: without the other lanes.
     """
 
     pc: int

@@ -576,7 +576,8 @@ def _parted(strand: Strand, mask: int) -> Strand:
     blocked = strand.blocked or []
     strand.blocked = [each for each in blocked if not mask >> each[0].start & ALL]
     strand.mask &= ~mask
-    return Strand(strand.pc, mask, [each for each in blocked if mask >> each[0].start & ALL], turns=strand.turns)
+    inside = [each for each in blocked if mask >> each[0].start & ALL]
+    return Strand(strand.pc, mask, inside, turns=strand.turns, steps=strand.steps)
 
 
 def _join(row: Row) -> None:
@@ -594,7 +595,8 @@ def _join(row: Row) -> None:
             kept.append(strand)
             continue
         other.mask |= strand.mask
-        other.turns, other.steps = min(other.turns, strand.turns), 0
+        other.turns = min(other.turns, strand.turns)
+        other.steps = max(other.steps, strand.steps) if other.mask != row.all else 0
         other.blocked = [*(other.blocked or ()), *(strand.blocked or ())] if waits else None
     row.strands = kept
 

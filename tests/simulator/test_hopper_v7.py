@@ -99,7 +99,7 @@ COUNT = "counts=[self.split_k for"
 TELL = SOURCE[
     SOURCE.index(
         "                with self.single_thread(0):\n                    for other in range(self.split_k)"
-    ) : SOURCE.index("                # Who has passed")
+    ) : SOURCE.index("                # After this wait every CTA has read")
 ]
 LATE = ("                self.sync()\n" + TELL, TELL + "                self.sync()\n")
 """The arrival, before the sync instead of after it."""

@@ -240,6 +240,9 @@ ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab"
 """Knobs that decide in which order the products of an element of C are added. With these values each kernel adds them
 along K, an MMA of 16 bits after the other; tiles, clusters and stages divide C and the time alone."""
 
+A_CTA_FOR_EACH_TILE = {"sm_count": 1 << 24}
+"""More SMs than tiles. A persistent CTA of the product for Hopper takes every second tile backwards along K."""
+
 
 @functools.lru_cache(maxsize=4096)
 def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
@@ -277,11 +280,12 @@ def _of_forms(gpu: Gpu) -> str | None:
 @functools.lru_cache(KEPT_KERNELS)
 def _kernel(name: str, form: Form, batch_invariant: bool = False) -> Any:
     """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code. batch_invariant:
-    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has.
+    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has, and without CTAs that take several tiles.
     """
     pins: dict[str, Any] = {} if form == PLAIN else {"form": form}
     if batch_invariant:
         pins |= {knob: value for knob, value in ONE_ORDER_OF_SUMS.items() if knob in rung(name).knobs}
+        pins |= A_CTA_FOR_EACH_TILE if "persistent" in rung(name).features else {}
     return rung(name)(**pins)
 
 

@@ -76,6 +76,17 @@ def test_tiles_and_clusters_and_stages_leave_the_order_alone():
     assert not torch.equal(emulated("hopper", gpu, x, w, parts.as_dict())[0], first)
 
 
+@pytest.mark.slow
+def test_a_persistent_cta_would_have_another_order():
+    """The product for Hopper takes every second tile of a CTA backwards along K: hence a CTA for each tile."""
+    gpu, (x, w) = GPUS["H200"], operands(max(ROWS))
+    one, chosen = emulated("hopper", gpu, x, w)
+    assert chosen["sm_count"] > 1 << 20
+    persistent, chosen = emulated("hopper", gpu, x, w, {**chosen, "sm_count": 1})
+    first = slice(chosen["block_m"]), slice(chosen["block_n"])
+    assert torch.equal(persistent[first], one[first]) and not torch.equal(persistent, one)
+
+
 def test_only_kernels_and_schedules_with_one_order_are_taken():
     for gpu, kernel in (("H200", "HopperMatmul"), ("B200", "BlackwellMatmul")):
         a, b = operands(1)
@@ -83,7 +94,9 @@ def test_only_kernels_and_schedules_with_one_order_are_taken():
         made = launching.planned(a, b.T, launching.EpilogueTensors(), GPUS[gpu], a.dtype, how).launches._kernel
         assert made.script_cls.__name__ == kernel
         has = launching.ONE_ORDER_OF_SUMS.keys() & set(made.script_cls.knobs)
-        assert dict(made.pins) == {knob: launching.ONE_ORDER_OF_SUMS[knob] for knob in has}
+        wanted = {knob: launching.ONE_ORDER_OF_SUMS[knob] for knob in has}
+        wanted |= launching.A_CTA_FOR_EACH_TILE if kernel == "HopperMatmul" else {}
+        assert dict(made.pins) == wanted
     assert launching.ONE_ORDER_OF_SUMS.keys() <= set(rung("hopper").knobs)
 
 

@@ -123,7 +123,9 @@ STORE, LOAD = "[turn, self.blockIdx.x, which", "[turn, giver, which"
 LAST = "(self.part + 1) // self.split_k - first_k"
 COUNT = "counts=[self.split_k for"
 TELL = SOURCE[
-    SOURCE.index("                with self.single_thread(0):\n") : SOURCE.index("                # After this wait every CTA has read")
+    SOURCE.index("                with self.single_thread(0):\n") : SOURCE.index(
+        "                # After this wait every CTA"
+    )
 ]
 LATE = ("                self.sync()\n" + TELL, TELL + "                self.sync()\n")
 """The arrival, before the sync instead of after it."""

@@ -85,14 +85,13 @@ def main(
     ours_alone: Annotated[bool, typer.Option(help="Compare no bits of the default and of torch")] = False,
 ) -> None:
     """Compare, time, print and write; exit with 1 if a bit differs with batch_invariant."""
-    every = rows(drawn)
-    found = {}
+    every, found = rows(drawn), {}
+    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    command = f"python bench/gpu/batch_invariance.py --drawn {drawn} --out bench/results/{out.name}"
     for name, (n, k) in LAYERS.items():
         found[name] = layer(n, k, every, ours_alone)
         print(name, found[name]["other_bits"], *found[name]["us"].items(), sep="\n  ", flush=True)
-    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    command = f"python bench/gpu/batch_invariance.py --out bench/results/{out.name}"
-    out.write_text(json.dumps({"command": command, **about, "layers": found}, indent=1) + "\n")
+        out.write_text(json.dumps({"command": command, **about, "layers": found}, indent=1) + "\n")
     if any(each["other_bits"]["batch_invariant"] for each in found.values()):
         raise typer.Exit(1)
 

@@ -63,3 +63,8 @@ def codes(report: Report) -> set[str]:
     """The codes of errors, and those of what is unpromised in brackets."""
     told = {each.code for each in report.errors} | {f"({each.code})" for each in report.unpromised}
     return told | ({f"stopped: {report.stopped}"} if report.stopped else set())
+
+
+def named(value: object) -> str:
+    """Return the beginning of a parameter's text, the same in every process, as the name of a test."""
+    return str(sorted(value) if isinstance(value, (set, frozenset)) else value)[:40]

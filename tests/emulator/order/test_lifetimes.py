@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from litmus import HEAD, INIT, checked, codes, wait
+from litmus import HEAD, INIT, checked, codes, named, wait
 
 from blackwell_matmul.emulator import check_ptx
 
@@ -66,7 +66,7 @@ LIVES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "ctas", "body", "wanted"), LIVES, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "ctas", "body", "wanted"), LIVES, ids=named)
 def test_the_memory_of_another_cta(name: str, ctas: int, body: str, wanted: set[str]) -> None:
     assert codes(checked(body, ctas=ctas, cluster=ctas)) == wanted
 
@@ -103,7 +103,7 @@ CANCELS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), CANCELS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "body", "wanted"), CANCELS, ids=named)
 def test_cluster_launch_control(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(RESPONSE + BARRIER + body + BARRIER, ctas=4, cluster=2, target="sm_100a")) == wanted
 
@@ -128,6 +128,6 @@ OBJECTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), OBJECTS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "body", "wanted"), OBJECTS, ids=named)
 def test_the_life_of_an_mbarrier(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(body)) == wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from litmus import ARRIVE, HEAD, INIT, LOAD, STORE, checked, codes, wait
+from litmus import ARRIVE, HEAD, INIT, LOAD, STORE, checked, codes, named, wait
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.emulator import check_ptx
@@ -123,12 +123,12 @@ COPIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), THREADS + MBARRIERS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "body", "wanted"), THREADS + MBARRIERS, ids=named)
 def test_threads_and_mbarriers(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(body)) == wanted
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), COPIES, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "body", "wanted"), COPIES, ids=named)
 def test_asynchronous_copies(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(body)) == wanted
 
@@ -157,7 +157,7 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "say", "poll", "behind", "wanted"), FLAGS, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("name", "say", "poll", "behind", "wanted"), FLAGS, ids=named)
 def test_flags_between_ctas(name: str, say: str, poll: str, behind: str, wanted: set[str]) -> None:
     body = SAID + SAY.format(say, poll, behind) + "ld.global.b32 %r10, [%word]; END:"
     assert codes(checked(body, ctas=2)) == wanted
@@ -174,7 +174,7 @@ CLUSTERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "edge", "wanted"), CLUSTERS, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("name", "edge", "wanted"), CLUSTERS, ids=named)
 def test_clusters(name: str, edge: str, wanted: set[str]) -> None:
     end = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
     assert codes(checked(PEER + edge + "ld.shared.b32 %r9, [%mine];" + end, ctas=2, cluster=2)) == wanted
@@ -214,7 +214,7 @@ TENSOR = [
 ]
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), TENSOR, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("name", "body", "wanted"), TENSOR, ids=named)
 def test_tensor_memory(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(ALLOC + body + FREE, threads=128, target="sm_100a")) == wanted
 
@@ -324,7 +324,7 @@ HELD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), HELD, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("name", "body", "wanted"), HELD, ids=named)
 def test_registers_of_a_load_from_tensor_memory(name: str, body: str, wanted: set[str]) -> None:
     assert codes(checked(ALLOC + body + FREE, threads=128, target="sm_100a")) == wanted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from litmus import INIT, checked, codes, wait
+from litmus import INIT, checked, codes, named, wait
 
 FIELDS = {
     "global_address": ("b64", "%base"), "rank": ("b32", "0"), "box_dim": ("b32", "0, 64"),
@@ -47,7 +47,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "body", "wanted"), CASES, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "body", "wanted"), CASES, ids=named)
 def test_a_tensor_map_that_the_kernel_makes(name: str, body: str, wanted: set[str]) -> None:
     body = PLACES + body if name == "acquired too early" else body
     assert codes(checked(body + wait(0, "W") + "ld.shared.b32 %r9, [%mine];")) == wanted

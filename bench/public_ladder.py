@@ -52,7 +52,7 @@ GAU_NERNST = (
     Published("v3, two stages", 914.42, "Serial", "block_n=256,block_k=128,stages=2"),
     Published("v4, specialised warps", 1053.61, "Specialised", "block_n=128,block_k=64,stages=7"),
     Published("v5, pairs of CTAs", 1169.65, "Pairs", "block_n=256,block_k=64,stages=7,ctas=0"),
-    Published("v6, and they stay", 1273.32, "Pairs", "block_n=256,block_k=64,stages=7,ctas=148"),
+    Published("v6, the same, persistent", 1273.32, "Pairs", "block_n=256,block_k=64,stages=7,ctas=148"),
     Published("v7b, 128 CTAs", 1316.16, "Pairs", "block_n=256,block_k=64,stages=7,ctas=128"),
 )
 

@@ -48,7 +48,18 @@ SECTIONS = {
         "What a model multiplies, named and called as torch's. CUDA tensors run on their GPU; CPU tensors are "
         "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
         (
-            *("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
+            *(
+                "matmul",
+                "linear",
+                "bmm",
+                "baddbmm",
+                "scaled_mm",
+                "scaled_grouped_mm",
+                "ScaledMmMode",
+                "grouped_matmul",
+                "fused_linear",
+                "copies",
+            ),
             *("quantize", "dequantize", "all_gather_matmul", "matmul_reduce_scatter"),
         ),
     ),

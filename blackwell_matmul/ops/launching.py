@@ -246,7 +246,10 @@ A_CTA_FOR_EACH_TILE = {"sm_count": 1 << 24}
 
 @functools.lru_cache(maxsize=4096)
 def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
-    """Return S2 for block-scaled operands, or for few rows S1, which has no pairs, if it takes far less time."""
+    """Return the kernel for block-scaled operands: G1 on GeForce Blackwell and GB10, elsewhere S2, or for few rows S1,
+    which has no pairs, if it takes far less time."""
+    if gpu.arch in rung("g1").targets:
+        return "g1"
     few = problem.m <= ROWS_OF_ONE_CTA
     return "s1" if few and _cycles("s1", problem, gpu) < FAR_LESS * _cycles("s2", problem, gpu) else "s2"
 

@@ -12,6 +12,10 @@ from torch.nn.functional import ScalingType, SwizzleType
 from torch.utils.flop_counter import FlopCounterMode
 
 from blackwell_matmul import InputError, UnsupportedError, dequantize, quantize, scaled_mm
+from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.ops import launching
+from blackwell_matmul.problem.problem import Problem
 
 FORMATS = ("mxfp8", "mxfp4", "nvfp4")
 BLOCKS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
@@ -344,3 +348,9 @@ def test_cpu_tensors_are_simulated_when_asked_alone():
         call(simulate=False)
     with pytest.raises(UnsupportedError, match=said):
         scaled_mm(CASE.a, CASE.b.mT, CASE.scale_a, CASE.scale_b)
+
+
+@pytest.mark.parametrize(("gpu", "name"), [("RTX 5090", "g1"), ("GB10", "g1"), ("B200", "s2"), ("B300", "s2")])
+def test_each_blackwell_has_its_kernel(gpu: str, name: str) -> None:
+    found = launching.best_scaled_rung(GPUS[gpu], Problem(512, 256, 256, "nvfp4"))
+    assert found == name and GPUS[gpu].arch in rung(found).targets

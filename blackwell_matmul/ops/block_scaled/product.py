@@ -61,7 +61,7 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
     of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *OF_BLOCKS[:3])
     if how.recipe in BLOCK_SCALES:
         return _without_products(of_c, how) if 0 in (*of_c, given.a.shape[1]) else _on_hopper(how, gpu)
-    able = rung("s2").targets
+    able = (*rung("s2").targets, *rung("g1").targets)
     if gpu.arch not in able:
         raise UnsupportedError(
             f"scaled_mm of {how.recipe} runs on {', '.join(able)}, and {gpu} is {gpu.arch}; matmul of what dequantize "

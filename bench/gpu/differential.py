@@ -270,6 +270,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--record", type=Path, metavar="FILE", help="write what the GPU computed of numbers")
     parser.add_argument("--check-record", type=Path, metavar="FILE", help="simulate all of a record, and compare")
     parser.add_argument("--families", help="some alone, as cast,loop")
+    parser.add_argument("--without", default="", metavar="FAMILY", help="all but one family, as test")
     parser.add_argument("--sample", type=int, help="so many cases alone, of all families")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="stop after so long, and keep what is done")
     parser.add_argument("--case-s", type=float, default=LIMIT_S, help="for one step of one case")
@@ -285,6 +286,7 @@ def main() -> int:
     if options.check_record:
         return check(options.check_record, bool(options.emulate), options.sample)
     wanted = keys(options.families.split(",") if options.families else ())
+    wanted = [key for key in wanted if family(key) != options.without]
     if options.list:
         told({name: {"cases": count} for name, count in collections.Counter(map(family, wanted)).items()})
         print(len(wanted), "cases")

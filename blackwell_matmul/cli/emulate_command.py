@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blackwell_matmul.cli.options import integer
+from blackwell_matmul.cli.options import flag, integer
+
+if TYPE_CHECKING:
+    from blackwell_matmul.emulator.order.findings import Report
 
 EXAMPLES = """Examples:
 
 - `blackwell-matmul emulate -- python my_script.py`
 - `blackwell-matmul emulate --target sm_90a -- ./my_program --size 256`
+- `blackwell-matmul emulate --check -- ./my_program`
 
 The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
 """
@@ -30,14 +35,34 @@ def emulate(
             show_default="as the GPU has",
         ),
     ] = None,
+    check: Annotated[
+        bool, flag("--check", "Check the order of each kernel's accesses, and print findings on stderr.")
+    ] = False,
 ) -> None:
     """Run a program that launches CUDA kernels; each kernel is executed by the emulator.
 
-    Exit code: the program's own. 1: a kernel has a fault; the program has ended, and one sentence has the line. 2: the
-    program cannot be run, or needs a feature that is not emulated.
+    Exit code: the program's own. 1: a kernel has a fault; the program has ended, and one sentence has the line. With
+    --check also 1: an error of order. 2: the program cannot be run, or needs a feature that is not emulated.
     """
     from blackwell_matmul.emulator.cuda_runtime import run
     from blackwell_matmul.hardware.gpus import target_named
 
     count = None if sms is None else integer("--sms", sms)
-    raise typer.Exit(run(command, target_named(target), count))
+    gpu, told = target_named(target), _Told()
+    status = run(command, gpu, count, order="eager", checked=told) if check else run(command, gpu, count)
+    raise typer.Exit(status or int(told.errors))
+
+
+class _Told:
+    """Prints reports on stderr, each line once. errors: true behind a report that has one."""
+
+    def __init__(self) -> None:
+        self.lines: set[str] = set()
+        self.errors = False
+
+    def __call__(self, report: Report) -> None:
+        self.errors |= not report.ok
+        for line in report.lines():
+            if line not in self.lines:
+                self.lines.add(line)
+                print(line, file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import itertools
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -26,6 +26,8 @@ from blackwell_matmul.emulator.cuda_runtime.channel import Channel
 from blackwell_matmul.emulator.cuda_runtime.images import Read, ptx_of
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loaded, variable_addresses
+from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.emulator.spaces import RESERVED_BYTES, WINDOW_BITS, GlobalSpace, Memory, Undefined
@@ -141,6 +143,7 @@ class HostSpace(GlobalSpace):
             return False
         before = np.frombuffer(self.program.read(start, end - start), np.uint8)
         memory = Memory(f"the program's memory at {start:#x}", start, before.copy())
+        memory.listener = self.listener
         place = bisect.bisect(self._bases, start)
         self._bases.insert(place, start)
         self.memories.insert(place, memory)
@@ -172,10 +175,14 @@ class HostSpace(GlobalSpace):
 
 
 class Host:
-    """The host of one program. objects: by handle. last: the code that the runtime reports next."""
+    """The host of one program. objects: by handle. last: the code that the runtime reports next. checked: called with
+    the report of each launch; None: launches are not checked.
+    """
 
-    def __init__(self, program: Channel, gpu: EmulatedGpu, choices: Choices) -> None:
-        self.program, self.gpu, self.choices = program, gpu, choices
+    def __init__(
+        self, program: Channel, gpu: EmulatedGpu, choices: Choices, checked: Callable[[Report], None] | None = None
+    ) -> None:
+        self.program, self.gpu, self.choices, self.checked = program, gpu, choices, checked
         self.memory = HostSpace(program)
         self.objects: dict[int, Any] = {}
         self.last = 0
@@ -290,12 +297,17 @@ class Host:
         if shape.cooperative and prod(shape.grid) > self.gpu.sms * blocks_per_sm(function, shape):
             raise Refused(COOPERATIVE_TOO_LARGE)
         module, entry = function.module, function.entry
+        listener = OrderListener() if self.checked else None
+        choices = replace(self.choices, listener=listener)
         try:
-            loaded(module.parsed, entry, shape, values, self.memory, self.choices, module.kept).run()
+            loaded(module.parsed, entry, shape, values, self.memory, choices, module.kept).run()
         except BlackwellMatmulError as error:
             raise type(error)(f"kernel {entry.name}: {error}") from error
         finally:
             sys.stdout.flush()
+            if self.checked and listener:
+                findings = list(listener.findings.values())
+                self.checked(Report(entry.name, module.parsed.target, (choices.order,), findings))
         self.memory.give_back()
 
     def values(self, function: Function, parameters: int, extra: int = 0) -> list[bytes]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from blackwell_matmul.emulator.cuda_runtime import libraries
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
 from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 from blackwell_matmul.emulator.cuda_runtime.host import EmulatedGpu, Host, Refused
+from blackwell_matmul.emulator.order.findings import Report
 from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
 
 SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}
@@ -34,13 +35,15 @@ def run(
     sms: int | None = None,
     order: str = "late",
     limit: Limit | None = None,
+    checked: Callable[[Report], None] | None = None,
 ) -> int:
     """Run a program with an emulated GPU, and return its exit code.
 
     command: the program and its arguments. target: the GPU, such as sm_90a. sms: its number of SMs, by which programs
-    size their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. Raises EmulationError or
-    UnsupportedError, one sentence with the line, for a fault in a kernel; the program has ended then. Raises InputError
-    for a program that cannot be run.
+    size their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. checked: called behind each
+    launch with the report of its order; None: the order is not checked. Raises EmulationError or UnsupportedError, one
+    sentence with the line, for a fault in a kernel; the program has ended then. Raises InputError for a program that
+    cannot be run.
     """
     if sys.platform != "linux":
         raise UnsupportedError(f"programs are emulated on Linux and not on {sys.platform}; give the PTX to emulate().")
@@ -49,7 +52,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="blackwell-matmul-") as name:
         folder = Path(name)
         libraries.build(folder)
-        with _Service(folder / "host", gpu, choices) as service:
+        with _Service(folder / "host", gpu, choices, checked) as service:
             status = _run(command, _environment(folder, target))
     if service.fault is not None:
         raise service.fault
@@ -96,8 +99,10 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 class _Service:
     """Answers programs at a socket, each in a thread. fault: the first kernel's."""
 
-    def __init__(self, path: Path, gpu: EmulatedGpu, choices: Choices) -> None:
-        self.gpu, self.choices = gpu, choices
+    def __init__(
+        self, path: Path, gpu: EmulatedGpu, choices: Choices, checked: Callable[[Report], None] | None
+    ) -> None:
+        self.gpu, self.choices, self.checked = gpu, choices, checked
         self.fault: BlackwellMatmulError | None = None
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
@@ -118,7 +123,7 @@ class _Service:
 
     def _serve(self, connection: socket.socket) -> None:
         program = Channel(connection)
-        host = Host(program, self.gpu, self.choices)
+        host = Host(program, self.gpu, self.choices, self.checked)
         with connection, suppress(Ended, OSError):
             while (call := program.call()) is not None:
                 try:

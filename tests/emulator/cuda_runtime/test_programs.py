@@ -6,12 +6,14 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
 from blackwell_matmul.emulator.cuda_runtime import run
+from blackwell_matmul.emulator.order.findings import Report
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler, which builds CUDA's entry points")
 
@@ -234,6 +236,54 @@ print("after")
     with pytest.raises(EmulationError, match=told):
         run([sys.executable, str(tmp_path / "program.py")], "sm_90a")
     assert capfd.readouterr().out == "before\n"
+
+
+@pytest.mark.parametrize("of_program", [False, True], ids=["device memory", "memory of the program"])
+def test_the_order_of_each_launch_is_checked(tmp_path: Path, of_program: bool) -> None:
+    """The first launch writes elsewhere; in the second, each thread writes what the next thread reads."""
+    text = """
+x = array.array("I", range(200))
+at = x.buffer_info()[0] if OF_PROGRAM else memory(800).value
+for y in (at + 400, at + 4):
+    launch(function(b"scale"), 2, 32, c_uint64(y), c_uint64(at), c_uint32(7), c_uint32(64))
+"""
+    (tmp_path / "program.py").write_text(DRIVER + text.replace("OF_PROGRAM", str(of_program)))
+    reports: list[Report] = []
+    assert run([sys.executable, str(tmp_path / "program.py")], "sm_90a", order="eager", checked=reports.append) == 0
+    clean, racy = reports
+    assert clean.ok and (clean.kernel, clean.target) == ("scale", "sm_90a")
+    assert [each.code for each in racy.errors] == ["data-race"]
+    assert {at.text for each in racy.errors for at in (each.first, each.second) if at} == {
+        "ld.global.u32 %r5, [%x2]",
+        "st.global.u32 [%x1], %r5",
+    }
+
+
+def test_the_command_tells_each_line_once(command_line: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    text = """
+at = memory(800).value
+for y in (at + 4, at + 4, at + 400):
+    launch(function(b"scale"), 2, 32, c_uint64(y), c_uint64(at), c_uint32(7), c_uint32(64))
+"""
+    (tmp_path / "program.py").write_text(DRIVER + text)
+    program = ("--target", "sm_90a", "--", sys.executable, str(tmp_path / "program.py"))
+    code, _, errors = command_line("emulate", "--check", *program)
+    finding, racy, clean = errors.splitlines()
+    assert code == 1 and finding.startswith("error data-race: ")
+    assert racy.startswith("scale (sm_90a): errors: 1, ") and clean.startswith("scale (sm_90a): errors: 0, ")
+    assert command_line("emulate", *program) == (0, "", "")
+
+
+def test_a_fault_comes_behind_the_report_of_its_launch(tmp_path: Path) -> None:
+    text = """
+at = memory(4 * 97).value
+launch(function(b"scale"), 4, 32, c_uint64(at + 4), c_uint64(at), c_uint32(7), c_uint32(100))
+"""
+    (tmp_path / "program.py").write_text(DRIVER + text)
+    reports: list[Report] = []
+    with pytest.raises(EmulationError, match=r"^kernel scale: PTX line 19: .* reads global memory"):
+        run([sys.executable, str(tmp_path / "program.py")], "sm_90a", order="eager", checked=reports.append)
+    assert [each.code for report in reports for each in report.errors] == ["data-race"]
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,26 @@ def test_a_pair_allocates_and_frees_together(before: str, between: str, wanted: 
     assert codes(checked(body, ctas=2, cluster=2, threads=128, target="sm_100a")) == wanted
 
 
+@pytest.mark.parametrize(
+    ("release", "acquire", "wanted"),
+    [
+        (".release.cluster", ".acquire.cluster", set()),
+        ("", "", {"(relaxed-order)"}),
+    ],
+)
+def test_dealloc_behind_arrivals_of_the_other_cta(release: str, acquire: str, wanted: set[str]) -> None:
+    """Each CTA learns from the other that its own warps have loaded; without a scope an arrival is of one CTA."""
+    begin = "xor.b32 %r1, %cta, 1; mapa.shared::cluster.u32 %there, %bar, %r1;" + CLUSTERS[0][1]
+    use = "shl.b32 %r21, %warp, 21; add.s32 %r21, %r20, %r21;" + TPUT + STORED + TGET + LOADED
+    use += "tcgen05.fence::before_thread_sync;"
+    for place in (0, 8):
+        use += f"mbarrier.arrive{release}.shared::cluster.b64 _, [%there+{place}];"
+        use += wait(0, f"W{place}").replace("parity.", f"parity{acquire}.").replace("[%bar]", f"[%bar+{place}]")
+    init = "@%first mbarrier.init.shared::cta.b64 [%bar+8], 128;" + INIT.format(128)
+    body = init + begin + PAIRS.format(use + "tcgen05.fence::after_thread_sync;") + CLUSTERS[0][1]
+    assert codes(checked(body, ctas=2, cluster=2, threads=128, target="sm_100a")) == wanted
+
+
 MAP = "".join(
     f"@%first tensormap.replace.tile.{field};"
     for field in (

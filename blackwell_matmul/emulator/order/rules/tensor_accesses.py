@@ -11,6 +11,7 @@ from blackwell_matmul.emulator.order.agents import WarpAgents
 from blackwell_matmul.emulator.order.clocks import (
     AGENT_MASK,
     AGENT_SHIFT,
+    CLOCK_SHIFT,
     ORDERED,
     SITE_MASK,
     TENSOR,
@@ -76,7 +77,7 @@ class TensorAccesses:
             for slot in (0, *sorted(shadow.used)):
                 cells = distinct(shadow.cells[slot, :, part])
                 for one in cells[known.missing(cells, ORDERED)].tolist() if cells.size else ():
-                    self._in_flight(one, agents.first, site, f"columns {column} to {column + columns - 1}")
+                    self._in_flight(known, one, agents.first, site, f"columns {column} to {column + columns - 1}")
         shadow.cells[:, :, part] = 0
 
     def _of_pair(self, agents: WarpAgents, site: int, gives_back: bool) -> None:
@@ -92,10 +93,13 @@ class TensorAccesses:
         elif not all(known.has(agent, clock, WEAK) for agent, clock in self.pairs.get(cta, [(-1, 1)])):
             run.tell_text(judging.NOT_ALLOCATED, f"{who.format('frees')} CTA {cta.index} has allocated it", place)
 
-    def _in_flight(self, one: int, own: int, site: int, columns: str) -> None:
+    def _in_flight(self, known: Known, one: int, own: int, site: int, columns: str) -> None:
+        """Tell an access, a cell, that dealloc does not know, or knows by arrivals of too narrow a scope."""
         run = self.run
         first, second = run.access(agent_of(one), one & SITE_MASK, False), run.access(own, site, True)
         rule = judging.unordered(first, second)._replace(code="dealloc-in-flight")
+        if known.has(agent_of(one), one >> CLOCK_SHIFT, WEAK):
+            rule = judging.weakly_ordered(False)
         run.tell(rule, first, second, one & SITE_MASK, site, f"{columns} of tensor memory")
 
 

@@ -281,6 +281,7 @@ class WarpState(LaneState):
         self.stack_start: Any = None
         self.stack_end: Any = None
         self.pipe: Any = None
+        self.product_groups = 0  # of wgmma, committed
         self.given: dict[int, Any] = {}  # last tensor core operation of each lane
 
     def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:

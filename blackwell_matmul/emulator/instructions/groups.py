@@ -7,12 +7,12 @@ PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": groups of the ex
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, wide
 from blackwell_matmul.emulator.lanes import ALL
-from blackwell_matmul.emulator.machine import Row, WarpState
+from blackwell_matmul.emulator.machine import Row, Waiting, WarpState
 from blackwell_matmul.emulator.parser import Number, Operand, Statement
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Unknown
@@ -82,6 +82,7 @@ def join(
 
 
 def commit(warp: WarpState, kind: str, mask: int = ALL) -> None:
+    warp.product_groups += kind == PRODUCTS
     for each in groups(warp, kind, mask):
         each.commit()
 
@@ -151,12 +152,33 @@ def wait_group(build: Builder, each: Statement) -> Act:
     read = "read" in each.modifiers
 
     @wide
-    def act(warp: Any, mask: int) -> None:
+    def act(warp: Any, mask: int) -> Waiting | None:
+        waiting = _for_warpgroup(warp.warps) if kind == PRODUCTS else None
         if isinstance(warp, Row):
-            return wait_in_row(warp, kind, count, mask)
-        return wait(warp, kind, count, _of(kind, mask), read)
+            if waiting is not None:
+                raise Undefined("warps of a row wait for others of their warpgroup")
+            wait_in_row(warp, kind, count, mask)
+        elif waiting is None:
+            wait(warp, kind, count, _of(kind, mask), read)
+        return waiting
 
     return act
+
+
+def _for_warpgroup(warps: Sequence[WarpState]) -> Waiting | None:
+    """Return the wait for other warps of the warpgroups, which commit to the same groups; None if all have.
+
+    A group is of the warpgroup (PTX ISA, "wgmma.commit_group").
+    """
+
+    def are_there() -> bool:
+        return all(
+            each.product_groups >= warp.product_groups or not each.alive
+            for warp in warps
+            for each in warp.cta.warps[warp.index // 4 * 4 :][:4]
+        )
+
+    return None if are_there() else Waiting(are_there, True, lambda: "for the other warps of its warpgroup")
 
 
 @instruction("cp.async.wait_all")

@@ -91,7 +91,7 @@ class WarpAgents:
     """The lanes of a warp. first: agent of lane 0. clock: of accesses now; ends when lanes release.
 
     copied: up to which clock each lane has waited for its own cp.async, whose agents begin at `copies`. last: the
-    operation that was issued last.
+    operation that was issued last. products: the number of wgmma that were issued.
     """
 
     warp: Any
@@ -103,6 +103,7 @@ class WarpAgents:
     copied: Any = None
     registers: HeldRegisters = field(default_factory=HeldRegisters)
     last: Flying | None = None
+    products: int = 0
 
     def parts(self, mask: int) -> Iterator[Lanes]:
         """Yield the groups of these lanes, split from others."""
@@ -179,7 +180,8 @@ class Flying:
     """An asynchronous operation. known: when it was issued. clock: of its streams, which `agent` and `reader` name:
     of writes and of reads; -1 until an mbarrier says who they are. since: clocks of the warps then, in late orders.
     begin: clock of the first operation of those that lanes of a warp issue by one execution of an instruction. sources:
-    memory and offset of all that these have read.
+    memory and offset of all that these have read. product: of a wgmma, its CTA, warpgroup and number. waited: true when
+    the warp has waited for a wgmma.
     """
 
     known: Known
@@ -197,3 +199,5 @@ class Flying:
     pending: list[tuple[Any, Any, bool]] = field(default_factory=list)
     begin: int = 0
     sources: set[tuple[Any, int]] = field(default_factory=set)
+    product: Any = None
+    waited: bool = False

@@ -284,6 +284,34 @@ def test_dealloc_behind_arrivals_of_the_other_cta(release: str, acquire: str, wa
     assert codes(checked(body, ctas=2, cluster=2, threads=128, target="sm_100a")) == wanted
 
 
+PRODUCT = """.reg .f32 %f<4>; .reg .b64 %da, %db;
+@%first mbarrier.init.shared::cta.b64 [%bar+8], 1; @%first mbarrier.init.shared::cta.b64 [%bar], 1;
+shl.b32 %r1, %t, 4; add.s32 %r1, %data, %r1; mov.b32 %r2, 0;
+st.shared.v4.b32 [%r1], {%r2, %r2, %r2, %r2}; st.shared.v4.b32 [%r1+2560], {%r2, %r2, %r2, %r2};
+fence.proxy.async.shared::cta; bar.sync 0;
+shr.u32 %r1, %data, 4; cvt.u64.u32 %da, %r1; or.b64 %da, %da, 0x1000080000; add.s64 %db, %da, 160;
+setp.eq.u32 %p1, %warp, 4; setp.eq.u32 %p2, %t, 32; setp.eq.u32 %p3, %t, 128;
+@%p1 bra COPY;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %da, %db, 0, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+"""
+MULTIPLIED, ONE_ARRIVES = "wgmma.wait_group.sync.aligned 0;", "@%p2 mbarrier.arrive.shared::cta.b64 _, [%bar+8];"
+
+
+@pytest.mark.parametrize("order", ["eager", "late", "random"])
+@pytest.mark.parametrize(
+    ("ends", "wanted"),
+    [(MULTIPLIED + ONE_ARRIVES, set()), (ONE_ARRIVES + MULTIPLIED, {"overwritten-in-flight"})],
+    ids=["behind the wait", "in front of the wait"],
+)
+def test_a_group_of_products_is_of_the_warpgroup(ends: str, wanted: set[str], order: str) -> None:
+    """One warp of the four tells that the operands may be overwritten."""
+    copy = wait(0, "FREE").replace("[%bar]", "[%bar+8]") + LOAD.replace("@%first", "@%p3") + wait(0, "DONE")
+    body = f"{PRODUCT} {ends} bra END;\nCOPY: {copy}\nEND:"
+    assert codes(checked(body, threads=160, orders=[order])) == wanted
+
+
 MAP = "".join(
     f"@%first tensormap.replace.tile.{field};"
     for field in (

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import LANES, indices
+from blackwell_matmul.emulator.lanes import ALL, LANES, indices
 from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
-from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, OWN_ROWS
+from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, EARLIER, OWN_ROWS
 from blackwell_matmul.emulator.order.findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
 
 
 class Operations:
-    """Rules of asynchronous operations."""
+    """Rules of asynchronous operations. products: the warps' parts of each wgmma, until all have waited for them."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
+        self.products: dict[Any, list[Flying]] = {}
 
     def issued(self, operation: Any) -> None:
         run, warp = self.run, operation.warp
@@ -47,6 +48,9 @@ class Operations:
             made.agent, made.per_lane = agents.copies, True
         elif opcode.startswith("wgmma"):
             made.agent = self._stream(agents, "wgmma", "wgmma", "a wgmma")
+            made.product = (agents.warp.cta, agents.warp.index // 4, agents.products)
+            self.products.setdefault(made.product, []).append(made)
+            agents.products += 1
             self.registers.hold(agents, made.agent, made.site)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
             made.agent = made.pipelined = self._stream(agents, (lane, "tcgen05"), "tcgen05", "a tcgen05 operation")
@@ -72,6 +76,21 @@ class Operations:
         only_reads = "read" in self.run.grid.current.source.modifiers
         for operation in operations:
             self._waited(agents, operation.heard, kind, mask, only_reads)
+        if kind == "wgmma":
+            self._waited_warpgroup(agents, [each.heard for each in operations])
+
+    def _waited_warpgroup(self, agents: WarpAgents, products: list[Flying]) -> None:
+        """Let a warp know the parts of the other warps: a group is of the warpgroup (PTX ISA, "wgmma.commit_group").
+
+        A part of the last product tells of those before. All parts were issued before one was complete.
+        """
+        for each in self.products[products[-1].product]:
+            if each.warp is not agents:
+                agents.receive(ALL, each.known.only(EARLIER).told(ASYNC_ROWS, each.agent, each.clock))
+        for one in products:
+            one.waited = True
+            if all(each.waited for each in self.products[one.product]):
+                del self.products[one.product]
 
     def _waited(self, agents: WarpAgents, found: Flying, kind: str, mask: int, only_reads: bool) -> None:
         if found.per_lane:

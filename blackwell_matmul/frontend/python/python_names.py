@@ -38,6 +38,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     misfit,
     number,
     refused,
+    rounded,
     type_of,
 )
 
@@ -278,6 +279,8 @@ class PythonNames(PythonOperators):
         why = misfit(value, into)
         if why is not None:
             raise Refusal(f"`{name}` {why}; convert it, or give it another name")
+        if is_float(into) and isinstance(value, (bool, int, float)):
+            return rounded(value, into)
         return into(value) if isinstance(value, int) and number(value) is not value else value
 
     # --- objects

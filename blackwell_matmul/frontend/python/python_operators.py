@@ -9,10 +9,13 @@ tilus at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 from tilus.hidet import ir
 from tilus.hidet.ir.dtypes import boolean, float32, int32, int64
 from tilus.hidet.ir.dtypes.promotion import promote_type
@@ -158,6 +161,13 @@ class PythonOperators(Transpiler):
     def __init__(self) -> None:
         super().__init__()
         self._truths: IdentityMap[None] = IdentityMap()
+
+    def declare(self, type: Any, init: Any = None, hint: str | None = None) -> Any:
+        """Declare a variable, and convert its first value to its type. tilus 0.2.0 puts the value as it is in the place
+        of a variable that no statement assigns again, so half of a float32 that is an int32 became an integer."""
+        if isinstance(type, DataType) and isinstance(init, (Expr, bool, int, float)):
+            init = _converted(init, type)
+        return super().declare(type=type, init=init, hint=hint)
 
     # --- two operands
 
@@ -462,7 +472,35 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         if is_float(kinds[0]) != is_float(kinds[1]):
             common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
             a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))
+        if isinstance(op, _BITWISE) and all(map(is_integer, kinds)):
+            a, b = _joined_bits(a, b, kinds)
     return _OPERATORS[type(op)](a, b)
+
+
+def rounded(value: float, into: Any) -> float:
+    """Return a finite number as a variable of a type of floats holds it; unchanged for wider and narrower types."""
+    with np.errstate(over="ignore"):
+        found = float(np.array(value, np.float64).astype(_ROUNDED.get(into.name, np.float64)))
+    return found if math.isfinite(found) else float(value)
+
+
+_ROUNDED = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+
+
+def _converted(value: Any, into: Any) -> Any:
+    """Return a number of Python or of the kernel in another type."""
+    if is_float(into) and isinstance(value, (Constant, bool, int, float)):
+        return into(rounded(value.value if isinstance(value, Constant) else value, into))
+    return value if type_of(value) == into else into(value)
+
+
+def _joined_bits(a: Any, b: Any, kinds: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the operands of `&`, `|` or `^` in a type that holds both: tilus 0.2.0 takes that of the left one."""
+    left, right = kinds
+    common = promote_type(left, right)
+    if common == left or (isinstance(b, int) and fits(b, left)):
+        return a, b
+    return common(a), b
 
 
 def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:

@@ -6,7 +6,8 @@ is read. Two processes give one name to one meaning. Where the walk meets what h
 of a C library), the name is None, and nothing made of the script is kept. `same` says in microseconds whether all that
 was read is still there.
 
-The libraries in `TRUSTED` are taken to be as their release is: their functions are known by their names.
+The libraries in `TRUSTED` are taken to be as their release is: their functions are known by their names, and by the
+functions of others that their decorators wrap.
 """
 
 from __future__ import annotations
@@ -247,7 +248,10 @@ class _Walk:
     def _function(self, value: types.FunctionType) -> str:
         space = value.__globals__
         if _is_trusted(space.get("__name__", "")):
-            return f"function {space['__name__']}.{value.__code__.co_qualname}"
+            cells = value.__closure__  # of a decorator: the functions of others that it calls
+            kept = self._watch(_cell_contents, cells) if cells else ()
+            told = [self.refer(each) for each in kept if each is not _MISSING]
+            return f"function {space['__name__']}.{value.__code__.co_qualname} {', '.join(told)}"
         code, defaults, keywords, closure = self._watch(_function_parts, value)
         facts = _facts(code)
         self.found |= facts.names
@@ -280,7 +284,7 @@ class _Walk:
     def _of_module(self, module: types.ModuleType, name: str) -> Any:
         found = self._get(vars(module), name)
         if found is _MISSING and "__getattr__" in vars(module):
-            found = getattr(module, name, _MISSING)
+            (found,) = self._watch(functools.partial(_asked, name=name), module)
         return found
 
     def _imported(self, name: str, level: int, space: Any, facts: _Facts) -> str:
@@ -545,6 +549,10 @@ def _cell_contents(cells: Iterable[Any]) -> Iterator[object]:
             yield cell.cell_contents
         except ValueError:  # it is not bound yet
             yield _MISSING
+
+
+def _asked(module: Any, name: str) -> tuple[object, ...]:
+    return (getattr(module, name, _MISSING),)
 
 
 def _items(mapping: Any) -> Iterator[object]:

@@ -184,6 +184,34 @@ def test_a_value_that_changes_has_another_name(value: Any, change: Callable[[Any
     assert named_value(value) not in (None, means.name)
 
 
+def test_a_function_that_a_library_wraps_is_read() -> None:
+    kept = [1.0]
+    wrapped = np.errstate(all="ignore")(lambda: kept[0])
+    means = Meaning([wrapped])
+    assert means.same()
+    kept[0] = 2.0
+    assert not means.same()
+
+
+def test_a_function_for_another_type_is_noticed() -> None:
+    chosen = functools.singledispatch(lambda value: 1.0)
+    means = Meaning([chosen])
+    assert means.same()
+    chosen.register(int, lambda value: 2.0)
+    assert not means.same()
+
+
+def test_an_attribute_that_a_module_computes_is_read() -> None:
+    kept, module = [1.0], types.ModuleType("computing")
+    module.__getattr__ = lambda name: kept[0]  # type: ignore[method-assign]
+    space: dict[str, Any] = {"module": module, "__name__": "somewhere"}
+    exec("def read():\n    return module.scale", space)
+    means = Meaning([space["read"]])
+    assert means.same()
+    kept[0] = 2.0
+    assert not means.same()
+
+
 def test_an_object_that_gets_an_attribute_of_its_own_has_changed() -> None:
     config = Config(1)
     means = Meaning([config], everything=True)

@@ -48,31 +48,18 @@ def product(
     """Return the product, with gradients, in a shape, if given. plain: `bypasses_dispatch` of the tensors that these
     are views of; call: theirs.
     """
-    made = _product(a, b, tensors, how, said, plain, call, shape)
-    return made if shape is None else made.reshape(shape)
-
-
-def _product(
-    a: Tensor,
-    b: Tensor,
-    tensors: EpilogueTensors,
-    how: How,
-    said: Said,
-    plain: bool,
-    call: Call | None,
-    shape: Sequence[int] | None,
-) -> Tensor:
     check_flag("simulate", how.simulate)
     check_flag("batch_invariant", how.batch_invariant)
     if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
     if plain and not wants_gradient((a, b, *tensors)):
-        return run(a, b, tensors, how, said, call=call, shape=shape)
-    if plain and tensors.scale_a is None:
+        made = run(a, b, tensors, how, said, call=call, shape=shape)
+    elif plain and tensors.scale_a is None:
         multiply = functools.partial(_without_gradients, how, said, call if shape is None else None)
-        made: Tensor = ProductOfTwo.apply(multiply, _product_again, how, a, b, *tensors[:2])
-        return made
-    return _operation(a, b, tensors, how, said)
+        made = ProductOfTwo.apply(multiply, _product_again, how, a, b, *tensors[:2])
+    else:
+        made = _operation(a, b, tensors, how, said)
+    return made if shape is None else made.reshape(shape)
 
 
 def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> Tensor:

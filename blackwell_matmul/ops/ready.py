@@ -17,8 +17,8 @@ from blackwell_matmul.ops.direct import PLAIN_TYPES, someone_listens
 from blackwell_matmul.ops.launching import Ready
 from blackwell_matmul.runtime.recent import Recent
 
-KEPT_KINDS = 8192
-_ready: Recent[tuple[Any, ...], Ready] = Recent(KEPT_KINDS)
+KEPT_READY = 8192
+_ready: Recent[tuple[Any, ...], Ready] = Recent(KEPT_READY)
 
 
 class Call(NamedTuple):

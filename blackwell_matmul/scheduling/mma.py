@@ -85,7 +85,23 @@ def tensor_memory_columns(block_n: int) -> int:
     return max(32, 1 << (block_n - 1).bit_length())
 
 
-class ScaledTcgen05(Tcgen05):
+class BlockScaledMma(MmaSpec):
+    """Common part of tcgen05.mma and mma.sync with a scale for each block. columns: values of block_n in the space."""
+
+    rows = 128
+    dtypes = tuple(BLOCK_SCALED)
+    columns: Sequence[int] = SPACE_COLUMNS
+
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
+        rows = self.rows * (2 if "pairs" in features else 1)
+        fits = row.get("block_m", rows) == rows and row.get("block_k", SPACE_ROW_ELEMENTS) >= SPACE_ROW_ELEMENTS
+        return row.get("block_n", self.columns[0]) in self.columns and fits
+
+    def scale_rows(self, tile: TileConfig) -> int:
+        return sum(_scale_atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
+
+
+class ScaledTcgen05(BlockScaledMma, Tcgen05):
     """tcgen05.mma with a scale for each block (PTX ISA, "tcgen05 Block Scaling"), as the room `lang` emits it.
 
     step_n: rows of scales in a column of tensor memory; scales of a tile of B begin at a multiple of it.
@@ -94,14 +110,8 @@ class ScaledTcgen05(Tcgen05):
     instruction = "tcgen05.mma.block_scale"
     shape = f"{instruction}, which reads scales of B from a column of 32 rows on,"
     step_n = 32
-    dtypes = tuple(BLOCK_SCALED)
     accumulates = "the fp32 accumulator and the scales take"
     fewer_columns = "make block_n, block_k or stages smaller"
-
-    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        rows = self.rows * (2 if "pairs" in features else 1)
-        fits = row.get("block_m", rows) == rows and row.get("block_k", SPACE_ROW_ELEMENTS) >= SPACE_ROW_ELEMENTS
-        return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and fits
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
         """Count the accumulator and the scales, in three allocations; with a ring in one, with scales of two k-tiles;
@@ -131,9 +141,6 @@ class ScaledTcgen05(Tcgen05):
         copied_cycles = sum(_scale_atoms(tile)) * ATOM_BYTES / COPIED_BYTES
         products_cycles = tile.row_bytes / (2 * MMA_K_BYTES)  # of one column
         return super().multiplied_columns(tile) + copied_cycles / products_cycles
-
-    def scale_rows(self, tile: TileConfig) -> int:
-        return sum(_scale_atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
 
 
 TENSOR_MEMORY_COLUMNS = 512
@@ -301,7 +308,7 @@ class MmaSync(MmaSpec):
         return self.warps_m * self.warps_n * WARP
 
 
-class ScaledMmaSync(MmaSync):
+class ScaledMmaSync(BlockScaledMma, MmaSync):
     """mma.sync with a scale for each block, m16n8k32 or m16n8k64 (PTX ISA, "Block Scaling for mma.sync").
 
     A register has the scales of 32 rows, so that a warp has 32 rows of a tile or more. columns: values of block_n whose
@@ -309,9 +316,7 @@ class ScaledMmaSync(MmaSync):
     """
 
     instruction = shape = "mma.sync.block_scale"
-    rows = 128
     columns = (64, 128, 256)
-    dtypes = tuple(BLOCK_SCALED)
     gpu_feature = "block_scale"
     interval = "mma_sync_scaled_interval"
 
@@ -322,15 +327,6 @@ class ScaledMmaSync(MmaSync):
         return (
             f"block_n = {tile.block_n}: {self.shape} reads scales of half an atom of 128 rows, or of atoms; {fit} fit."
         )
-
-    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        fits = (
-            row.get("block_m", self.rows) == self.rows and row.get("block_k", SPACE_ROW_ELEMENTS) >= SPACE_ROW_ELEMENTS
-        )
-        return row.get("block_n", self.columns[0]) in self.columns and fits
-
-    def scale_rows(self, tile: TileConfig) -> int:
-        return sum(_scale_atoms(tile)) * ATOM_BYTES // SCALE_ROW_BYTES
 
 
 def _scale_atoms(tile: TileConfig) -> tuple[int, int]:

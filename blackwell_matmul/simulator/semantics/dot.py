@@ -24,17 +24,16 @@ from blackwell_matmul.simulator.types import Element, element
 
 REGISTER_BITS = 32
 
+OPERANDS = tuple(Effect(name, Space.REGISTER, Access.READ) for name in "abc")
+RESULT = Effect("d", Space.REGISTER, Access.WRITE)
+"""Effects of d = a @ b + c."""
+
 
 @describe(
     "DotInst",
     name="dot",
     ptx="mma.sync",
-    effects=(
-        Effect("a", Space.REGISTER, Access.READ),
-        Effect("b", Space.REGISTER, Access.READ),
-        Effect("c", Space.REGISTER, Access.READ),
-        Effect("d", Space.REGISTER, Access.WRITE),
-    ),
+    effects=(*OPERANDS, RESULT),
     again=Again.VALUES,
     time=Time(Unit.MMA_SYNC, "mma_sync_latency_cycles"),
     mark=True,
@@ -91,12 +90,10 @@ def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout)
     name="dot_scaled",
     ptx="mma.sync.block_scale",
     effects=(
-        Effect("a", Space.REGISTER, Access.READ),
-        Effect("b", Space.REGISTER, Access.READ),
-        Effect("c", Space.REGISTER, Access.READ),
+        *OPERANDS,
         Effect("scale_a", Space.REGISTER, Access.READ),
         Effect("scale_b", Space.REGISTER, Access.READ),
-        Effect("d", Space.REGISTER, Access.WRITE),
+        RESULT,
     ),
     again=Again.VALUES,
     time=Time(Unit.MMA_SYNC, "mma_sync_latency_cycles"),

@@ -161,6 +161,10 @@ def _scaled_mm_by_recipes(
     return multiplied(mat_a, mat_b, left, right, bias, how, BY_RECIPES, plain)
 
 
+for _signature in (_scaled_mm_by_types, _scaled_mm_by_recipes):
+    _signature.__qualname__ = scaled_mm.__qualname__  # Python names the function whose arguments are missing
+
+
 def check_contraction(dims: object) -> None:
     if not isinstance(dims, (list, tuple)) or tuple(dims) not in ((), (1, 0), (-1, -2), (1, -2), (-1, 0)):
         raise InputError(

@@ -354,3 +354,8 @@ def test_cpu_tensors_are_simulated_when_asked_alone():
 def test_each_blackwell_has_its_kernel(gpu: str, name: str) -> None:
     found = launching.best_scaled_rung(GPUS[gpu], Problem(512, 256, 256, "nvfp4"))
     assert found == name and GPUS[gpu].arch in rung(found).targets
+
+
+def test_a_missing_argument_is_one_of_the_public_function():
+    with pytest.raises(TypeError, match=r"^scaled_mm\(\) missing 1 required positional argument: 'scale_b'"):
+        scaled_mm(CASE.a, CASE.b.mT, CASE.scale_a)

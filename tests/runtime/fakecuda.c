@@ -1,8 +1,10 @@
 /* A libcuda.so.1 that records calls instead of making them. The tests build it and load it in processes of their own.
 
-   fake_configure(line) sets something, fake_log() gives the record: one line a call. */
+   fake_configure(line) sets something, fake_log() gives the record: one line a call. Threads may call at once, as of the
+   real driver. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@ typedef struct {
     unsigned attribute_count;
 } Config;
 
+static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *record_text;
 static size_t record_size, record_room;
 static int recording = 1, devices = 1, major = 9, minor = 0, sms = 132, shared_optin = 232448;
@@ -32,6 +35,7 @@ static void record(const char *format, ...) {
     va_start(arguments, format);
     size_t length = vsnprintf(line, sizeof line - 1, format, arguments);
     va_end(arguments);
+    pthread_mutex_lock(&record_lock);
     if (record_size + length + 2 > record_room) {
         record_room = 2 * (record_room + length + 64);
         record_text = realloc(record_text, record_room);
@@ -40,6 +44,7 @@ static void record(const char *format, ...) {
     record_size += length;
     record_text[record_size++] = '\n';
     record_text[record_size] = 0;
+    pthread_mutex_unlock(&record_lock);
 }
 
 static int fails(const char *function) {

@@ -109,7 +109,7 @@ COPIES = [
     ("bulk stores of other bytes by the lanes",
      PUT + FENCE + "bar.sync 0; shl.b32 %r3, %lane, 4; add.s32 %r3, %data, %r3;"
      + BY_ALL.replace("[%data], 256", "[%r3], 16"), {"overwritten-in-flight"}),
-    ("a bulk store that nobody waits for", PUT + FENCE + "bar.sync 0;" + STORE, {"in-flight-at-exit"}),
+    ("a bulk store that nobody waits for", PUT + FENCE + "bar.sync 0;" + STORE, {"(in-flight-at-exit)"}),
     ("a bulk store, overwritten behind .read",
      PUT + FENCE + "bar.sync 0;" + STORE + "@%first cp.async.bulk.wait_group.read 0; bar.sync 0;" + PUT, set()),
     ("the result of a bulk store behind .read",

@@ -15,7 +15,6 @@ from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import Flying
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
 from blackwell_matmul.emulator.order.clocks import SITE_MASK, WEAK, Known, agent_of, either
-from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED
 from blackwell_matmul.emulator.order.judging import Access
 from blackwell_matmul.emulator.order.run_state import RunState, Words
 from blackwell_matmul.emulator.order.shadow import ByteShadow
@@ -91,11 +90,10 @@ class Lifetimes:
         return bool(access.warp[1] // cluster.warps_of_cta == cta.rank)
 
     def _in_flight(self, access: Access, cta: Any, site: int) -> None:
-        """Tell an operation of the CTA itself: an error where it still reads."""
-        place, is_read = self.run.place(site), access.kind == "cp.async.bulk.read"
-        rule = judging.IN_FLIGHT_AT_EXIT._replace(severity=ERROR if is_read else UNPROMISED)
+        """Tell an operation of the CTA itself."""
+        place = self.run.place(site)
         text = f"{access.who} {access.verb} shared memory of CTA {cta.index} at {access.place}, which ends at {place}"
-        self.run.tell_text(rule, text, access.place, place)
+        self.run.tell_text(judging.IN_FLIGHT_AT_EXIT, text, access.place, place)
 
     def _check_uses(self, cta: Any, each: MbarrierOrder, known: Known, site: int) -> None:
         for agent, (clock, used) in each.uses.items():

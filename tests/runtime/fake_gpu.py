@@ -27,7 +27,8 @@ def build(folder: Path) -> tuple[Path | None, str]:
     if sys.platform != "linux" or compiler is None:
         return None, "the fake driver needs Linux and a C compiler (cc, gcc or clang)"
     library = folder / "libcuda.so.1"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
+    flags = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    command = [compiler, *flags, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
     subprocess.run(command, check=True)
     return library, ""
 

@@ -1,0 +1,161 @@
+"""Find an arrival or a commit that does not cover the access: too early, of one lane, or on another CTA's mbarrier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Warp, spell
+from blackwell_matmul.simulator.order.knowledge import Operation, Telling
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes
+
+
+def commit_tracks_none(c: Conflict) -> Missing | None:
+    """Find a commit that the warp waited for and that tracks no mma: it is another thread's, or comes before what it is
+    meant to track. Who commits knows of the access, or is to tell of it."""
+    for _, wait in c.waits():
+        commit = wait.commit
+        if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.tellings):
+            continue
+        late = _after(c, commit)
+        if late is not None:
+            why = f"it comes before {late.op.name} at {late.op.location}, and has to come after it"
+        elif c.operation is not None and c.operation.op.pipe is not None:
+            why = f"it tracks what its own thread issues, and {c.culprit} issues {c.other_name} at {c.other_location}"
+        else:
+            continue
+        advice = f"the wait on {commit.barrier.name} at {wait.location} is for the commit at {commit.location} by"
+        return Missing("commit", f"{advice} {commit.lanes}, which tracks none of them: {why}", at_fault=commit.location)
+    return None
+
+
+def _after(c: Conflict, commit: Telling) -> Operation | None:
+    """Return the operation, or what the thread of a commit issued next of what a commit tracks and who issued it knows
+    of the access. Each CTA of a cluster has its own such thread."""
+    op = c.operation
+    if op is not None and op.op.pipe is not None:
+        return op if op.lanes.warp.index == commit.lanes.warp.index else None
+    later = [each for each in c.order.operations.values() if each.lanes is commit.lanes and each.turn > commit.turn]
+    later = [each for each in later if each.op.pipe is not None and not each.instruction.description.arrives_later]
+    return min(later, key=lambda each: each.turn, default=None) if c.known_to(commit.lanes) else None
+
+
+def arrival_tracks_none(c: Conflict) -> Missing | None:
+    """Find a plain arrival after an mma, which the warp waited for: a commit was meant."""
+    op, told = c.operation, c.telling
+    if op is None or op.op.pipe != op.op.warp.tensor_core:
+        return None
+    if told is not None and c.lines.roles.rank(told.barrier, c.warp) < 2:
+        return None
+    for barrier, line in _arrivals(c):
+        if op.turn < c.order.warpgroups.arrivals[c.culprit.warp][barrier].turn:
+            what = f"the arrival on {barrier} at {line} does not track {op.op.name} at {op.op.location}"
+            if told is not None and c.culprit.warp in c.lines.roles.waiting(told.barrier):
+                return Missing("wait", f"{what}: the missing wait: {told.barrier.remedy} before that", at_fault=line)
+            advice = f"{what}: the missing commit: tcgen05.commit(mbarrier={barrier.name}) in its place"
+            return Missing("commit", advice, at_fault=line)
+    return None
+
+
+def arrival_comes_before(c: Conflict) -> Missing | None:
+    """Find an arrival that the warp waited for, and that its own warp makes before the access, by the text."""
+    for barrier, _ in _arrivals(c):
+        line = arrives_before(c, barrier, {c.culprit.warp}, c.other_instruction)
+        if line is not None:
+            return early_arrival(c.culprit.warp, barrier, line, c.other_instruction)
+    return None
+
+
+def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Instruction) -> Location | None:
+    """Return the line at which the warps arrive on the barrier, if that is before an access in the same round, with no
+    wait between the two, and none arrives after the access. A copy that brings bytes comes after the arrival."""
+    lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
+    arrivals = [each.location for each in roles.telling(barrier, "arrive") if {*each.who_tells(barrier)} & warps]
+    waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
+    if brings_bytes(access) or any(lines.leads_to(made, each) for each in arrivals):
+        return None
+    for line in arrivals:
+        if lines.leads_to(line, made) and not any(lines.leads_to(line, w) and lines.leads_to(w, made) for w in waits):
+            return line
+    return None
+
+
+def early_arrival(warp: Warp, barrier: Mbarrier, line: Location, access: Instruction) -> Missing:
+    """Return the arrival at `line` that announces the access, and comes before it."""
+    what = f"{spell([warp])} arrives on {barrier} at {line} before {access.name} at {access.location}"
+    return Missing("arrive", f"{what}: the arrival has to come after what it announces", at_fault=line)
+
+
+def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+    """Return the last arrival of the warp that made the access, on each mbarrier that this warp waited for, where that
+    wait passed on a phase of its own; none that announces bytes."""
+    arrivals = c.order.warpgroups.arrivals.get(c.culprit.warp, {})
+    for carried, wait in c.waits():
+        arrival = arrivals.get(carried.barrier)
+        if arrival is not None and wait.phase >= 0 and not wait.again and not arrival.announces:
+            yield carried.barrier, arrival.location
+
+
+def told_too_early(c: Conflict) -> Missing | None:
+    """Find the arrival by which who issued the operation told this warp to go on before it had waited itself."""
+    op = c.operation
+    if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
+        return None
+    advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
+    return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
+
+
+def one_lane_arrived(c: Conflict) -> Missing | None:
+    """Find one lane that arrived where the whole warp made the access: that publishes what this lane did, and no
+    more."""
+    if c.operation is not None or c.culprit.name or _another_lane_knows(c):
+        return None
+    for carried in c.barriers():
+        if (c.culprit.cta, c.culprit.warp) in carried.alone and c.warp.index in carried.waits:
+            where = carried.alone[c.culprit.cta, c.culprit.warp]
+            advice = (
+                f"one lane of {c.culprit} arrives on {carried.barrier.name} at {where} and publishes what it did"
+                f" itself: the missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its"
+                " lanes"
+            )
+            return Missing("sync", advice, at_fault=where)
+    return None
+
+
+def _another_lane_knows(c: Conflict) -> bool:
+    """Return whether a sync inside of the warp that made the access came after it."""
+    lanes = c.order.lanes[c.culprit.warp].values()
+    return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
+
+
+def another_cta_was_told(c: Conflict) -> Missing | None:
+    """Find an arrival, by who made the access, that tells its own CTA and not the one that relies on it, whose warp
+    waits on its own such mbarrier."""
+    for barrier, where in _told(c):
+        waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
+        if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event and c.warp.index in waits:
+            who = f"CTA {c.culprit.cta.position} tells {barrier} at {where}"
+            advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
+            return Missing("arrive", advice, at_fault=where)
+    return None
+
+
+def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+    """Return the mbarriers of the cluster that the end of an operation is told to, or that a lane of its warpgroup
+    arrived on: others arrive for reasons of their own."""
+    if c.operation is not None and c.operation.tells is not None and not c.other.write:
+        yield c.operation.tells, c.order.of(c.operation.tells).last
+    for cta in c.warp.cta.cluster.ctas:
+        for carried in map(c.order.of, barriers_of(cta)):
+            if c.operation is None or c.operation.tells is not carried.barrier or c.culprit.cta is not c.warp.cta:
+                yield from ((carried.barrier, at) for (_, by), at in carried.alone.items() if _speaks_for(c, by))
+
+
+def _speaks_for(c: Conflict, warp: Warp) -> bool:
+    """Return whether it is the warp that made the access; of memory on the chip, used up together, any of its
+    warpgroup."""
+    who = c.culprit
+    together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
+    return together or warp is who.warp

@@ -1,0 +1,133 @@
+"""Two accesses that nothing orders, and what the functions of this folder share: the edge that they look for."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Access, Effect, Instruction, When
+from blackwell_matmul.simulator.findings import Code, Severity
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.frontier import Lanes
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, SemaphoreRelease, Telling
+from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.shadow import PastAccess
+from blackwell_matmul.simulator.order.warpgroups import Warpgroups
+
+
+class Knows(Protocol):
+    """The one who knows the order: `HappensBefore`."""
+
+    lanes: dict[Warp, dict[Any, Lanes]]
+    carried: dict[Mbarrier, Carried]
+    operations: dict[AsyncOperation, Operation]
+    releases: dict[int, deque[SemaphoreRelease]]
+    rounds: Counter[tuple[Warp, Instruction]]
+    waited_at: dict[Warp, Instruction]
+    warpgroups: Warpgroups
+    threads: int
+
+    def of(self, barrier: Mbarrier) -> Carried: ...
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The edge that would have ordered the two. edge, at_fault: as in `Finding`."""
+
+    edge: str
+    advice: str
+    code: Code | None = None
+    severity: Severity = Severity.ERROR
+    at_fault: Location | None = None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An access (of `lanes`, by `instruction`) and an earlier one (`other`) that nothing orders before it."""
+
+    order: Knows
+    lines: ProgramLines
+    warp: Warp
+    instruction: Instruction
+    lanes: Lanes
+    effect: Effect
+    region: Region
+    other: PastAccess
+    early: bool = False  # the "earlier" one came later, but was meant to come first
+
+    @property
+    def write(self) -> bool:
+        return self.effect.access is Access.WRITE
+
+    @property
+    def operation(self) -> Operation | None:
+        """Return the earlier access, if an asynchronous operation made it."""
+        return self.other.who if isinstance(self.other.who, Operation) else None
+
+    @property
+    def culprit(self) -> Lanes:
+        """Return who made the earlier access, or issued the operation that did."""
+        who = self.other.who
+        lanes: Lanes = who.lanes if isinstance(who, Operation) else who[1]
+        return lanes
+
+    @property
+    def other_instruction(self) -> Instruction:
+        who = self.other.who
+        found: Instruction = who.instruction if isinstance(who, Operation) else who[0]
+        return found
+
+    @property
+    def other_location(self) -> Location | None:
+        return self.other_instruction.location
+
+    @property
+    def other_name(self) -> str:
+        return self.other_instruction.name
+
+    def known_to(self, lanes: Lanes) -> bool:
+        """Return whether a barrier of threads between these lanes and the access would order the access."""
+        return bool(getattr(lanes, self.effect.path) & self.other.event)
+
+    def barriers(self) -> Iterator[Carried]:
+        yield from map(self.order.of, barriers_of(self.warp.cta))
+
+    @property
+    def telling(self) -> Telling | None:
+        """Return the telling by whose mbarrier the warp is most likely meant to know the end of the operation."""
+        tellings = [] if self.operation is None else self.operation.tellings
+        return min(tellings, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
+
+    def waits(self, of: Warp | None = None) -> list[tuple[Carried, LastWait]]:
+        """Return the last wait of the warp, or of another one, on each mbarrier, the newest first."""
+        warp = of or self.warp
+        carried = map(self.order.of, barriers_of(warp.cta))
+        mine = [(each, each.waits[warp.index]) for each in carried if warp.index in each.waits]
+        return sorted(mine, key=lambda each: each[1].turn, reverse=True)
+
+    @property
+    def here(self) -> str:
+        """Return the line of the access; in the next round, where it comes after the other one by a loop alone."""
+        location = self.instruction.location
+        return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
+
+
+def brings_bytes(copy: Instruction) -> bool:
+    """Return whether it tells an mbarrier of its bytes."""
+    return "complete_tx" in copy.description.signalling(When.COMPLETION)
+
+
+def phase_name(phase: int) -> str:
+    """Return the phase as findings call it. phase: -1 before the first."""
+    return f"phase {phase}" if phase >= 0 else "the phase before the first"
+
+
+def stands_before(first: Location | None, then: Location | None) -> bool:
+    """Return whether the first line stands above the other one; True if a line is unknown."""
+    return first is None or then is None or first.line < then.line

@@ -1,0 +1,153 @@
+"""Find a wait that passed on another phase than the one meant, by its parity, its count or its bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from blackwell_matmul.simulator.description import When
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, by_line
+from blackwell_matmul.simulator.machine.cta import Warp, spell
+from blackwell_matmul.simulator.order.culprits import KEPT, small
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Telling
+from blackwell_matmul.simulator.order.lines import siblings
+from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name
+
+PHASE: Final = "wrong-phase"
+BYTES: Final = "too-few-bytes"
+
+
+def count_too_small(c: Conflict) -> Missing | None:
+    """Find phases that ended without the warp that made the access, which arrives on that mbarrier as others do: none
+    of them more often than there were phases, or one that ran ahead by a wait for a phase of before."""
+    for carried, wait in c.waits():
+        arrivals, who, arriving = carried.arrivals, c.culprit.warp, c.lines.roles.arriving(carried.barrier)
+        before = arrivals[who] - bool(carried.known & c.other.event)
+        if before > wait.phase or len(arriving) < 2 or who not in arriving or not _arrives(c, carried):
+            continue
+        ahead = max(arrivals, key=lambda each: arrivals[each], default=who)
+        if arrivals[ahead] <= wait.phase + 1:
+            return _small(carried.barrier, wait.phase, who, arriving)
+        for passed, its in c.waits(ahead):
+            if its.again:
+                return passed_before(passed.barrier, its)
+    return None
+
+
+def _arrives(c: Conflict, carried: Carried) -> bool:
+    """Return whether the warp that made the access arrives there. Of another CTA a line of the program does not say
+    so."""
+    who, tellings = c.culprit.warp, [] if c.operation is None else c.operation.tellings
+    commits = any(each.tracked and each.barrier is carried.barrier for each in tellings)
+    return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
+
+
+def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
+    advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {small(barrier, arriving)}"
+    return Missing("arrive", advice, at_fault=barrier.location)
+
+
+def wrong_phase(c: Conflict) -> Missing | None:
+    """Find a wait on the right barrier, after the operation had started, that passed on an older phase."""
+    op, told = c.operation, c.telling
+    if op is None or told is None or told.barrier.cta is not c.warp.cta:
+        return None
+    wait = c.order.of(told.barrier).waits.get(c.warp.index)
+    phase = told.barrier.phase if told.phase is None else told.phase
+    if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
+        return None
+    passed = f"the wait on {told.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
+    if op.op.barrier is not None and (wait.phase >= told.during or _unannounced(op, told)):
+        of_itself = "it announces them itself, and the arrivals have to come after it"
+        announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
+        why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, told, wait)}"
+        advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
+        return Missing("bytes", advice, BYTES, at_fault=wait.location)
+    ahead = _without_readers(c, told.barrier) if wait.phase >= 0 and not wait.again else None
+    return ahead or stale_phase(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
+
+
+def _balance(c: Conflict, told: Telling, wait: LastWait) -> str:
+    """Return a clause with the bytes of the phase that the wait passed on, and those of the copies under way."""
+    barrier, before = told.barrier, told.barrier.bytes_before
+    flying = [each for each in c.order.operations.values() if not each.op.done and each.tells is barrier]
+    late = {each.op.location: each.op.count_bytes for each in flying if each.tellings[0].during <= wait.phase}
+    if barrier.phase != wait.phase + 1 or not before.announced:
+        return ""
+    late.setdefault(c.other_location, c.operation.op.count_bytes if c.operation is not None else 0)
+    return f" ({before}; to come: {by_line(late)})"
+
+
+def _unannounced(op: Operation, told: Telling) -> bool:
+    """Return whether too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in
+    this one."""
+    barrier = op.op.barrier
+    return barrier is not None and told.during == barrier.phase and barrier.pending == barrier.expected
+
+
+def stale_phase(wait: LastWait, what: str) -> Missing:
+    """Return the phase that the wait lacks. what: the start of the sentence."""
+    kept = f" ({KEPT})" if wait.again else ""
+    return Missing("phase", f"{what}: the parity that it waits for is wrong{kept}", PHASE, at_fault=wait.location)
+
+
+def stale_wait(c: Conflict) -> Missing | None:
+    """Find a last wait on a barrier that the issuer of the operation tells, or who waits for the operation, and that
+    passed on a phase which was over before the operation began."""
+    op, told, waits = c.operation, c.telling, c.waits()
+    if op is None or not waits or (told is None and c.write):
+        return None
+    (carried, wait), roles = waits[0], c.lines.roles
+    tells = {op.lanes.warp} if told is None else {op.lanes.warp} | roles.waiting(told.barrier)
+    if any(siblings(each.barrier, carried.barrier) for each in op.tellings) or wait.ended > op.turn:
+        return None
+    if (roles.arriving(carried.barrier) - {c.warp}) & tells and (wait.turn > op.turn or wait.phase < 0):
+        passed = f"the wait on {carried.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
+        return stale_phase(wait, f"{passed}, which was over before {op.op.name} at {op.op.location} began")
+    return None
+
+
+def came_too_early(c: Conflict) -> Missing | None:
+    """Find what let the other warp go on too early, where its last wait was for this one: the parity of that wait, the
+    count of the barrier, or an arrival of this warp before its access."""
+    here = {c.warp.cta.warps[index] for index in c.instruction.group.warps}
+    waits = [(each.again or each.turn, carried, each) for carried, each in c.waits(c.culprit.warp)]
+    before = [each for each in waits if c.operation is None or each[0] <= c.operation.turn]
+    for _, carried, wait in [max(before, key=lambda each: each[0])] if before else []:
+        barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
+        if wait.again and {warp.index for warp in arriving} & {*c.instruction.group.warps}:
+            return passed_before(barrier, wait)
+        if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
+            return _small(barrier, wait.phase, c.warp, arriving)
+        line = arrives_before(c, barrier, here, c.instruction) if wait.phase >= 0 else None
+        if line is not None:
+            return early_arrival(c.warp, barrier, line, c.instruction)
+    return None
+
+
+def ran_ahead(c: Conflict) -> Missing | None:
+    """Find a warp that writes again without a wait for the readers, or a wait of this one that passed on an older phase
+    of the barrier that carries what the other wrote."""
+    for carried, wait in c.waits()[:1] if c.operation is None or not c.operation.tellings else ():
+        if not carried.known & c.other.event:
+            continue
+        if wait.phase < 0 or wait.again:
+            return passed_before(carried.barrier, wait)
+        if c.other.write and not c.write and c.lines.in_loop(c.other_location):
+            return _without_readers(c, carried.barrier)
+    return None
+
+
+def _without_readers(c: Conflict, told: Mbarrier) -> Missing | None:
+    ahead, roles = c.culprit.warp, c.lines.roles
+    back = roles.told_by_readers(told, ahead)
+    if not back or ahead in roles.waiting(back[0]):
+        return None
+    advice = f"{c.culprit} has written again before that: the missing wait: {back[0].remedy} before {c.other_location}"
+    return Missing("wait", advice, at_fault=c.other_location)
+
+
+def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
+    """Return the phase that the wait lacks, which passed on an older one."""
+    again = ", which it had waited for before" if wait.again else ""
+    return stale_phase(wait, f"the wait on {barrier.name} at {wait.location} passed on {phase_name(wait.phase)}{again}")

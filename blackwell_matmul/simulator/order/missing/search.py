@@ -1,0 +1,54 @@
+"""The search for a missing edge: each candidate in turn, the most specific first.
+
+A candidate is a function that returns what is missing if its edge, and no other, would have ordered the two accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blackwell_matmul.simulator.order.missing.arrivals import (
+    another_cta_was_told,
+    arrival_comes_before,
+    arrival_tracks_none,
+    commit_tracks_none,
+    one_lane_arrived,
+    told_too_early,
+)
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
+from blackwell_matmul.simulator.order.missing.issue_order import copied_after, copied_twice, hardware_alone
+from blackwell_matmul.simulator.order.missing.phases import (
+    came_too_early,
+    count_too_small,
+    ran_ahead,
+    stale_wait,
+    wrong_phase,
+)
+from blackwell_matmul.simulator.order.missing.syncs import (
+    another_warp_knows,
+    each_waits_for_its_own,
+    lanes_of_one_warp,
+    missing_sync,
+    released_alone,
+    waited_for_later,
+    written_again,
+)
+from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, readers_tell
+from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
+
+CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
+    hardware_alone, copied_twice, copied_after,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
+    came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
+    one_lane_arrived, ran_ahead, written_again, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
+    another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
+)  # fmt: skip
+
+
+def missing_edge(conflict: Conflict) -> Missing:
+    """Return the first edge that would have ordered the two accesses."""
+    for candidate in CANDIDATES:
+        found = candidate(conflict)
+        if found is not None:
+            return found
+    return missing_sync(conflict)

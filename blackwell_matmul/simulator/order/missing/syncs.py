@@ -1,0 +1,136 @@
+"""Find a barrier of threads that is missing: between lanes, warps, CTAs or clusters."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from blackwell_matmul.simulator.machine.cta import Cta, spell_warps
+from blackwell_matmul.simulator.order.frontier import Lanes
+from blackwell_matmul.simulator.order.knowledge import Operation, SemaphoreRelease
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, stands_before
+
+
+def lanes_of_one_warp(c: Conflict) -> Missing | None:
+    """Find lanes of the same warp that know of the access; a barrier of threads would tell the others."""
+    for lanes in c.order.lanes[c.warp].values():
+        if lanes is not c.lanes and c.known_to(lanes):
+            knows = lanes.name or "the other lanes"
+            return Missing("sync", f"{knows} of warp {c.warp.index} may rely on it, {_lanes(c.lanes)} may not: the"
+                           f" missing sync: self.sync() before {c.here}")  # fmt: skip
+    return None
+
+
+def _lanes(lanes: Lanes) -> str:
+    return lanes.name or "all lanes together"
+
+
+def another_warp_knows(c: Conflict) -> Missing | None:
+    """Find another warp that waited for the access, or made it: a barrier between the two warps is missing."""
+    together = (warp for warp in c.order.lanes if warp.cta.cluster is c.warp.cta.cluster)
+    for warp in together:
+        for lanes in c.order.lanes[warp].values():
+            made_it = c.operation is None and lanes.warp is c.culprit.warp
+            if warp is not c.warp and c.known_to(lanes) and not made_it:
+                done, op = "has waited for it" if c.operation is not None else "may rely on it", c.operation
+                that = op.wait if op is not None and op.wait is not None else "that"
+                return Missing("sync", f"{lanes} {done}: {sync_advice(c, lanes, f'between {that} and {c.here}')}")
+    return None
+
+
+def written_again(c: Conflict) -> Missing | None:
+    """Find a read behind its wait, of memory that the next operation writes already: the issuer did not wait for the
+    reader. The wait stands between the issue and the read in the text."""
+    op, told = c.operation, c.telling
+    if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta or c.culprit.warp is c.warp:
+        return None
+    wait = c.order.of(told.barrier).waits.get(c.warp.index)
+    if wait is None or None in (c.other_location, wait.location, c.instruction.location) or wait.turn >= op.turn:
+        return None
+    if not (stands_before(c.other_location, wait.location) and stands_before(wait.location, c.instruction.location)):
+        return None
+    where = f"between {c.here} and {c.other_location} of the next round"
+    return Missing("sync", f"{c.culprit} has written again before that: {sync_advice(c, c.culprit, where)}")
+
+
+def each_waits_for_its_own(c: Conflict) -> Missing | None:
+    """Find a copy that both warps execute, each its part. This warp has not come to that copy yet, or has waited for
+    its own part, as the other one does."""
+    op, rounds = c.operation, c.order.rounds
+    if op is None or op.tells is not None or op.lanes.warp is c.warp or c.early or not rounds[c.warp, op.instruction]:
+        return None
+    if rounds[c.warp, op.instruction] <= op.round:
+        where = f"between {c.lines.between(c.instruction.location, c.other_location)}"
+        return Missing("sync", f"{c.culprit} has gone on to that: {sync_advice(c, c.culprit, where)}")
+    flying = any(each.lanes.warp is c.warp and _same_copy(each, op) for each in c.order.operations.values())
+    wait = c.order.waited_at.get(c.warp)
+    if flying or wait is None or op.lanes.warp.index not in wait.group.warps:
+        return None
+    where = f"between {wait.location} and {c.here}"
+    return Missing("sync", f"{c.lanes} has waited for what it copied itself: {sync_advice(c, c.culprit, where)}")
+
+
+def _same_copy(one: Operation, other: Operation) -> bool:
+    return one.instruction is other.instruction and one.round == other.round
+
+
+def waited_for_later(c: Conflict) -> Missing | None:
+    """Find a read too early of what only the threads that issued the operation can wait for, and they did."""
+    op = c.operation
+    if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
+        return None
+    return Missing("sync", f"{c.culprit} waits for it: {sync_advice(c, c.culprit, f'between that and {c.here}')}")
+
+
+def released_alone(c: Conflict) -> Missing | None:
+    """Find a release of a semaphore in the CTA of the access, by a thread that does not know of the access; of an
+    operation somebody there does."""
+    cta = c.culprit.cta
+    over = any(c.known_to(lanes) for warp in cta.warps for lanes in c.order.lanes.get(warp, {}).values())
+    if c.operation is not None and not over:
+        return None
+    for release in chain.from_iterable(c.order.releases.values()):
+        if release.lanes.cta is cta and c.lanes.generic & release.event:
+            return _released(c, release)
+    return None
+
+
+def _released(c: Conflict, release: SemaphoreRelease) -> Missing:
+    made, where = c.other_location, release.location
+    behind = stands_before(made, where)
+    sync = f"self.sync() between {made} and that" if behind else f"move it behind {made}, and self.sync() between them"
+    who = f"release_semaphore at {where} by {release.lanes}"
+    publishes = f"{who} publishes what these lanes did and were told of themselves"
+    return Missing("sync", f"{publishes}: the missing sync: {sync}", at_fault=where)
+
+
+def missing_sync(c: Conflict) -> Missing:
+    """Return the barrier of threads between the two accesses: the answer where no candidate has one."""
+    if c.culprit.cta.cluster is not c.lanes.cta.cluster:
+        here, acquires = c.instruction.location, c.lines.roles.semaphores("acquire")
+        locks = [each for each in acquires if stands_before(each.location, here)]
+        if locks and c.warp.index not in locks[-1].warps:
+            lock = f"lock_semaphore at {locks[-1].location} is for {spell_warps(locks[-1].warps)} alone"
+            return Missing("sync", f"{lock}: the missing sync: self.sync() between that and {c.here}")
+        where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.instruction.location}"
+        return Missing("sync", f"the missing sync: {where}, or two launches")
+    where = f"between {c.lines.between(c.other_location, c.instruction.location)}"
+    other = ", or an arrive and a wait on an mbarrier" * can_meet(c, c.culprit)
+    return Missing("sync", f"{sync_advice(c, c.culprit, where)}{other}")
+
+
+def sync_advice(c: Conflict, lanes: Lanes, where: str) -> str:
+    """Return the sync between these lanes and those of the access, or an mbarrier where they meet in no place."""
+    if not can_meet(c, lanes):
+        return f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
+    return f"the missing sync: {_sync(lanes.cta, c.warp.cta)} {where}"
+
+
+def can_meet(c: Conflict, lanes: Lanes) -> bool:
+    """Return whether there is a place that both come to. Warps that each go round a loop of their own meet nowhere in
+    it."""
+    apart = c.lines.apart(c.other_location, c.instruction.location)
+    return not apart or lanes.warp.index in c.instruction.group.warps
+
+
+def _sync(one: Cta, other: Cta) -> str:
+    return "self.sync()" if one is other or one.cluster is not other.cluster else "self.cluster.sync()"

@@ -1,0 +1,97 @@
+"""Find a wait that is missing, on an mbarrier that is told of the access or for a group that holds it."""
+
+from __future__ import annotations
+
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import number, spell
+from blackwell_matmul.simulator.order.knowledge import Operation, Telling, TooNew
+from blackwell_matmul.simulator.order.lines import siblings
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
+from blackwell_matmul.simulator.order.missing.phases import passed_before
+from blackwell_matmul.simulator.order.missing.syncs import can_meet
+
+
+def readers_tell(c: Conflict) -> Missing | None:
+    """Find memory that is written again while a copy into it is under way. Others wait for its end, and tell when."""
+    told = c.telling
+    if told is None or told.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
+        return None
+    if c.lines.roles.rank(told.barrier, c.warp) < 2:
+        return None
+    barriers = c.lines.roles.told_by_readers(told.barrier, c.warp)
+    return (_readers_went_on(c, told) or _wait(c, barriers[0])) if barriers else None
+
+
+def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
+    """Find a reader whose wait on the barrier passed on a phase before that of the copy."""
+    for warp in sorted(c.lines.roles.waiting(told.barrier), key=number):
+        wait = c.order.of(told.barrier).waits.get(warp.index)
+        if wait is not None and (wait.phase < told.during or wait.again):
+            return passed_before(told.barrier, wait)
+    return None
+
+
+def barrier_carries_it(c: Conflict) -> Missing | None:
+    """Find a barrier on which whoever made the access arrived afterwards; nobody here waited on that."""
+    told = c.operation.tells if c.operation is not None else None
+    carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
+    rank = c.lines.roles.rank
+    found = min(carrying, key=lambda each: (rank(each, c.warp), (each is told) is c.write), default=None)
+    return None if found is None else _wait(c, _meant(c, found))
+
+
+def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
+    """Return the missing wait for a barrier. at_fault: the line of the access, where no line of its warp waits for
+    that."""
+    waiting, waits = c.lines.roles.waiting(barrier), c.waits()
+    nowhere, advice = c.warp not in waiting, f"the missing wait: {barrier.remedy} before {c.here}"
+    if waiting and nowhere and not c.write and can_meet(c, c.culprit):
+        advice += f", or self.sync() between that of {spell(sorted(waiting, key=number))} and that line"
+    if waits and siblings(waits[0][0].barrier, barrier) and waits[0][0].barrier is not barrier:
+        advice += f"; the wait at {waits[0][1].location} is on {waits[0][0].barrier.name}"
+    return Missing("wait", advice, at_fault=c.instruction.location if nowhere else None)
+
+
+def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
+    """Return the mbarrier that is told, or, of an mma, one that the same warp tells further down and that is rather
+    meant."""
+    tracked = c.operation is not None and any(each.tracked for each in c.operation.tellings)
+    roles, who = c.lines.roles, c.culprit.warp
+    later = [each for each in barriers_of(c.warp.cta) if tracked and who in roles.arriving(each)]
+    return min([told, *later], key=lambda each: roles.rank(each, c.warp))
+
+
+def completion(c: Conflict) -> Missing | None:
+    """Return the wait for the operation, which nobody made, or whose group number covers only groups before it."""
+    op = c.operation
+    if op is None:
+        return None
+    if op.passed is not None:
+        return _no_group(c, op) or Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
+    told = c.telling
+    if told is not None and told.barrier.cta is not c.warp.cta:
+        here = f"CTA {c.warp.cta.position} before {c.here}"
+        return Missing(
+            "wait", f"the missing wait: {told.barrier} is told of it, and whoever waits there has to tell {here}"
+        )
+    if told is not None:
+        return _wait(c, _meant(c, told.barrier))
+    advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
+    return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
+
+
+def _no_group(c: Conflict, op: Operation) -> Missing | None:
+    """Find a commit that is missing: the wait counts right with one more group. What was copied after this copy is in
+    no group, or in the same one though a loop parts the two."""
+    passed = op.passed
+    if not isinstance(passed, TooNew) or passed.newest < passed.n:
+        return None
+    mine = [each for each in c.order.operations.values() if each.lanes is op.lanes and each.op.name == op.op.name]
+    open_ = [each.op.location for each in mine if passed.since < each.turn <= passed.turn]
+    if open_:
+        between = f"between {c.lines.between(open_[-1], passed.location)}"
+    elif c.lines.round_of(passed.last) != c.lines.round_of(op.op.location):
+        between = f"between {op.op.location} and {passed.last}"
+    else:
+        return None
+    return Missing("commit", passed.lacks_commit(between), at_fault=open_[-1] if open_ else op.op.location)

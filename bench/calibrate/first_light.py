@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import public_ladder
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.cli.first_light import report
+from blackwell_matmul.cli.first_light import run_report
 from blackwell_matmul.cli.first_light.micro import figures_for
 from blackwell_matmul.hardware import gpu_figures
 from blackwell_matmul.hardware.gpu_figures import GpuFigure, TimeFigures
@@ -91,7 +91,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--ladders", action="store_true", help="predict the published ladders with both; minutes")
     given = parser.parse_args(words)
     try:
-        found = report.load(given.report)
+        found = run_report.load(given.report)
         figures = figures_for(found["gpu"])
         if found["emulated"]:
             raise InputError(f"{given.report} was emulated: its cycles count instructions, and are no figures.")

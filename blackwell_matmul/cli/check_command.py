@@ -20,7 +20,7 @@ from blackwell_matmul.cli.ptx_options import (
     Entry,
     Grid,
     KernelOrCode,
-    Launch,
+    LaunchOptions,
     Shared,
     check_compiled,
     is_compiled,
@@ -77,7 +77,7 @@ def check(
 
     Exit code 0: clean. 1: findings. 2: could not run.
     """
-    launch = Launch(grid, block, cluster, shared, entry, tuple(arg or ()))
+    launch = LaunchOptions(grid, block, cluster, shared, entry, tuple(arg or ()))
     if is_compiled(kernel):
         _check_code(kernel, launch, strict, as_json)
     if launch.is_given:
@@ -100,7 +100,7 @@ def check(
     finish(as_json, lambda: named(kernel, report.as_dict()), lambda: check_view.report_lines(report, replay), report.ok)
 
 
-def _check_code(code: str, launch: Launch, strict: bool, as_json: bool) -> None:
+def _check_code(code: str, launch: LaunchOptions, strict: bool, as_json: bool) -> None:
     report = check_compiled(code, launch)
     found = bool(report.errors or report.stopped or (strict and report.unpromised))
     finish(as_json, report.as_dict, lambda: "\n".join(report.lines()), not found)

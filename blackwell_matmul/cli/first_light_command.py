@@ -130,27 +130,27 @@ def _prepare(name: str, file: Path, as_json: bool) -> NoReturn:
 def _run(
     given: str | None, out: Path, device: str, gpu_name: str, minutes: float, limit_s: int, as_json: bool
 ) -> NoReturn:
-    from blackwell_matmul.cli.first_light import report, session
+    from blackwell_matmul.cli.first_light import run_report, running_items
     from blackwell_matmul.harness.bench.results import require_writable
 
     gpu = _gpu(device, gpu_name)
     require_writable(out)
     with terminal.telling(as_json) as tell, _kit(given, gpu, out, device, tell) as found:
-        run = session.Run(found, gpu, device, out, minutes, tell, limit_s)
+        run = running_items.FirstLightRun(found, gpu, device, out, minutes, tell, limit_s)
         run.run()
         rows, missing = list(run.rows), run.missing()
-    made = report.record(rows, gpu, device != "gpu", missing, _command(), _machine(gpu, device))
-    page, counts = report.save(made, out), made["counts"]
+    made = run_report.record(rows, gpu, device != "gpu", missing, _command(), _machine(gpu, device))
+    page, counts = run_report.save(made, out), made["counts"]
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     left = f"; {missing} items are left: start again" if missing else ""
     bad = [f"{row['stage']}: {row['item']}: {row['told']}" for row in rows if row["status"] in ("not held", "failed")]
-    lines = "\n".join([*bad, f"{gpu}: {told}{left}", f"look at {page}; send {out / report.REPORT}"])
+    lines = "\n".join([*bad, f"{gpu}: {told}{left}", f"look at {page}; send {out / run_report.REPORT}"])
     finish(as_json, lambda: made, lambda: lines, not counts["not held"] and not counts["failed"])
 
 
 def _command() -> str:
     """Return the command without paths."""
-    from blackwell_matmul.cli.first_light.plan import without_paths
+    from blackwell_matmul.cli.first_light.cases import without_paths
 
     return without_paths(shlex.join(["blackwell-matmul", *sys.argv[1:]]))
 
@@ -192,11 +192,11 @@ def _machine(gpu: Gpu, device: str) -> dict[str, Any]:
 
 
 def _compare(names: list[str], as_json: bool) -> NoReturn:
-    from blackwell_matmul.cli.first_light import comparing, report
+    from blackwell_matmul.cli.first_light import comparing, run_report
 
     if len(names) != 2:
         raise InputError(f"compare takes two reports, and there are {len(names)}.")
-    first, second = (report.load(Path(each)) for each in names)
+    first, second = (run_report.load(Path(each)) for each in names)
     found, changed = comparing.pairs(first, second), comparing.changed(first, second)
     record = {
         "values": [{**vars(each), "ratio": each.ratio} for each in found],

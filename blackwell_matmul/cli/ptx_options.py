@@ -58,7 +58,7 @@ Arg = Annotated[
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchOptions:
     """Options of a launch, as words."""
 
     grid: str | None = None
@@ -70,10 +70,10 @@ class Launch:
 
     @property
     def is_given(self) -> bool:
-        return self != Launch()
+        return self != LaunchOptions()
 
 
-def check_compiled(code: str, launch: Launch) -> Report:
+def check_compiled(code: str, launch: LaunchOptions) -> Report:
     """Check a file of PTX, or a bundle; InputError for words that say no launch."""
     from blackwell_matmul.emulator import check_ptx
     from blackwell_matmul.emulator.emulate import entry_of, text_of

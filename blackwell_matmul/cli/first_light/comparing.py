@@ -10,7 +10,7 @@ Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedValue:
     """A value in both reports; ratio: the second over the first."""
 
     what: str
@@ -23,10 +23,10 @@ class Pair:
         return self.second / self.first if self.first else None
 
 
-def pairs(first: Report, second: Report) -> list[Pair]:
+def pairs(first: Report, second: Report) -> list[ComparedValue]:
     """Return the values that both reports have, the least alike first."""
     before, after = dict(_values(first)), dict(_values(second))
-    found = [Pair(*named, before[named], after[named]) for named in before.keys() & after.keys()]
+    found = [ComparedValue(*named, before[named], after[named]) for named in before.keys() & after.keys()]
     return sorted(found, key=lambda each: (-_distance(each.ratio), each.what))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_json
 from blackwell_matmul.base.records import content_of, parsed
-from blackwell_matmul.cli.first_light import plan
-from blackwell_matmul.cli.first_light.plan import Case
+from blackwell_matmul.cli.first_light import cases
+from blackwell_matmul.cli.first_light.cases import Case
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.request import Request
 from blackwell_matmul.jobs.worker import TaskOutcome, worker_pool
@@ -52,7 +52,7 @@ class Kit:
 
 def ladder_request(kit_folder: Path, out: Path) -> Request:
     """Return the benchmark of the ladder, with bundles from a kit."""
-    return Request(size=plan.LADDER_SIZES[-1], dtypes=("fp16",), rounds=7, out=out, bundles=kit_folder / "bench")
+    return Request(size=cases.LADDER_SIZES[-1], dtypes=("fp16",), rounds=7, out=out, bundles=kit_folder / "bench")
 
 
 def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
@@ -77,10 +77,10 @@ def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
 def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Compile microbenchmarks, cases and timelines; return the records of each task in order, and refusals by case."""
     items: list[tuple[str, Case | None]] = [("prepare_micro", None)]
-    items += [("prepare", case) for case in plan.value_cases(gpu.arch)]
-    items += [("prepare_timeline", case) for case in plan.timeline_cases(gpu.arch, emulated)]
+    items += [("prepare", case) for case in cases.value_cases(gpu.arch)]
+    items += [("prepare_timeline", case) for case in cases.timeline_cases(gpu.arch, emulated)]
     if not emulated:
-        items += [("prepare_speed", case) for case in plan.speed_cases(gpu.arch)]
+        items += [("prepare_speed", case) for case in cases.speed_cases(gpu.arch)]
     found, refused = dict[int, Any](), dict[str, str]()
     with worker_pool(len(items), PREPARE_LIMIT_S, TASKS) as pool:
         outcomes = pool.run(range(len(items)), lambda place: _task(*items[place], gpu, folder))

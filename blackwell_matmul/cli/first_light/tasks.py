@@ -21,7 +21,7 @@ from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.records import parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
-from blackwell_matmul.cli.first_light.plan import TIMELINE_RECORDS, Case, pins_of, without_paths
+from blackwell_matmul.cli.first_light.cases import TIMELINE_RECORDS, Case, pins_of, without_paths
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend import import_tilus

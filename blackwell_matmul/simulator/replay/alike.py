@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.lowering.scan import Unrepeatable
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
-from blackwell_matmul.simulator.replay.log import Place, Replayed, ReplayLog, Thread, logging
+from blackwell_matmul.simulator.replay.log import NumberedTile, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import Team
 
@@ -172,7 +172,7 @@ class Displaced:
             for p in (self.path.places[source], self.origins.path.places[source])
         )
 
-    def at(self, place: Place) -> tuple[int, ...]:
+    def at(self, place: NumberedTile) -> tuple[int, ...]:
         begin = self.path.begins[place.thread][place.source]
         found: tuple[int, ...] = tuple(self.path.places[place.source][begin + place.number].tolist())
         return found

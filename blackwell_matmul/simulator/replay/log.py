@@ -40,7 +40,7 @@ class Step(Protocol):
         """Repeat it for the replayed cluster."""
 
 
-class Place(NamedTuple):
+class NumberedTile(NamedTuple):
     """A tile of a warp in a global tensor (a source of the program), by its number."""
 
     source: int
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     number: int
 
 
-class Call:
+class LoggedCall:
     """An instruction of a warp. args: of the call. registers: (argument, number of the result). place: of its tile.
     out: number of its own result. launches: numbers of its operations. ended: results without a later use."""
 
@@ -57,7 +57,7 @@ class Call:
     def __init__(self, function: Callable[..., Any], warp: Warp, args: list[Any], moved: Moved | None) -> None:
         self.function, self.warp, self.args, self.moved = function, warp, args, moved
         self.registers: list[tuple[int, int]] = []
-        self.place: Place | None = None
+        self.place: NumberedTile | None = None
         self.out: int | None = None
         self.launches: list[int] = []
         self.ended: list[int] = []
@@ -158,7 +158,7 @@ class Done(NamedTuple):
     """A performed part of an operation that `call` started."""
 
     number: int
-    call: Call
+    call: LoggedCall
     function: Callable[[], Any]
     end: bool
 
@@ -179,9 +179,9 @@ class ReplayLog(Listener):
         self.steps: list[Step | Done] = []
         self.results: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
         self.numbers, self.launches = itertools.count(), itertools.count()
-        self.current: Call | None = None
+        self.current: LoggedCall | None = None
         self.entered = False
-        self.ops: dict[AsyncOperation, tuple[int, Call | None]] = {}
+        self.ops: dict[AsyncOperation, tuple[int, LoggedCall | None]] = {}
         self.images: dict[int, tuple[np.ndarray | None, int]] = {}
         self.segments: dict[int, int] = {}
         self.changing: set[int] = set()  # sources of memory that the program may write
@@ -194,7 +194,7 @@ class ReplayLog(Listener):
         """Call an instruction's function, and log the call."""
         if not self.usable:
             return function(warp, *args)
-        call = self.current = Call(function, warp, list(args), moved)
+        call = self.current = LoggedCall(function, warp, list(args), moved)
         self.entered = False
         self._find_registers(call)
         if moved is not None:
@@ -211,7 +211,7 @@ class ReplayLog(Listener):
         self.current = None
         return result
 
-    def _find_registers(self, call: Call) -> None:
+    def _find_registers(self, call: LoggedCall) -> None:
         for i, arg in enumerate(call.args):
             if isinstance(arg, np.ndarray):
                 number = self._number(arg)
@@ -225,7 +225,7 @@ class ReplayLog(Listener):
         known, number = self.results.get(id(registers), (None, 0))
         return number if known is not None and known() is registers else None
 
-    def _see(self, view: GlobalView, moved: Moved, thread: Thread) -> Place:
+    def _see(self, view: GlobalView, moved: Moved, thread: Thread) -> NumberedTile:
         """Record a tile of this view. Its memory must exist as a whole, and belong to one source."""
         storage, source = view.storage, moved.source
         assert isinstance(storage, GlobalStorage)
@@ -238,9 +238,9 @@ class ReplayLog(Listener):
         rooms = self.rooms.setdefault((source, thread), [])
         rooms.append(tuple([limit - extent for limit, extent in zip(view.declared, moved.extents, strict=True)]))
         self.extents.setdefault((source, thread), []).append(moved.extents)
-        return Place(source, thread, len(rooms) - 1)
+        return NumberedTile(source, thread, len(rooms) - 1)
 
-    def _enter(self, call: Call) -> None:
+    def _enter(self, call: LoggedCall) -> None:
         if not self.entered:
             self.entered = True
             self._add(call)
@@ -309,7 +309,9 @@ class ReplayLog(Listener):
         """Return the steps that move values."""
         needed = {id(done.call) for done in self.steps if isinstance(done, Done) and not done.call.fixed}
         steps = [step.step() if isinstance(step, Done) else step for step in self.steps]
-        steps = [s for s in steps if not isinstance(s, Call) or s.out is not None or not s.launches or id(s) in needed]
+        steps = [
+            s for s in steps if not isinstance(s, LoggedCall) or s.out is not None or not s.launches or id(s) in needed
+        ]
         _forget_results(steps)
         return steps
 
@@ -328,7 +330,7 @@ def _forget_results(steps: Iterable[Step]) -> None:
     later: set[int] = set()
     for step in reversed(list(steps)):
         used = set(step.uses)
-        if isinstance(step, Call):
+        if isinstance(step, LoggedCall):
             step.ended = sorted(used - later)
         later |= used
 
@@ -352,7 +354,7 @@ def _address(cells: np.ndarray) -> int:
 class Tiles(Protocol):
     """Tiles of the present cluster."""
 
-    def at(self, place: Place) -> tuple[int, ...]: ...
+    def at(self, place: NumberedTile) -> tuple[int, ...]: ...
 
     def moved(self, patch: Patch) -> Patch: ...
 

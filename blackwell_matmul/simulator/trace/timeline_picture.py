@@ -33,7 +33,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Rule:
+class VerticalLine:
     """A vertical line from top to bottom."""
 
     x: float
@@ -50,7 +50,7 @@ class Words:
     anchor: str = "start"
 
 
-Mark = Bar | Rule | Words
+Mark = Bar | VerticalLine | Words
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _axis(timeline: Recorded) -> Iterator[Mark]:
     at = -(-timeline.start_cycles // step) * step
     while at <= timeline.end_cycles:
         x = _x(timeline, at)
-        yield Rule(x)
+        yield VerticalLine(x)
         yield Words(x, TOP - 8, f"{at:,.0f}", "faint", "middle")
         at += step
     yield Words(10, TOP - 8, "cycles", "faint")

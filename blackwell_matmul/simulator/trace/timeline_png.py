@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.trace.timeline_picture import (
     WIDTH,
     Bar,
     Picture,
-    Rule,
+    VerticalLine,
     Words,
     picture_of,
 )
@@ -42,7 +42,7 @@ def as_png(timeline: Recorded) -> bytes:
 
 def _draw(axes: Any, picture: Picture) -> None:
     collections = _of_matplotlib("collections")
-    rules = [each.x for each in picture.marks if isinstance(each, Rule)]
+    rules = [each.x for each in picture.marks if isinstance(each, VerticalLine)]
     axes.vlines(rules, TOP - 4, picture.height - BOTTOM, colors=LIGHT["rule"], linewidths=0.7, zorder=0)
     for kind, shapes in _shapes(picture).items():
         axes.add_collection(collections.PolyCollection(shapes, facecolors=BAR_STYLES[kind][1], linewidths=0))

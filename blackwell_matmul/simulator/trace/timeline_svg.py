@@ -6,7 +6,7 @@ from html import escape
 
 from blackwell_matmul.base.validation import printable
 from blackwell_matmul.simulator.trace.recorded import Recorded
-from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, Rule, picture_of
+from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, VerticalLine, picture_of
 from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, colours
 
 STYLE = (
@@ -34,7 +34,7 @@ def _xml(text: str) -> str:
 
 
 def _element(mark: Mark, height: int) -> str:
-    if isinstance(mark, Rule):
+    if isinstance(mark, VerticalLine):
         return f'<path d="M{mark.x:.1f} {TOP - 4}V{height - BOTTOM}" stroke="var(--rule)"/>'
     if isinstance(mark, Bar):
         return _bar(mark)

@@ -13,8 +13,8 @@ import pytest
 
 from blackwell_matmul import cli
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.cli.first_light import comparing, kit, plan, report, session, tasks
-from blackwell_matmul.cli.first_light.plan import Case, without_paths
+from blackwell_matmul.cli.first_light import cases, comparing, kit, run_report, running_items, tasks
+from blackwell_matmul.cli.first_light.cases import Case, without_paths
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.hardware.gpus import gpu_named
 
@@ -39,16 +39,16 @@ def made(tmp_path_factory):
 
 def values_alone(run, monkeypatch):
     every = [item for item in run.items() if item.stage == "values"]
-    monkeypatch.setattr(session.Run, "items", lambda self: iter(every))
+    monkeypatch.setattr(running_items.FirstLightRun, "items", lambda self: iter(every))
     return run
 
 
 def test_a_case_holds_and_a_second_start_does_nothing(made, tmp_path, monkeypatch):
-    run = values_alone(session.Run(made, GPU, "emulator", tmp_path, 5, nothing), monkeypatch)
+    run = values_alone(running_items.FirstLightRun(made, GPU, "emulator", tmp_path, 5, nothing), monkeypatch)
     run.run()
     (row,) = run.rows
     assert (row["status"], row["item"]) == ("held", "v1 fp16 100x72x40")
-    again = session.Run(made, GPU, "emulator", tmp_path, 5, lambda told: pytest.fail(told))
+    again = running_items.FirstLightRun(made, GPU, "emulator", tmp_path, 5, lambda told: pytest.fail(told))
     again.run()
     assert list(again.rows) == [row] and again.missing() == 0
 
@@ -63,14 +63,14 @@ def test_a_wrong_kernel_a_crash_and_an_endless_one_cost_their_items(made, tmp_pa
     task = {"do": f"{kit.TASKS}:value", "device": "emulator", "case": entry["case"]}
     right = {"expected": entry["digest"], "folder": str(made.bundle(entry))}
     items = [
-        session.Item("values", "wrong", {**task, **right, "expected": "other bits"}),
-        session.Item("values", "crash", {"do": f"{__name__}:crash"}),
-        session.Item("values", "endless", {**task, **right, "folder": str(endless)}),
-        session.Item("values", "right", {**task, **right}),
+        running_items.Item("values", "wrong", {**task, **right, "expected": "other bits"}),
+        running_items.Item("values", "crash", {"do": f"{__name__}:crash"}),
+        running_items.Item("values", "endless", {**task, **right, "folder": str(endless)}),
+        running_items.Item("values", "right", {**task, **right}),
     ]
-    monkeypatch.setattr(session.Run, "items", lambda self: iter(items))
+    monkeypatch.setattr(running_items.FirstLightRun, "items", lambda self: iter(items))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
-    run = session.Run(made, GPU, "emulator", tmp_path, 5, nothing)
+    run = running_items.FirstLightRun(made, GPU, "emulator", tmp_path, 5, nothing)
     run.run()
     found = {row["item"]: (row["status"], row["told"]) for row in run.rows}
     assert found["wrong"] == ("not held", "other bits than in the emulator")
@@ -86,7 +86,7 @@ def crash(step: object) -> dict[str, object]:
 
 
 def test_without_time_nothing_begins(made, tmp_path):
-    run = session.Run(made, GPU, "emulator", tmp_path, 1e-9, nothing)
+    run = running_items.FirstLightRun(made, GPU, "emulator", tmp_path, 1e-9, nothing)
     run.run()
     assert not list(run.rows) and run.missing() > 3
 
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_is_a_sentence(made, tmp_path, monkeypatch):
     def full(self, row):
         raise InputError("cannot keep rows in rows.jsonl: No space left on device; choose another file.")
 
-    run = values_alone(session.Run(made, GPU, "emulator", tmp_path, 5, nothing), monkeypatch)
+    run = values_alone(running_items.FirstLightRun(made, GPU, "emulator", tmp_path, 5, nothing), monkeypatch)
     monkeypatch.setattr(type(run.rows), "add", full)
     with pytest.raises(InputError, match="No space left"):
         run.run()
@@ -105,9 +105,9 @@ def test_a_report_that_does_not_fit_on_the_disk_is_a_sentence(tmp_path, monkeypa
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(report, "write_whole", full)
+    monkeypatch.setattr(run_report, "write_whole", full)
     with pytest.raises(InputError, match=r"cannot write the report to .*: No space left on device; every item is kept"):
-        report.save(report.record([], GPU, True, 0, "first-light", {}), tmp_path)
+        run_report.save(run_report.record([], GPU, True, 0, "first-light", {}), tmp_path)
 
 
 # --- kits
@@ -134,12 +134,12 @@ def test_a_broken_kit_is_refused(tmp_path, content, capsys):
 
 
 def test_a_kit_has_every_kernel_of_its_gpu():
-    cases = list(plan.value_cases("sm_100a"))
-    assert {case.kernel for case in cases} == {*plan.kernels("sm_100a"), "s0", "s1", "s2"}
-    assert len({case.folder for case in cases}) == len(cases)
-    assert {case.dtype for case in cases} == {"fp16", "bf16", "e4m3", "mxfp8", "mxfp4", "nvfp4"}
-    assert "s2 nvfp4 128x256x256" in map(str, plan.timeline_cases("sm_100a", True))
-    assert not plan.scaled_kernels("sm_90a") and not list(plan.speed_cases("sm_90a"))
+    values = list(cases.value_cases("sm_100a"))
+    assert {case.kernel for case in values} == {*cases.kernels("sm_100a"), "s0", "s1", "s2"}
+    assert len({case.folder for case in values}) == len(values)
+    assert {case.dtype for case in values} == {"fp16", "bf16", "e4m3", "mxfp8", "mxfp4", "nvfp4"}
+    assert "s2 nvfp4 128x256x256" in map(str, cases.timeline_cases("sm_100a", True))
+    assert not cases.scaled_kernels("sm_90a") and not list(cases.speed_cases("sm_90a"))
 
 
 @pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
@@ -155,7 +155,7 @@ def test_a_block_scaled_case_holds_and_a_wrong_one_does_not(tmp_path, dtype):
 
 def test_a_timeline_that_cannot_be_compiled_is_a_row(made, tmp_path):
     refused = {"timelines: v1 fp16 128x256x256": "a reason."}
-    run = session.Run(dataclasses.replace(made, refused=refused), GPU, "emulator", tmp_path, 5, nothing)
+    run = running_items.FirstLightRun(dataclasses.replace(made, refused=refused), GPU, "emulator", tmp_path, 5, nothing)
     (found,) = (item for item in run.items() if item.why_not)
     assert (found.stage, found.name, found.why_not) == ("timelines", "v1 fp16 128x256x256", "a reason.")
 
@@ -177,22 +177,22 @@ def rows(value: float = 100.0, status: str = "held") -> list[dict[str, object]]:
 
 
 def test_the_page_says_what_was_emulated_and_what_did_not_hold(tmp_path):
-    made = report.record(
+    made = run_report.record(
         rows(status="not held"), GPU, True, 3, "blackwell-matmul first-light", {"versions": {"torch": "2"}}
     )
-    page = report.save(made, tmp_path).read_text()
+    page = run_report.save(made, tmp_path).read_text()
     assert "EMULATED" in page and "What did not hold" in page and "correct &lt;exact&gt;" in page
     assert page.count("<svg") == 2 and "3</b>left" in page
-    assert report.load(tmp_path)["counts"] == {"not held": 1, "failed": 0, "not run": 0, "measured": 0, "held": 2}
-    real = report.page(report.record(rows(), GPU, False, 0, "", {}))
+    assert run_report.load(tmp_path)["counts"] == {"not held": 1, "failed": 0, "not run": 0, "measured": 0, "held": 2}
+    real = run_report.page(run_report.record(rows(), GPU, False, 0, "", {}))
     assert "EMULATED" not in real and "Nothing: all that ran" in real
 
 
 def test_reports_are_compared_value_by_value(tmp_path, capsys):
     for name, each in (("a", rows()), ("b", rows(250.0, "failed"))):
         (tmp_path / name).mkdir()
-        report.save(report.record(each, GPU, False, 0, "", {}), tmp_path / name)
-    first, second = (report.load(tmp_path / name) for name in "ab")
+        run_report.save(run_report.record(each, GPU, False, 0, "", {}), tmp_path / name)
+    first, second = (run_report.load(tmp_path / name) for name in "ab")
     least_alike = comparing.pairs(first, second)[0]
     assert (least_alike.what, least_alike.ratio) == ("fence, 32 threads", 2.5)
     assert comparing.changed(first, second) == [("values: v1", "held", "failed")]

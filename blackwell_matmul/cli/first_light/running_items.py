@@ -16,8 +16,8 @@ from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.cli.first_light import micro
+from blackwell_matmul.cli.first_light.cases import SIZES, Case, pins_of, without_paths
 from blackwell_matmul.cli.first_light.kit import TASKS, Kit, ladder_request
-from blackwell_matmul.cli.first_light.plan import SIZES, Case, pins_of, without_paths
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench.contenders import CUBLAS
@@ -47,7 +47,7 @@ class Item:
 
 
 @dataclass
-class Run:
+class FirstLightRun:
     """device: "gpu" or "emulator". out: folder of the report. minutes: after which no item begins."""
 
     kit: Kit

@@ -13,7 +13,7 @@ from typing import Any
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_json, write_whole
 from blackwell_matmul.base.records import content_of, parsed
-from blackwell_matmul.cli.first_light.plan import STAGES
+from blackwell_matmul.cli.first_light.cases import STAGES
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 

@@ -16,10 +16,10 @@ from blackwell_matmul.simulator.machine.memory import Box
 def merge(
     memory: GlobalMemory, grid: tuple[int, int, int], cluster: tuple[int, int, int], complete: bool
 ) -> list[Finding]:
-    """Report faults that show only in the accesses of all CTAs together. complete: every CTA has returned. Accesses
-    between CTAs of one cluster were checked during the run.
+    """Return the faults that only the accesses of all CTAs together show. complete: every CTA has returned.
 
-    What the CTAs of one cluster do to each other was looked at as they ran."""
+    Accesses between CTAs of one cluster were checked during the run.
+    """
     findings: list[Finding] = []
     by_key: dict[ViewKey, list[Write]] = {}
     for write in memory.writes.values():
@@ -41,8 +41,8 @@ def merge(
 
 
 def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
-    """Workspaces that a kernel wants clean and does not leave so. This package makes zeros of them for each launch;
-    tilus does it once, when it allocates them, and wants zeros back (tilus 0.2.0, `Script.global_tensor`)."""
+    """Report workspaces with requires_clean=True that the kernel leaves with other bits than zero. This package clears
+    them before each launch; tilus clears them once, at allocation (tilus 0.2.0, `Script.global_tensor`)."""
     for storage, location in memory.workspaces:
         if storage.defined and storage.segment.cells.any():  # by bits
             where, value = _first_left(storage)
@@ -58,7 +58,7 @@ def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
 
 
 def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
-    """Return where the first element with a bit that is not zero is, and its value."""
+    """Return the index of the first element that is not all zero bits, and its value."""
     values = np.ascontiguousarray(storage.read(storage.data))
     set_bits = values.view(np.uint8).reshape(*values.shape, values.itemsize).any(axis=-1)
     index = tuple(np.argwhere(set_bits)[0].tolist())
@@ -66,7 +66,7 @@ def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
 
 
 def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray | None:
-    """Return, for each CTA, the number of the first one of its cluster; None where each is a cluster by itself."""
+    """Return each CTA's number of the first CTA in its cluster; None if clusters have one CTA."""
     if cluster == (1, 1, 1):
         return None
     numbers = np.arange(math.prod(grid)).reshape(grid[::-1])
@@ -75,7 +75,7 @@ def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.nd
 
 
 def _foreign(part: np.ndarray, cta: int, leaders: np.ndarray | None) -> np.ndarray:
-    """Return a mask of the elements that are owned (see `_owner_view`) by a CTA outside of this one's cluster."""
+    """Return a mask of the elements whose owner (see `_owner_view`) is a CTA of another cluster."""
     foreign = (part != 0) & (part != cta + 1)
     return foreign if leaders is None else foreign & (leaders[part - 1] != leaders[cta])
 
@@ -84,8 +84,8 @@ MAX_CELLS = 2**20
 
 
 def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
-    """Return True for an output that only this view writes, each element once, without a read: there is nothing to
-    report."""
+    """Return True for an output that one view writes, each element once, and that nobody reads: such an output has no
+    fault."""
     storage = memory.view(key)
     assert storage is not None
     alone = all(other is key or memory.segment_at(other.address) is not storage.segment for other in keys)
@@ -95,8 +95,8 @@ def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: l
 
 
 def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
-    """Return True if the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of
-    them."""
+    """Return True if the rectangles cover the shape and do not overlap. All edges together cut the shape into cells;
+    each cell must lie in one rectangle."""
     edges = [sorted({0, extent, *(edge for box in boxes for edge in box[dim])}) for dim, extent in enumerate(shape)]
     if any(cuts[-1] != extent for cuts, extent in zip(edges, shape, strict=True)):
         return False
@@ -134,7 +134,7 @@ def _stale_reads(
 
 
 def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorage) -> np.ndarray:
-    """Return, for each element of the view, 1 + the number of the CTA that wrote it; 0: none."""
+    """Return, for each element of the view, 1 + the number of the CTA that wrote the element; 0 if no CTA did."""
     bits = storage.item.nbits
     key = (storage.segment.address, bits)
     if key not in owners:
@@ -166,7 +166,7 @@ def _paint(
 
 
 def _around(one: Box, other: Box) -> Box:
-    """Return the rectangle that holds both."""
+    """Return the smallest rectangle that holds both."""
     return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 

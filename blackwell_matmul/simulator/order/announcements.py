@@ -1,4 +1,4 @@
-"""The counts of each mbarrier, for reports on deadlocks: what its phases were told, by whom, and who has waited."""
+"""Counts of arrivals and waits on each mbarrier, for reports on deadlocks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from blackwell_matmul.simulator.order.signallers import COMMIT
 
 
 class Announcements(Listener):
-    """The counts. arrivals, all_arrivals: how often each warp has arrived, by itself or by a commit, in the present
-    phase and in all. told: by mbarrier and warp, the same in all, where a commit counts from its issue; passes: how
-    often the warp has waited; seen: the last phase that it waited for, -1 being the one before the first. again: the
-    line of its last wait that passed on a phase that it had waited for before. late: it came to a wait when the phase
-    that it waited for and the one after it were over. releases: by address, the last release of each semaphore."""
+    """Counts by mbarrier and warp. arrivals, all_arrivals: completed arrivals of a warp, its commits included, in this
+    phase and in all phases. told: arrivals in all phases, where a commit counts from its issue. passes: completed
+    waits.
+
+    seen: the last phase that the warp waited for; -1 is the phase before the first. again: the line of the last wait
+    that passed on a phase for which the warp had waited before. late: the warp began its wait after the next phase had
+    ended. releases: the last release of each semaphore, by address.
+    """
 
     def __init__(self) -> None:
         self.arrivals: defaultdict[Mbarrier, Counter[Warp]] = defaultdict(Counter)

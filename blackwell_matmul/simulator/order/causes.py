@@ -1,8 +1,8 @@
-"""The order in which findings are told: a cause before what follows from it, which says so and gives no advice.
+"""The order in which findings are reported: a cause first. A finding that follows from a cause says so and gives no
+advice.
 
-All is decided from what the findings are about: the lines of their accesses, the tensor, the edge that is missing, and
-the line at fault. One fault shows at many places; the clearest evidence is a line that is there and wrong, then an
-edge that nobody has made, then a wait that never ends, then what is left behind.
+The rules read only the findings: lines, tensor, missing edge and line at fault. One fault causes many findings. The
+clearest evidence is a wrong line, then a missing edge, then an endless wait, then an operation in flight at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEPS = ("wait", "commit", "phase", "arrive", "bytes")
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return errors first; causes before what follows from them; otherwise in the order in which they were found."""
+    """Return errors first, then causes before their consequences; otherwise in the order of discovery."""
     found = sorted(findings, key=_rank)
     for follows in RULES:
         found = [_linked(each, found, follows) for each in found]
@@ -81,10 +81,11 @@ def _following(finding: Finding, cause: Finding) -> Finding:
 
 
 def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match the same two accesses of one tensor, found in both orders: one of them had run ahead. Either the read, of
-    what nobody had written; or the next round's write, before which something did not wait for the read to end, as
-    where the read came a phase too early. A write that has no next round and that was not missed overwrites what
-    another line wrote: it may be what is wrong."""
+    """Match the same two accesses of one tensor, found in both orders, because one warp ran ahead.
+
+    Either the read came before the first write, or the write of the next round came before the end of the read. A write
+    without a next round that nobody waited for overwrites another line's data: such a write may be the fault itself.
+    """
     if not finding.missing or finding.tensor != cause.tensor or finding.location == finding.other:
         return False
     if (finding.location, finding.other) != (cause.other, cause.location):
@@ -101,27 +102,26 @@ def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def wrong_by_itself(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a read of what an operation writes that is wrong by itself, or of what nobody writes in its place."""
+    """Match a read of data that a wrong operation writes, or of memory that no operation writes instead."""
     itself = cause.missing == "" and cause.at_fault == cause.location and finding.tensor == cause.tensor
     return itself and (finding.other == cause.location or finding.code == NOBODY)
 
 
 def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match what is written again too early, where its reader waits nowhere, and so tells too early that it has
-    read."""
+    """Match memory that is overwritten too early, because its reader does not wait and so arrives too early."""
     nowhere = cause.missing == "wait" and cause.at_fault == cause.location and cause.code == READ
     again = finding.code in (OVERWRITTEN, "wrong-phase") and finding.location == cause.other
     return nowhere and again and finding.tensor == cause.tensor
 
 
 def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a read of what nobody had written, and the edge that the same read of the same tensor lacks."""
+    """Match a read of unwritten memory, and the edge that the same read of the same tensor lacks."""
     same = finding.location in (cause.location, cause.other) and finding.tensor == cause.tensor
     return finding.code == NOBODY and same
 
 
 def out_of_step(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match warps that miss a phase, wait for ever or arrive too early, and a fault that lets one go on too early."""
+    """Match a missed phase, an endless wait or an early arrival, and a fault that lets a warp go on too early."""
     if cause.code != EARLY and (cause.missing not in STEPS or cause.code in (OVERRUN, *ENDLESS)):
         return False
     if finding.code == EARLY:
@@ -130,7 +130,7 @@ def out_of_step(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def _is_wrong(finding: Finding) -> bool:
-    """Return whether the count of a barrier is too small for a single arrival."""
+    """Return True if the count of a barrier is too small for a single arrival."""
     return finding.code == EARLY and finding.at_fault is not None
 
 
@@ -140,7 +140,7 @@ def _warps(finding: Finding) -> set[str]:
 
 
 def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match, told later, the same line at fault; or an access of the same tensor, which that line let go too early."""
+    """Match a later finding with the same line at fault, or of the same tensor and caused by that line."""
     wrong = cause.at_fault not in (None, cause.location) and bool(finding.missing) and finding.code != RELAXED
     round_ = finding.location in (cause.other, cause.at_fault) or finding.other == cause.location
     again = finding.in_loop and round_ and finding.tensor == cause.tensor
@@ -149,7 +149,7 @@ def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match, told later, the same missing edge, by its advice, or the same sync between the same lines."""
+    """Match a later finding with the same advice, or with the same sync between the same lines."""
     between = _between(cause)
     same = finding.advice == cause.advice or (between and _between(finding) == between)
     return bool(cause.missing and finding.missing and same)
@@ -160,7 +160,8 @@ def _between(finding: Finding) -> str:
 
 
 def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match an operation that is left in flight, or whose memory is freed, and the wait that it lacks."""
+    """Match an operation in flight at the end, or memory freed under an operation, and the missing wait for the
+    operation."""
     left = finding.location if finding.code == "in-flight-at-exit" else finding.other if finding.code == FREE else None
     if left is None or cause.missing not in STEPS or cause.code == FREE:
         return False
@@ -168,13 +169,13 @@ def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match tensor memory that is used when it was freed, and what lets that use be late."""
+    """Match a use of freed tensor memory, and the cause of the delay of that use."""
     same = (finding.location, finding.other) == (cause.other, cause.location)
     return finding.code == FREED and cause.code == FREE and same
 
 
 def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match all that a run shows of a barrier that no line tells, or not often enough."""
+    """Match all findings of a barrier on which no line arrives, or too few lines do."""
     early_ = finding.code == EARLY and not _is_wrong(finding)
     return cause.code in ENDLESS and cause.missing == "arrive" and (early_ or bool(_warps(finding) & _warps(cause)))
 

@@ -1,7 +1,7 @@
-"""The line that makes a deadlock: of warps that wait for each other most are innocent.
+"""The line that causes a deadlock. Most of the warps that wait for each other are not at fault.
 
-Each candidate is a function of its own, the clearest evidence first: a barrier that no line tells, a count that cannot
-be reached, a wait that the others ran past, a wait for a wrong phase.
+Each candidate is a function, the clearest evidence first: a barrier without an arrival, a count that no phase reaches,
+a wait that other warps ran past, a wait for a wrong phase.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = "it is the one of the wait before, and has to flip with each phase of the
 
 
 class Stuck(NamedTuple):
-    """A warp that waits for a barrier for ever. seen: the last phase that it waited for before, -1 if none."""
+    """A warp that waits for an mbarrier for ever. seen: the last phase that the warp waited for; -1 if none."""
 
     warp: Warp
     wait: Blocked
@@ -33,7 +33,7 @@ class Stuck(NamedTuple):
 
 
 class Culprit(NamedTuple):
-    """A line that is wrong. stuck: who shows it. missing, at_fault: as in `Finding`."""
+    """A wrong line. stuck: the warp that shows the fault. missing, at_fault: as in `Finding`."""
 
     stuck: Stuck
     text: str
@@ -43,14 +43,14 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """The warps that wait for barriers, the lines of the program, and what the barriers were told."""
+    """State of a deadlock: the warps that wait for mbarriers, the program's lines, and the counts of each mbarrier."""
 
     stuck: list[Stuck]
     lines: ProgramLines
     known: Announcements
 
     def all_arrive(self, barrier: Mbarrier) -> str:
-        """Return the lines that arrive on a barrier, and who executes them."""
+        """Return the lines that arrive on an mbarrier, and the warps that execute them."""
         telling = self.lines.roles.telling(barrier, "arrive")
         return ", ".join(f"{each.name} at {each.location} by {spell(each.who_tells(barrier))}" for each in telling)
 
@@ -65,7 +65,7 @@ def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) 
 
 
 def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a count that no phase reaches: all who arrive on the barrier have, as often as lines say so."""
+    """Find a count that no phase reaches: every warp has arrived as often as its lines say."""
     barrier, roles = stuck.barrier, scene.lines.roles
     arrived, lines = scene.known.arrivals[barrier], roles.telling(barrier, "arrive")
     expected = {warp: _times_a_round(scene, lines, barrier, warp) for warp in roles.arriving(barrier)}
@@ -79,14 +79,14 @@ def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def _times_a_round(scene: Scene, lines: list[Signaller], barrier: Mbarrier, warp: Warp) -> int:
-    """Return how often the warp arrives in a round of a loop: a prologue and the loop behind it take turns."""
+    """Return the number of arrivals of the warp in one round of a loop. A prologue counts as a round of its own."""
     rounds = [scene.lines.round_of(line.location) for line in lines if warp in line.who_tells(barrier)]
     return max(rounds.count(each) for each in rounds)
 
 
 def count_too_small(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a barrier that is phases ahead of the warp that waits, while each warp arrived less often than phases
-    ended."""
+    """Find an mbarrier that is phases ahead of the waiting warp, although each warp arrived in fewer phases
+    than ended."""
     barrier, arrivals = stuck.barrier, scene.known.all_arrivals[stuck.barrier]
     if not _overtaken(scene, stuck) or len(arrivals) < 2 or max(arrivals.values()) >= barrier.phase:
         return None
@@ -99,8 +99,8 @@ def small(barrier: Mbarrier, arriving: set[Warp]) -> str:
 
 
 def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a barrier on which no line arrives, and a line that may be meant for it: where another line arrives
-    already."""
+    """Find an mbarrier on which no line arrives. Name the line that may be meant for it: one of two lines that arrive
+    on another mbarrier."""
     barrier, roles = stuck.barrier, scene.lines.roles
     if not barrier.pending or roles.arriving(barrier) or roles.leaving_out(barrier, "arrive"):
         return None
@@ -118,7 +118,7 @@ def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, Mbarrier]]:
-    """Return the lines in a loop that arrive on a single barrier, another one of the same ring."""
+    """Return lines in a loop that arrive on exactly one mbarrier of the same ring."""
     ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
     for line in scene.lines.roles.lines if len(ring) > 1 else ():
         told = [each for each in ring if "arrive" in line.kinds and line.who_tells(each)]
@@ -127,7 +127,7 @@ def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, M
 
 
 def another_stage(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a warp that has waited for a stage and told the barrier of another one, for which it has not waited."""
+    """Find a warp that waited for one stage and arrived on the mbarrier of another stage."""
     barrier, known, roles = stuck.barrier, scene.known, scene.lines.roles
     ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier) and each is not barrier]
     for warp, other in itertools.product(sorted(roles.arriving(barrier), key=number), ring):
@@ -150,8 +150,8 @@ def _told_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, other:
 
 
 def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Signaller, Mbarrier]]:
-    """Return the lines that arrive on a barrier which another line tells too; first those of warps that wait for that
-    barrier themselves, and those as deep in loops as the wait."""
+    """Return the lines that share an mbarrier with another arriving line. Lines of warps that wait for that mbarrier
+    come first, then lines at the loop depth of the wait."""
     roles, depth = scene.lines.roles, scene.lines.depth
     for barrier in stuck.barrier.cta.barriers.values():
         telling = roles.telling(barrier, "arrive")
@@ -162,7 +162,7 @@ def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Si
 
 
 def bytes_differ(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a phase whose announced bytes are not those that its copies bring."""
+    """Find a phase with other bytes announced than its copies bring."""
     barrier = stuck.barrier
     if not barrier.tx_bytes:
         return None
@@ -172,7 +172,8 @@ def bytes_differ(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def run_past(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a phase that was over, and the next one, before the warp came to wait for it: who arrives did not wait."""
+    """Find a phase that ended together with the next one before the warp began to wait: the arriving warp did
+    not wait."""
     barrier, roles = stuck.barrier, scene.lines.roles
     if not _overtaken(scene, stuck):
         return None
@@ -206,8 +207,7 @@ def _never_waits(scene: Scene, stuck: Stuck, back: Mbarrier, ahead: Warp) -> Cul
 
 
 def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a wait for the present phase where the phase before was its turn: at this line, or where it waits
-    besides."""
+    """Find a wait for the present phase by a warp that has not waited for the phase before, at this line or another."""
     barrier, here = stuck.barrier, stuck.wait.location
     if barrier.phase != stuck.seen + 2:
         return None
@@ -221,8 +221,7 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a warp that waits before it writes for the first time, and that is waited for by who would tell it to go
-    on."""
+    """Find a warp that waits before its first write, for an arrival that comes only after that write."""
     roles = scene.lines.roles
     for other in scene.stuck if _untouched(stuck) else ():
         each = other.warp in roles.arriving(stuck.barrier) and stuck.warp in roles.arriving(other.barrier)
@@ -233,7 +232,7 @@ def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def _untouched(stuck: Stuck) -> bool:
-    """Return whether nobody has told the barrier anything yet, and the warp has not waited for it."""
+    """Return True if nobody has arrived on the mbarrier yet, and the warp has not waited for it."""
     barrier = stuck.barrier
     return (barrier.phase, stuck.seen) == (0, -1) and barrier.pending == barrier.expected and not barrier.tx_bytes
 
@@ -254,7 +253,7 @@ CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
 
 
 def culprit_of(scene: Scene) -> Culprit | None:
-    """Return the first candidate that some warp shows; None where no line is the culprit."""
+    """Return the first candidate that some warp shows; None if no line is at fault."""
     lacking = any(each.barrier.tx_bytes for each in scene.stuck)
     candidates = (nobody_arrives, bytes_differ) if lacking else CANDIDATES
     found = (candidate(scene, stuck) for candidate in candidates for stuck in scene.stuck)

@@ -1,7 +1,7 @@
-"""A deadlock, explained: which lines of the program could have ended each wait, who executes them, where these warps
-are now, and the cycle of waits when there is one.
+"""The report of a deadlock: the lines that could have ended each wait, the warps that execute those lines, the present
+place of these warps, and the cycle of waits, if there is one.
 
-What signals a barrier is read from the program, by the descriptions' signals, because in a deadlock it did not happen.
+The report reads signals from the program's descriptions, because in a deadlock the signals did not happen.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def deadlock(
     in_flight: Sequence[AsyncOperation],
     announced: Announcements,
 ) -> Finding:
-    """Return the finding that these warps of the cluster wait for ever. in_flight: its operations that have not
-    completed. announced: has heard the run."""
+    """Return the finding that these warps of the cluster wait for ever. in_flight: the cluster's incomplete operations.
+    announced: the counts of the run."""
     stuck, lines = sorted(stuck, key=_likely_cause), ProgramLines(program)
     turns = any(each.wait is not None and each.wait.semaphore is not None for each in stuck)
     culprit = None if turns else culprit_of(scene_of(stuck, lines, announced))
@@ -64,7 +64,8 @@ def _likely_cause(agent: Agent) -> tuple[int, int, int]:
 
 
 def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcements, roles: Roles) -> str:
-    """Return who waits, where, for what, and what is missing; `others` are the cluster's operations still in flight."""
+    """Return each waiting warp, its line, its barrier and the missing signal. others: the cluster's operations in
+    flight."""
     lines: dict[tuple[str, str], list[int]] = {}
     for agent in waiting:
         assert agent.wait is not None
@@ -80,7 +81,7 @@ def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcemen
 
 
 def _released(semaphore: int, announced: Announcements, roles: Roles) -> str:
-    """Return who gave a semaphore its value, or which lines may still."""
+    """Return the last store to a semaphore, or the lines that could still store to it."""
     if semaphore in announced.releases:
         warp, instruction = announced.releases[semaphore]
         return f", which {instruction.name} at {instruction.location} by {warp} stored last"
@@ -106,7 +107,7 @@ Waits = Mapping[Warp, Agent]
 
 
 def _notes(found: list[Signaller], stuck: Sequence[Agent]) -> tuple[str, ...]:
-    """Return, for each barrier that is waited for, who could have ended the wait; then the cycle."""
+    """Return, for each mbarrier in question, the lines that could have ended the wait; then the cycle."""
     waits = {agent.warp: agent for agent in stuck}
     barriers = dict.fromkeys(a.wait.barrier for a in stuck if a.wait is not None and a.wait.barrier is not None)
     notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits)]
@@ -115,7 +116,7 @@ def _notes(found: list[Signaller], stuck: Sequence[Agent]) -> tuple[str, ...]:
 
 
 def lacking(barrier: Mbarrier) -> list[str]:
-    """Return the kinds of signal that its phase lacks."""
+    """Return the kinds of signal that the mbarrier's phase lacks."""
     kinds = ["arrive"] if barrier.pending else []
     if barrier.tx_bytes:
         kinds.append("complete_tx" if barrier.tx_bytes > 0 else "expect_tx")
@@ -165,8 +166,7 @@ def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
 
 
 def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:
-    """Return warps each of which waits for the next, and the last for the first; the shortest such ring of two or
-    more."""
+    """Return the shortest cycle of two or more warps, each of which waits for the next; [] if there is none."""
     wanted = {
         warp: sorted({other for other in _wanted(agent, found) if other in waits and other is not warp}, key=number)
         for warp, agent in waits.items()

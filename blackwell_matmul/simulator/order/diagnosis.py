@@ -31,8 +31,8 @@ OVER: Final = "mbarrier-over-arrival"
 
 
 class EarlyRead(NamedTuple):
-    """A read of on-chip memory that nothing had written. writer: the operation that came to write it later. wait: the
-    last one of the warp, on a barrier of this name."""
+    """A read of unwritten on-chip memory. writer: the operation that wrote there later. wait: the warp's last wait,
+    with the mbarrier's name."""
 
     warp: Warp
     instruction: Instruction
@@ -59,7 +59,7 @@ class Diagnosis:
         region: Region,
         other: PastAccess,
     ) -> Severity:
-        """Report the conflict, and return how severe it is."""
+        """Report the conflict, and return its severity."""
         conflict = Conflict(
             self.order, self.lines, warp, instruction, lanes, effect, region, other, early=other.event == 0
         )
@@ -70,8 +70,8 @@ class Diagnosis:
         return self.known[key].severity
 
     def too_early(self, read: EarlyRead) -> None:
-        """Report a read of what nobody had written: its writer came later, or a wait passed before anything had
-        happened."""
+        """Report a read of unwritten memory. Its writer came later, or a wait passed before the first phase had
+        ended."""
         if read.writer is not None:
             other = PastAccess(read.region.box, 0, True, read.writer, read.region)
             self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
@@ -89,14 +89,15 @@ class Diagnosis:
             )  # fmt: skip
 
     def too_narrow(self, drains: Drains) -> None:
-        """Report arrivals and waits that leave out the other CTA of a pair, where no conflict has named them."""
+        """Report arrivals and waits with a scope that leaves out the other CTA of a pair, unless a conflict has named
+        them."""
         named = {finding.at_fault for finding in self.known.values() if finding.code == RELAXED}
         for cta, finding in drains.found.values():
             if finding.at_fault not in named:
                 cta.grid.findings.add(finding)
 
     def not_started(self, warp: Warp, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
-        """Report lanes that reach into a CTA which may not have started yet."""
+        """Report an access to a CTA that may not have started yet."""
         advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
             f"{instruction.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
@@ -105,8 +106,8 @@ class Diagnosis:
         self._tell(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
 
     def peer_not_started(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
-        """Report a pair that does something together, and one of which may not have been launched (PTX ISA,
-        tcgen05.alloc: the issuing warp must make sure that it is). The CTAs of a cluster start together, as a rule."""
+        """Report a pair's operation at a time when one CTA may not have started (PTX ISA, tcgen05.alloc: the issuing
+        warp must make sure that both run). CTAs of a cluster usually start together."""
         advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
@@ -117,8 +118,8 @@ class Diagnosis:
         )  # fmt: skip
 
     def peer_not_allocated(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
-        """Report a CTA that frees tensor memory of a pair, and the other one may not have allocated it yet: nothing
-        says that tcgen05.alloc of both is over when that of one is. A GPU ends such a launch with a failure."""
+        """Report tensor memory of a pair that one CTA frees before the other CTA has surely allocated it. The end of
+        one CTA's tcgen05.alloc says nothing of the other's. On a GPU the launch fails."""
         advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} gives back tensor memory of a CTA"
@@ -127,7 +128,7 @@ class Diagnosis:
         self._tell(FREED_EARLY, message, warp.cta, instruction, f"warp {warp.index}", advice)
 
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
-        """Report a CTA that may exit before these lanes of another one, or what they started, have reached into it."""
+        """Report a CTA that may exit before another CTA's lanes, or their operations, have accessed its memory."""
         advice = f"the missing sync: self.cluster.sync() after {instruction.location}, by all CTAs, before they exit"
         signals = instruction.description.signals and lanes.cta is not cta
         over = "has signalled it" if signals else "is over, which uses its memory"
@@ -135,7 +136,7 @@ class Diagnosis:
         self._tell(EXIT, message, cta, instruction, str(lanes), advice)
 
     def arrives_early(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
-        """Report an arrival for a phase where nothing says that the one before is over."""
+        """Report an arrival for a phase, without an edge from the end of the phase before."""
         here = f"CTA {lanes.cta.position} before {instruction.location}"
         advice = f"the missing wait: whoever waits there has to tell {here}"
         message = (
@@ -161,7 +162,7 @@ class Diagnosis:
         )
 
     def overrun(self, carried: Carried, phase: int, warp: int, wait: LastWait) -> None:
-        """Report a phase that ends where nothing says that `warp` has seen the end of the one before."""
+        """Report a phase that may end before `warp` has seen the end of the phase before."""
         barrier, last = carried.barrier, carried.last
         later = " of the next round" if self.lines.by_loop(wait.location, last) else ""
         between = f"between the wait at {wait.location} and the arrival at {last}{later}"
@@ -182,7 +183,7 @@ class Diagnosis:
         )  # fmt: skip
 
     def _another_stage(self, carried: Carried, phase: int) -> Missing | None:
-        """Find that who ended the phase has waited for another stage of a ring, and not for the one that it tells."""
+        """Find a warp that waited for one stage of a ring and arrived on the mbarrier of another stage."""
         turn, warp = self._last_to_tell(carried)
         if warp is None:
             return None
@@ -202,7 +203,7 @@ class Diagnosis:
         return None
 
     def _last_to_tell(self, carried: Carried) -> tuple[int, Warp | None]:
-        """Return when the barrier was told last, and by whom."""
+        """Return the turn of the last arrival on the mbarrier, and its warp."""
         if carried.commit is not None and carried.commit.location == carried.last:
             return carried.commit.turn, carried.commit.lanes.warp
         arrivals = self.order.warpgroups.arrivals
@@ -224,7 +225,7 @@ class Diagnosis:
 
     @staticmethod
     def left_at_exit(operation: Operation) -> None:
-        """Report an operation that nobody has waited for when its CTA exits."""
+        """Report an operation without a wait at the exit of its CTA."""
         op = operation.op
         if op.source_free:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
@@ -283,7 +284,7 @@ def _sentence(c: Conflict, missing: Missing) -> str:
 
 
 def _whose(c: Conflict) -> str:
-    """Return the CTA that the memory is of, where it is another one of the cluster."""
+    """Return the name of the other CTA of the cluster that owns the memory; "" for the accessing CTA."""
     peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
     storage = c.region.storage
     mine = (cta for cta in peers if storage in cta.storages)

@@ -1,9 +1,9 @@
-"""Accesses by threads to the tensor memory of a CTA pair, which must be signalled to the other CTA before its next mma
-uses that memory.
+"""Threads' accesses to the tensor memory of a CTA pair. An arrival must signal them to the other CTA before its next
+mma uses that memory.
 
-PTX ISA, "tcgen05 Memory Consistency Model": an arrival and a wait order it, relaxed ones too, if both have the scope of
-the cluster. That is looked at where they arrive and wait: a CTA may know by another way as well, as of a tile by the
-answer that names the next one, and the arrival that is there to tell it tells nothing.
+PTX ISA, "tcgen05 Memory Consistency Model": an arrival and a wait order the accesses, relaxed ones too, if both have
+cluster scope. The check is made at the arrival and the wait. The CTAs may also be ordered in another way, such as by
+the CLC response that names the next tile, and then the arrival at CTA scope is still wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECTION = "tcgen05 Memory Consistency Model"
 
 
 class Drain(NamedTuple):
-    """Access by threads to a pair's tensor memory. told: the arrival that may signal it to the other CTA."""
+    """A threads' access to a pair's tensor memory. told: the arrival that signals the access to the other CTA."""
 
     instruction: Instruction
     write: bool
@@ -28,9 +28,9 @@ class Drain(NamedTuple):
 
 
 class Drains:
-    """Accesses to pairs' tensor memory that the other CTA must learn of. issuers: CTAs that multiply for their pairs.
-    untold: by lanes and access, the events that were not signalled to the other CTA. heard: by mbarrier, the access
-    that it signals to waits of cluster scope. found: by the arrival or the wait that is too weak."""
+    """Accesses to pairs' tensor memory. issuers: CTAs that issue the mma of their pairs. untold: events not yet
+    signalled to the other CTA, by lanes and access. heard: by mbarrier, the access that the mbarrier signals at cluster
+    scope. found: findings, by the arrival or wait that is too weak."""
 
     def __init__(self) -> None:
         self.issuers: set[Cta] = set()
@@ -50,11 +50,11 @@ class Drains:
             self.untold[lanes, Drain(instruction, effect.access is Access.WRITE)] = event
 
     def told(self, events: int) -> None:
-        """Remove these events: they are signalled to the other CTA."""
+        """Remove these events, which were signalled to the other CTA."""
         self.untold = {drain: event for drain, event in self.untold.items() if not event & events}
 
     def arrives(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction, events: int) -> None:
-        """Note that lanes ordered after these events arrive at another CTA."""
+        """Record an arrival at the other CTA by lanes that these events happen before."""
         known = [drain for (_, drain), event in self.untold.items() if event & events]
         if not known or barrier.cta not in self.issuers or barrier.cta.rank // 2 != lanes.cta.rank // 2:
             return
@@ -67,7 +67,7 @@ class Drains:
             self._find(what, "release", lanes, instruction, worst)
 
     def passes(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
-        """Note that lanes have waited on a barrier."""
+        """Record a wait of the lanes on an mbarrier, and report a wait of CTA scope."""
         heard = self.heard.get(barrier)
         if heard is not None and heard.told is not None and instruction.scope != "cluster":
             what = f"the wait on {barrier} by {lanes} has scope cta and hears nothing of"

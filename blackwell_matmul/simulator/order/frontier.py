@@ -1,10 +1,9 @@
-"""Events that happen before the next step of an agent: sets of events, kept as the bits of an int.
+"""Sets of events that happen before the next step of an agent, stored as the bits of an int.
 
-An event is everything that one agent did between two points at which others could learn of it; an asynchronous
-operation is an event of its own. An access is ordered after another when the event of the other is in the frontier of
-the accessing agent. PTX ISA, "Memory Consistency Model": a frontier is closed under causality order, and has one set
-for each path to memory, because an order between threads does not cross proxies ("Proxy-preserved base causality
-order").
+An event covers all accesses of one agent between two points at which other agents could observe them. An asynchronous
+operation is an event of its own. An access is ordered after another one if the frontier of its agent has the event of
+the other. PTX ISA, "Memory Consistency Model": a frontier is closed under causality order. It has one set for each path
+to memory, because an order between threads does not cross proxies ("Proxy-preserved base causality order").
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ class Frontier:
     """Events that happen before the next step of an agent. generic: for ordinary loads and stores. shared, global_: for
     the async proxy, of shared and of global memory. tensor: for tensor memory, which has accesses of one kind only.
     steps: waits on mbarriers, and accesses of one CTA of a cluster to another, that are complete; they need no memory
-    order.
-
-    generic: as far as ordinary loads and stores can tell. shared, global_: as far as the async proxy can, of shared
-    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers, and
-    what one CTA of a cluster did in another, that are over by now; no memory order is needed for that.
-    """
+    order."""
 
     __slots__ = ("generic", "global_", "shared", "steps", "tensor")
 
@@ -66,11 +60,11 @@ class Frontier:
 
 
 class Lanes(Frontier):
-    """Lanes of one warp that execute together: all of them, the elected one, or part of them.
+    """Lanes of one warp that execute together: all lanes, the elected lane, or some of them.
 
-    name: as reports call it. own: the event of its accesses since it last published, or 0.
-    issued: operations of the tensor core that it issued; those complete in order (PTX ISA, tcgen05 "Pipelined
-    Instructions"), so that one need not wait for the others.
+    name: the lanes in reports. own: the event of their accesses since their last release; 0 if none. issued: tensor
+    core operations that the lanes issued. Those complete in order (PTX ISA, tcgen05 "Pipelined Instructions"), so no
+    wait is needed between them.
     """
 
     __slots__ = ("issued", "name", "own", "warp")
@@ -95,7 +89,7 @@ class Lanes(Frontier):
 
 
 class Events:
-    """Gives out bits. One is given again only after nothing refers to it any more."""
+    """A pool of bits. A bit is reused after nothing refers to it any more."""
 
     def __init__(self) -> None:
         self.free: list[int] = []
@@ -110,7 +104,7 @@ class Events:
         return bit
 
     def sweep(self, kept: int) -> None:
-        """Give out again all bits but those in `kept`, which something refers to."""
+        """Free all bits but those in `kept`, which are still referred to."""
         self.free = [bit for bit in _bits(self.next - 1) if not bit & kept]
         self.live = kept.bit_count()
 

@@ -1,7 +1,7 @@
-"""Happens-before: what orders what, kept up as the kernel runs.
+"""The happens-before order of a run, updated with each event.
 
-It hears of accesses, issues, completions, arrivals, waits, fences and barriers, and knows no instruction by name: what
-an access is (space, proxy, when) comes from the instruction's description.
+The listener hears of accesses, issues, completions, arrivals, waits, fences and barriers. It knows no instruction by
+name: space, proxy and time of an access come from the instruction's description.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EVERY = -1
 
 
 class HappensBefore(Listener):
-    """The order of one run of some CTAs."""
+    """The happens-before order of one run of some CTAs."""
 
     def __init__(self, lines: ProgramLines) -> None:
         self.events = Events()
@@ -109,8 +109,8 @@ class HappensBefore(Listener):
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
-        """Return a part of a warp that has not acted before: it knows what each lane was told, and not what other lanes
-        did."""
+        """Return lanes that have not acted apart before. Their frontier has the events that all lanes of the warp have
+        observed."""
         part = Lanes(warp, name)
         part.join(self.lanes[warp][ALL])
         part.keep(self.lanes[warp][ELECTED])
@@ -118,7 +118,7 @@ class HappensBefore(Listener):
         return part
 
     def _each(self, warp: Warp, lanes: Lanes) -> Iterable[Lanes]:
-        """Return these lanes, and those among them that also act apart."""
+        """Return these lanes, and the parts of them that also act alone."""
         return self.lanes[warp].values() if lanes.name == ALL else (lanes,)
 
     # accesses
@@ -140,7 +140,7 @@ class HappensBefore(Listener):
             self._initialised(region.storage).mark(region)
 
     def _assume(self, warp: Warp, acting: Lanes, path: str, other: PastAccess) -> None:
-        """Take for granted an order that holds on today's hardware, though nothing guarantees it."""
+        """Assume an order that today's hardware keeps, although PTX does not promise it."""
         for lanes in self._each(warp, acting):
             if isinstance(other.who, Operation) and not other.who.instruction.description.generic:
                 lanes.learn(other.event)
@@ -148,7 +148,7 @@ class HappensBefore(Listener):
                 setattr(lanes, path, getattr(lanes, path) | other.event)
 
     def _own(self, lanes: Lanes) -> int:
-        """Return the event of their accesses."""
+        """Return the event of the lanes' own accesses."""
         if not lanes.own:
             event = lanes.own = self._new_event()
             lanes.generic |= event
@@ -161,7 +161,7 @@ class HappensBefore(Listener):
             self.threads |= event
 
     def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """Return the events that the access was ordered after, and the accesses that it races with."""
+        """Return the events that the access is ordered after, and the accesses that it races with."""
         storage = region.storage
         shadow = self.shadows.get(storage)
         if shadow is None:
@@ -174,7 +174,7 @@ class HappensBefore(Listener):
         return seen, racing
 
     def freed(self, region: Region) -> None:
-        """Forget what was done to the memory: it cannot race with what the next owner does."""
+        """Forget all accesses to the memory: they cannot race with those of the next owner."""
         shadow = self.shadows.get(region.storage)
         if shadow is not None:
             shadow.drop(lambda access: covers(region.box, access.box))
@@ -197,7 +197,7 @@ class HappensBefore(Listener):
             self._read_too_early(warp, instruction, effect, region)
 
     def _read_too_early(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
-        """Note a read of what nothing had written: whoever does so later was meant to come first."""
+        """Record a read of unwritten memory. A later writer was meant to come first."""
         if (instruction, region.storage) not in self.early:
             carried = [self.of(barrier) for barrier in barriers_of(warp.cta)]
             waits = [(each.barrier.name, each.waits[warp.index]) for each in carried if warp.index in each.waits]
@@ -212,7 +212,7 @@ class HappensBefore(Listener):
                 self.early[key] = read._replace(writer=operation)
 
     def finished(self) -> None:
-        """Report the early reads: now it is known what would have told of each operation."""
+        """Report the early reads. At the end of the run the signal of each operation is known."""
         for read in self.early.values():
             self.diagnosis.too_early(read)
         self.early.clear()
@@ -221,8 +221,8 @@ class HappensBefore(Listener):
     # asynchronous operations
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """Start an operation, which happens after what its issuer knows now, and before nothing until it is waited
-        for."""
+        """Start an operation. It happens after everything its issuer has observed. Nothing happens after it until a
+        wait."""
         lanes = self.acting(warp, instruction)
         self.turn += 1
         covers = tuple([self.operations[each] for each in op.covers]) if op.covers else ()
@@ -249,7 +249,7 @@ class HappensBefore(Listener):
             self._tells_another_cta(operation, op.barrier, warp, instruction)
 
     def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """Order the operation after what the other warp knows, too."""
+        """Order the operation after everything the other warp has observed, too."""
         lanes, operation = self.acting(warp, instruction), self.operations[op]
         operation.steps |= lanes.steps
         self.registers.issued(operation, warp, instruction)
@@ -366,8 +366,8 @@ class HappensBefore(Listener):
         self.reaches(warp, instruction, barrier.cta, operation.event)
 
     def _uses_memory(self, operation: Operation, lanes: Lanes, instruction: Instruction) -> None:
-        """Note a CTA whose memory it uses: that must know that it is over when it exits, and may be told by another
-        CTA."""
+        """Record the CTA whose memory the operation uses. That CTA must observe the end of the operation before it
+        exits."""
         op = operation.op
         afar = op.barrier is not None and op.barrier.cta is not op.cta
         for cta in (op.cta, op.peer) if op.peer is not None else (op.cta,) if afar else ():
@@ -392,15 +392,15 @@ class HappensBefore(Listener):
         self.reaching[key] = self.reaching.get(key, 0) | event
 
     def reaches(self, warp: Warp, instruction: Instruction, cta: Cta, event: int) -> None:
-        """Note that the lanes do something in another CTA, which is known to be over by this event."""
+        """Record an access of the lanes to another CTA. event: the end of the access."""
         lanes = self.acting(warp, instruction)
         if not lanes.generic & self.beginnings[cta]:
             self.diagnosis.not_started(warp, instruction, lanes, cta)
         self._must_know(instruction, lanes, cta, event)
 
     def exits(self, cta: Cta) -> None:
-        """Report what reaches into the CTA and is not known to be over there (CUDA Programming Guide, "Distributed
-        Shared Memory": a CTA must not exit while others access its shared memory)."""
+        """Report accesses to the CTA that have no edge to its exit (CUDA Programming Guide, "Distributed Shared
+        Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
         flying = [each for each in self.operations.values() if each.op.cta is cta]
         told = union_of(each.event for each in flying)  # these are left in flight
@@ -418,7 +418,7 @@ class HappensBefore(Listener):
                 self.diagnosis.bytes_at_exit(barrier)
 
     def closed(self) -> None:
-        """Break the cycles through this object, so that what it knows of is free now."""
+        """Break reference cycles through this object, so that its memory is free at once."""
         self.beginnings.clear()
         self.allocations.clear()
         self.reaching.clear()
@@ -432,12 +432,12 @@ class HappensBefore(Listener):
         del self.warpgroups, self.registers, self.drains, self.diagnosis
 
     def _forget_reached(self) -> None:
-        """Forget what a CTA knows of: that will be over when it exits."""
+        """Forget accesses to a CTA that the CTA has observed: they are complete when it exits."""
         known = {cta: self.known_steps(cta) for _, _, cta in self.reaching}
         self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
 
     def known_steps(self, cta: Cta) -> int:
-        """Return the waits, and the steps of other CTAs, that some warp of the CTA knows of."""
+        """Return the waits, and the steps of other CTAs, that some warp of the CTA has observed."""
         return union(self._lanes_of(cta)).steps
 
     # synchronisation
@@ -449,10 +449,10 @@ class HappensBefore(Listener):
         return found
 
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
-        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release).
+        """Release what each arriving lane has observed (PTX ISA, mbarrier.arrive: .release).
 
-        A relaxed arrival publishes tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
-        tcgen05.fence::before_thread_sync); for another CTA, if its scope has that.
+        A relaxed arrival releases tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
+        tcgen05.fence::before_thread_sync). For another CTA the arrival needs cluster scope.
         """
         lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
         self.turn += 1
@@ -481,19 +481,19 @@ class HappensBefore(Listener):
             carried.alone[warp.cta, warp] = instruction.location
 
     def _arrives_in_time(self, carried: Carried, lanes: Lanes, instruction: Instruction) -> None:
-        """Report an arrival on a barrier of another CTA that does not know that the phase before is over, bytes and
-        all: it may be one too many for that."""
+        """Report an arrival on another CTA's mbarrier, without an edge from the end of the phase before, its bytes
+        included. Such an arrival may be one too many for that phase."""
         ended, brought = carried.ended
         if ended & ~lanes.steps and brought & ~lanes.generic:
             self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
 
     @staticmethod
     def _tell(frontier: Frontier, lanes: Lanes, events: int, of_tensor: int) -> None:
-        """Publish these events, of those that the lanes know; of_tensor: of tensor memory.
+        """Release these events to the frontier, if the lanes have observed them. of_tensor: events of tensor memory.
 
         A scope that leaves out one of two CTAs orders nothing between them (PTX ISA, "Morally strong operations"). An
-        asynchronous operation that somebody has waited for is over all the same (CUTLASS frees a stage so that wgmma
-        has read), and what threads access themselves may be under way.
+        asynchronous operation is complete after its wait in any scope (CUTLASS frees a stage so after a wgmma).
+        Accesses of threads themselves may still be in flight.
         """
         frontier.generic |= lanes.generic & events
         frontier.shared |= lanes.shared & events
@@ -502,10 +502,10 @@ class HappensBefore(Listener):
         lanes.own = 0
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
-        """The lanes saw that a phase is over.
+        """Acquire what the arrivals of the ended phases released.
 
-        A relaxed wait orders tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
-        tcgen05.fence::after_thread_sync, which the compiler adds). What another CTA did is for a scope that has it.
+        A relaxed wait acquires tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
+        tcgen05.fence::after_thread_sync, which the compiler adds). Another CTA's accesses need cluster scope.
         """
         event, acting, carried = self._new_event(), self.acting(warp, instruction), self.of(barrier)
         past, past_afar = carried.past, carried.past_afar
@@ -532,8 +532,9 @@ class HappensBefore(Listener):
         )
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
-        """Report a warp that waited for the phase before and is not known to have done so: the parity that it waits for
-        may come back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
+        """Report a warp that waited for the phase before, without an edge from that wait to the end of this phase. The
+        parity of its wait may come back before the warp looks (PTX ISA, mbarrier.try_wait.parity: the current or the
+        preceding phase)."""
         carried = self.of(barrier)
         for index, wait in carried.waits.items():
             if wait.phase == phase - 1 and not carried.coming.steps & wait.event:
@@ -541,7 +542,7 @@ class HappensBefore(Listener):
         carried.end_phase(self._new_event() if carried.brought else 0, self.turn)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Tell each what any of them knows."""
+        """Join the frontiers of all warps that met at a barrier."""
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
         if self.drains.untold and any(warp.cta is not last.cta for warp in warps):
@@ -552,7 +553,7 @@ class HappensBefore(Listener):
             lanes.own = 0
 
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
-        """Order for the async proxy, from now on, what is ordered for the generic one."""
+        """Order for the async proxy, from now on, all accesses that are ordered for the generic one."""
         if space == "registers":
             self.registers.fenced(warp)
         if space not in ("shared", "global", ""):
@@ -565,8 +566,8 @@ class HappensBefore(Listener):
             lanes.own = 0  # what follows is not covered
 
     def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
-        """Report who waits for a semaphore and knows no store to it: what an uncleaned workspace holds may be what is
-        waited for."""
+        """Report a wait for a semaphore in an uncleaned workspace that no store happens before: the wait may read old
+        bits."""
         region = warp.cta.grid.memory.uncleaned(address)
         if region is None:
             return
@@ -589,7 +590,7 @@ class HappensBefore(Listener):
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, address: int) -> None:
-        """Tell the lanes that spin on a semaphore what its releases published."""
+        """Acquire, for the lanes that wait for a semaphore, what its releases published."""
         if address in self.semaphores:
             for lanes in self.lanes[warp].values():
                 lanes.join(self.semaphores[address])
@@ -608,7 +609,7 @@ class HappensBefore(Listener):
         return self.events.new()
 
     def _sweep(self) -> None:
-        """Give events out again to which no access, no agent and no operation refers."""
+        """Free events that no access, agent or operation refers to."""
         everybody = [lanes for warp in self.lanes.values() for lanes in warp.values()]
         common = -1
         for lanes in everybody:
@@ -658,6 +659,6 @@ def _lanes_name(group: ThreadGroup, warp: int) -> str:
 
 
 def _copied_before(instruction: Instruction, lanes: Lanes, other: PastAccess) -> bool:
-    """Return whether both are copies to tensor memory, by one thread."""
+    """Return True if one thread issued both, and both are copies to tensor memory."""
     copies = isinstance(other.who, Operation) and other.who.instruction.description.unpromised
     return copies and instruction.description.unpromised and bool(other.event & lanes.issued)

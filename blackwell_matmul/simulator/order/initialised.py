@@ -1,4 +1,4 @@
-"""The elements of on-chip memory, and of workspaces, that something has written."""
+"""The elements of on-chip memory and of workspaces that have been written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 
 
 class Initialised:
-    """The elements of one storage. written: True once every element was written, else a mask of the elements that were.
-    complete: rectangles that were written as a whole, so that the mask is not read again."""
+    """Written elements of one storage. written: True once every element is written, else a mask. complete: rectangles
+    that are written as a whole, so that the mask need not be read again."""
 
     __slots__ = ("complete", "shape", "written")
 

@@ -1,4 +1,4 @@
-"""The knowledge of operations and mbarriers that the checks of the order keep: state of `HappensBefore` alone."""
+"""Records of operations and mbarriers, the state of `HappensBefore`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from blackwell_matmul.simulator.order.frontier import Frontier, Lanes, union
 
 
 class Telling:
-    """A promise that an mbarrier will be told of the end of operations: by a copy itself, or by a commit, which was
-    issued at `turn` by these lanes and tracks so many operations. during: the phase of the barrier then; phase: the one
-    that was told."""
+    """A signal on an mbarrier at the end of operations, by a copy itself or by a commit. The lanes issued it at `turn`;
+    a commit tracks `tracked` operations. during: the mbarrier's phase at the issue. phase: the phase that got the
+    signal."""
 
     __slots__ = ("barrier", "during", "lanes", "location", "phase", "tracked", "turn")
 
@@ -31,14 +31,15 @@ class Telling:
 
 
 class Operation:
-    """An asynchronous operation's place in the order of things.
+    """An asynchronous operation in the happens-before order.
 
-    lanes: who issued it, at `turn`; waited: the turn at which its own warp had waited for it, at the line `wait`.
-    event: its end. source: the end of its reads, where that is told apart (bulk stores). after: what it was ordered
-    after where it reads and writes; whoever learns of its end learns of that too. steps: what its issuer knew of waits
-    and other CTAs. covers: what is complete when it is (a commit's mma and cp). tellings: how its end will be known;
-    several commits may track one mma. passed: the last wait that passed and left it in flight, or commit that left it
-    out. round: how often its warp had executed its instruction before.
+    lanes: its issuer, at `turn`. waited: the turn at which its own warp had waited for it, at the line `wait`. event:
+    its end. source: the end of its reads, a separate event for bulk stores. after: the events that its accesses are
+    ordered after; an agent that observes its end observes those, too. steps: waits and steps of other CTAs that the
+    issuer had observed. covers: operations that complete with it (the mma and cp of a commit).
+
+    tellings: the signals of its end; several commits may track one mma. passed: the last wait that left it in flight,
+    or the commit that does not track it. round: how often its warp had executed its instruction before.
     """
 
     __slots__ = (
@@ -62,20 +63,19 @@ class Operation:
 
     @property
     def tells(self) -> Mbarrier | None:
-        """Return the first mbarrier that is told."""
+        """Return the first mbarrier that its end signals; None without one."""
         return self.tellings[0].barrier if self.tellings else None
 
     @property
     def remedy(self) -> str:
-        """Return the wait that ends it."""
+        """Return the wait that ends the operation."""
         return self.op.remedy if self.tells is None else self.tells.remedy
 
 
 class TooNew(NamedTuple):
-    """A wait for groups that has passed and left one in flight: the wait's name, line and n, how many groups there
-    were, and which one this is, counted from the newest. reads: it waits for reads alone, and for those of this one.
-    last: the line of the last operation in the group; since, turn: the turns of the last commit before, and of the
-    wait."""
+    """A wait for groups that left one group in flight. wait, location, n: the wait. groups: number of groups. newest:
+    number of this group, counted from the newest. reads: the wait is for this group's reads alone. last: the line of
+    the group's last operation. since, turn: the turns of the last commit before, and of the wait."""
 
     wait: str
     location: Location | None
@@ -92,7 +92,7 @@ class TooNew(NamedTuple):
         return "wait"
 
     def lacks_commit(self, between: str) -> str:
-        """Return the advice where one more group would have made n the right number."""
+        """Return the advice for a wait that would be right with one more group."""
         commit = self.wait.replace("wait", "commit")
         wait = f"{self.wait}({self.n}) at {self.location}"
         return f"{wait} counts a group too few: the missing commit: {commit} {between}"
@@ -110,7 +110,8 @@ class TooNew(NamedTuple):
 
 
 class NotTheirs(NamedTuple):
-    """A wait or a commit, by `who`, that does nothing for an operation which is the `owner`'s."""
+    """A wait or a commit by `who` for an operation that belongs to `owner`. Groups belong to a thread, so it does
+    nothing."""
 
     name: str
     location: Location | None
@@ -134,8 +135,8 @@ def _ordinal(number: int) -> str:
 def left_by(
     instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool, since: int, turn: int
 ) -> Iterator[tuple[AsyncOperation, TooNew]]:
-    """Return the operations that a wait is about to leave in flight, with the newest n of these groups; reads: of the
-    others it waits for their reads alone."""
+    """Return the operations that a wait leaves in flight: those of the newest n groups. reads: the wait for the other
+    groups is for their reads alone."""
     name, location = instruction.spoken, instruction.location
     flying = groups
     if "group.read" in instruction.description.awaited:
@@ -148,8 +149,8 @@ def left_by(
 
 
 class Weak(NamedTuple):
-    """An arrival or a wait that orders less than it could. scope: of its order, "" if it is relaxed. left: the events
-    that a wait leaves out."""
+    """An arrival or a wait that orders too little. scope: its scope; "" if it is relaxed. left: the events that a wait
+    leaves out."""
 
     location: Location | None
     scope: str
@@ -157,7 +158,7 @@ class Weak(NamedTuple):
 
 
 class SemaphoreRelease(NamedTuple):
-    """A semaphore was released: by whom, the event that it was, and its line."""
+    """A release of a semaphore: its lanes, event and line."""
 
     lanes: Lanes
     event: int
@@ -166,9 +167,9 @@ class SemaphoreRelease(NamedTuple):
 
 @dataclass(frozen=True)
 class LastWait:
-    """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has. ended: the turn
-    at which that phase had ended; commit: the one that told it. again: the turn of the first
-    wait of the warp for a phase that it had waited for before; 0: none has repeated this one."""
+    """A wait that passed: its line, phase (-1: before the first) and turn. event: the event of the wait. ended: the
+    turn at which that phase ended. commit: the commit that ended the phase. again: the turn of the warp's first wait
+    for a phase that it had waited for before; 0 if none."""
 
     location: Location | None
     phase: int
@@ -180,15 +181,15 @@ class LastWait:
 
 
 class Carried:
-    """The knowledge that an mbarrier carries from who arrives to who waits.
+    """Events that an mbarrier carries from arrivals to waits.
 
-    coming, past: what this phase's arrivals and the phases before made known; coming_afar, past_afar: those of other
-    CTAs, to who acquires from the cluster. waits: each warp's last wait on it; relaxed: its last one that was too weak.
-    alone: where a part of a warp last arrived without the rest. loose: what arrivals that were too weak would have made
-    known. last: the line of the last arrival; loosened: the last one that was too weak. brought: the operations that
-    told this phase; ended: the event of the end of the last phase that operations told, and those operations'.
-    arrivals: how often each warp has arrived, or a commit of its; commit: the last such. turn: when the last phase
-    ended.
+    coming, past: events released in this phase, and in earlier ones. coming_afar, past_afar: those of other CTAs, for
+    waits of cluster scope. loose: events that arrivals were too weak to release. waits: each warp's last wait. relaxed:
+    each warp's last wait that was too weak. alone: the last arrival of a part of a warp.
+
+    last: the line of the last arrival. loosened: the last arrival that was too weak. brought: operations that signalled
+    in this phase. ended: the event of the end of the last phase with operations, and these operations. arrivals: number
+    of each warp's arrivals and commits. commit: the last commit. turn: the turn of the end of the last phase.
     """
 
     __slots__ = (
@@ -217,16 +218,18 @@ class Carried:
 
     @property
     def known(self) -> int:
-        """Return the events that it makes known, or will."""
+        """Return the events that the mbarrier releases in this phase or released before."""
         return union(self.frontiers[:4]).generic | self.past_afar.tensor | self.coming_afar.tensor
 
     def tell(self, operation: Operation) -> None:
-        """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
-        else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks).
+        """Record the signal of a complete operation. The phase releases the operation's own accesses, and the events
+        that these are ordered after, and nothing else of its issuer's (PTX ISA, "mbarrier / complete-tx";
+        "tcgen05.commit": of the operations it tracks).
 
-        That is a release for the cluster (PTX ISA, cp.async.bulk.tensor). By the letter a wait in another CTA than that
-        of the data has to acquire from the cluster, too; one for the CTA counts as enough, because it is how kernels
-        for pairs wait (CUTLASS), and no cache lies between the async proxy's shared memory and the tensor core."""
+        The signal is a release at cluster scope (PTX ISA, cp.async.bulk.tensor). By the letter a wait in another CTA
+        than that of the data needs cluster scope, too. A wait of CTA scope counts as enough here: CUTLASS's kernels for
+        pairs wait so, and no cache lies between shared memory and the tensor core.
+        """
         self.last = operation.op.location
         self.coming.steps |= operation.steps
         self.brought |= operation.event
@@ -239,7 +242,7 @@ class Carried:
             self.coming.learn(each.event | each.source | each.after)
 
     def end_phase(self, event: int, turn: int) -> None:
-        """End a phase. event: what its end is known by."""
+        """End a phase. event: the event of its end."""
         self.turn = turn
         self.coming.steps |= event
         self.ended, self.brought = (event, self.brought), 0

@@ -1,4 +1,4 @@
-"""The lines of a kernel in the order of its text, and the roles of warps and mbarriers that they show."""
+"""The lines of a kernel in the order of its text, and the roles of warps and mbarriers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blackwell_matmul.simulator.order.signallers import Signaller, Touch, lines_
 
 
 class Roles:
-    """The lines of a program that are about mbarriers, semaphores and memory on the chip; read when somebody asks."""
+    """Lines of a program that use mbarriers, semaphores or on-chip memory, found at the first question."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -22,23 +22,23 @@ class Roles:
 
     @property
     def lines(self) -> list[Signaller]:
-        """Return the lines that tell barriers something or wait for one, in the order of the program."""
+        """Return the lines that signal mbarriers or wait for them, in the order of the program."""
         return self._found[0]
 
     def waiting(self, barrier: Mbarrier) -> set[Warp]:
-        """Return the warps that have a line which waits for the barrier."""
+        """Return the warps that wait for the mbarrier at some line."""
         return {warp for line in self.telling(barrier, "mbarrier") for warp in line.who_tells(barrier)}
 
     def arriving(self, barrier: Mbarrier) -> set[Warp]:
-        """Return the warps that have a line which arrives on the barrier, or commits to it."""
+        """Return the warps that arrive on the mbarrier, or commit to it, at some line."""
         return {warp for line in self.telling(barrier, "arrive") for warp in line.who_tells(barrier)}
 
     def telling(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
-        """Return the lines with a signal or a wait of this kind for the barrier, in the order of the program."""
+        """Return the lines with a signal or a wait of this kind on the mbarrier, in the order of the program."""
         return [line for line in self.lines if kind in line.kinds and line.who_tells(barrier)]
 
     def leaving_out(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
-        """Return the lines with such a signal that tell the same barrier of other CTAs alone."""
+        """Return the lines that signal the same mbarrier of other CTAs, and not of this one."""
         return [line for line in self.lines if kind in line.kinds and line.leaves_out(barrier)]
 
     def semaphores(self, kind: str) -> list[Signaller]:
@@ -47,21 +47,21 @@ class Roles:
         return sorted(lines, key=lambda line: line.location.line if line.location is not None else 0)
 
     def rank(self, barrier: Mbarrier, warp: Warp) -> int:
-        """Return how unlikely a wait of the warp for the barrier is: 0 where no warp waits for the barrier, 1 where
-        this one does, 2 where others alone do."""
+        """Return how unlikely a wait of the warp for the mbarrier is: 0 if no warp waits for it, 1 if this warp does, 2
+        if only other warps do."""
         waiting = self.waiting(barrier)
         return 0 if not waiting else 1 if warp in waiting else 2
 
     def told_by_readers(self, barrier: Mbarrier, warp: Warp) -> list[Mbarrier]:
-        """Return the mbarriers that those tell who wait for this one, and that the warp may have to wait for; those at
-        the same place of a ring first."""
+        """Return the mbarriers on which the waiters for this one arrive, and which the warp may have to wait for. Those
+        of the same stage come first."""
         readers = self.waiting(barrier) - {warp}
         told = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
         meant = [each for each in told if self.rank(each, warp) < 2]
         return sorted(meant, key=lambda each: (place_of(each) != place_of(barrier), -self.rank(each, warp)))
 
     def writes_for(self, warp: Warp, reader: Warp) -> bool:
-        """Return whether the one warp writes a tensor on the chip that the other one reads, and does not write."""
+        """Return True if `warp` writes an on-chip tensor that `reader` reads and does not write."""
         written, touched = self._touched(warp, write=True), self._touched(reader)
         return bool(written & touched - self._touched(reader, write=True))
 
@@ -70,28 +70,28 @@ class Roles:
         return {each.tensor for each in touches if each.write or not write}
 
     def first_write(self, warp: Warp, lines: set[Location | None]) -> Location | None:
-        """Return the first of these lines at which the warp writes a tensor on the chip."""
+        """Return the first of these lines at which the warp writes an on-chip tensor."""
         found = (each.location for each in self._found[1] if each.write and warp.index in each.warps)
         return next((line for line in found if line in lines), None)
 
 
 def siblings(one: Mbarrier, other: Mbarrier) -> bool:
-    """Return whether the two are of one ring, or the same."""
+    """Return True if both are of one ring, or the same."""
     return one.name.partition("[")[0] == other.name.partition("[")[0]
 
 
 def place_of(barrier: Mbarrier) -> str:
-    """Return the rest of its name after that of its ring, as `1]`; "" where it is alone."""
+    """Return the part of the mbarrier's name behind that of its ring, such as `1]`; "" for a single mbarrier."""
     return barrier.name.partition("[")[2]
 
 
 def same_ring(one: Mbarrier, other: Mbarrier, place: Mbarrier) -> bool:
-    """Return whether `other` is of the same ring as `one`, and at the same place as `place` is of its own."""
+    """Return True if `other` is of the same ring as `one`, and of the same stage as `place` in its own ring."""
     return siblings(one, other) and place_of(other) == place_of(place)
 
 
 class ProgramLines:
-    """The lines of a program, by the loops that they are in."""
+    """The lines of a program, and the loops around them."""
 
     def __init__(self, program: Program) -> None:
         from blackwell_matmul.frontend.recording import walk
@@ -104,11 +104,11 @@ class ProgramLines:
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """Return what the lines say about mbarriers and memory on the chip."""
+        """Return the roles of warps and mbarriers."""
         return Roles(self.program)
 
     def apart(self, first: Location | None, then: Location | None) -> bool:
-        """Return whether each is in a loop that the other is not in: no sync stands between the two rounds."""
+        """Return True if each line is in a loop that the other is not in: no sync is common to both."""
         only_first = any(first in loop and then not in loop for loop in self.loops)
         return only_first and any(then in loop and first not in loop for loop in self.loops)
 
@@ -117,22 +117,22 @@ class ProgramLines:
         return sum(location in loop for loop in self.loops)
 
     def round_of(self, location: Location | None) -> set[Location | None]:
-        """Return the lines of the innermost loop around a line; all lines where there is none."""
+        """Return the lines of the innermost loop around a line; all lines if there is no loop."""
         return min((loop for loop in self.loops if location in loop), key=len, default={*self.places})
 
     def leads_to(self, first: Location | None, then: Location | None) -> bool:
-        """Return whether `then` comes after `first` in the same round of the innermost loop around `first`."""
+        """Return True if `then` comes after `first` in the same round of the innermost loop around `first`."""
         return then in self.round_of(first) and self.places[first] < self.places[then]
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
-        """Return whether `then` comes after `first` in the next round of a loop alone."""
+        """Return True if `then` comes after `first` only in the next round of a loop."""
         if first is None or then is None or then.line > first.line:
             return False
         return any(first in loop and then in loop for loop in self.loops)
 
     def between(self, first: Location | None, then: Location | None) -> str:
-        """Return `34 and 24 of the next round`, where a loop has both; else the smaller first, but for lines of two
-        loops, which go round by themselves."""
+        """Return `34 and 24 of the next round` for two lines of one loop; else both lines, the smaller first, unless
+        they are in two loops."""
         if self.by_loop(first, then):
             return f"{first} and {then} of the next round"
         if first is None or then is None or (self.in_loop(first) and self.in_loop(then)):
@@ -141,5 +141,5 @@ class ProgramLines:
         return f"{first} and {then}"
 
     def in_loop(self, location: Location | None) -> bool:
-        """Return whether a line is in a loop."""
+        """Return True if a line is in a loop."""
         return location is not None and any(location in loop for loop in self.loops)

@@ -1,5 +1,5 @@
-"""Registers that asynchronous operations fill or add to. No other instruction may use them before the wait. An mma of a
-warpgroup may, but only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_group", "tcgen05.wait")."""
+"""Registers of asynchronous operations. No other instruction may use them before the wait. An mma of a warpgroup may,
+but only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_group", "tcgen05.wait")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FENCE: Final = "missing-wgmma-fence"
 
 
 class Use(NamedTuple):
-    """A use of an accumulator: by an mma of this shape, or, without one, by an ordinary instruction. what: in words."""
+    """A use of an accumulator: by an mma of this shape, or, if shape is None, by an ordinary instruction. what: the use
+    in words."""
 
     registers: np.ndarray  # held, so that its id stays its own
     location: Location | None
@@ -33,8 +34,8 @@ class Use(NamedTuple):
 
 @dataclass(eq=False)
 class Registers:
-    """The registers of a warp, by id. loading: the operation that fills them. latest: the last mma on them that is in
-    flight. since: their last use since the last fence. fenced: it has executed a wgmma.fence."""
+    """State of a warp's registers. loading: the operation that fills them. latest: the last mma on them in flight.
+    since: their last use since the last fence. fenced: the warp has executed a wgmma.fence."""
 
     loading: dict[int, AsyncOperation] = field(default_factory=dict)
     latest: dict[int, tuple[Use, Operation]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Registers:
 
 
 class RegisterUse:
-    """Part of `HappensBefore`, which reports operations on registers to it."""
+    """The check of registers, a part of `HappensBefore`."""
 
     def __init__(self, warpgroups: Warpgroups) -> None:
         self.warps: dict[Warp, Registers] = {}
@@ -92,8 +93,8 @@ class RegisterUse:
     # mma
 
     def _multiplies(self, operation: Operation, op: Mma, warp: Warp, instruction: Instruction) -> None:
-        """wgmma.fence is needed before the first mma of a warpgroup, and after each use of the accumulator by anything
-        but an mma of the same shape. After a mere read hardware needs none: it has read by then."""
+        """Report a missing wgmma.fence. It is needed before the first mma of a warpgroup, and after each use of the
+        accumulator other than by an mma of the same shape. After a read alone hardware needs none."""
         mine, root = self.of(warp), root_of(op.registers[warp.index])
         latest, since = mine.latest.get(id(root)), mine.since.get(id(root))
         if latest is not None and latest[0].shape != op.shape:

@@ -1,8 +1,8 @@
-"""Last accesses to each part of a storage, with which a later access could race.
+"""The last accesses to each part of a storage that a later access could race with.
 
-Rectangles in the storage's own coordinates; elements are compared only where rectangles meet whose accesses do not fill
-them. An access that is ordered after an earlier one of the same part replaces it. So the length of the list grows with
-the parts of the storage, and not with the run.
+Rectangles are in the storage's coordinates. Single elements are compared only where rectangles overlap that the
+accesses do not fill. An access that is ordered after an earlier one of the same part replaces it, so the list grows
+with the parts of the storage and not with the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PastAccess(NamedTuple):
 
 
 class Shadow:
-    """The accesses of one storage that matter."""
+    """The accesses of one storage that could still race."""
 
     __slots__ = ("_table", "accesses")
 
@@ -44,7 +44,7 @@ class Shadow:
         return found
 
     def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """Add an access. Returns the events that it was ordered after here, and the accesses that it races with."""
+        """Add an access. Return the events that it is ordered after, and the accesses that it races with."""
         seen, racing, replaced = 0, [], []
         for i in self._near(region.box):
             access = self.accesses[i]
@@ -63,7 +63,8 @@ class Shadow:
         return seen, racing
 
     def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[PastAccess]]:
-        """Return the same for an access to another storage that shares bytes with this one; it is recorded there."""
+        """Return the same for an access to another storage that shares bytes with this one. The other storage records
+        the access."""
         met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
         seen = 0
         for access in met:
@@ -71,7 +72,7 @@ class Shadow:
         return seen, [access for access in met if not access.event & known]
 
     def _near(self, box: Box) -> list[int]:
-        """Return the places of the accesses whose boxes meet this one, in order."""
+        """Return the indices of the accesses whose boxes overlap this one, in order."""
         count = len(self.accesses)
         if count < MANY:
             return [i for i, access in enumerate(self.accesses) if access.box == box or touch(access.box, box)]
@@ -84,7 +85,7 @@ class Shadow:
         return hits
 
     def _replace(self, old: list[int], new: PastAccess) -> None:
-        """Replace the first of the old accesses by the new one, and fill the places of the others with the last
+        """Replace the first of the old accesses by the new one, and fill the gaps of the others with the last
         accesses."""
         if not old:
             self._put(len(self.accesses), new)
@@ -109,13 +110,12 @@ class Shadow:
 
 
 def _same(access: PastAccess, who: Any) -> bool:
-    """Return True if reads of one box take each other's place: they fill it, or touch the same elements of it."""
+    """Return True if one read replaces the other: both fill the same box, or touch the same elements of it."""
     return bool(access.region.dense) or access.who == who
 
 
 def _copies(access: PastAccess, region: Region, who: Any) -> bool:
-    """Return True if warps of a CTA that hold copies of the same elements store them in one instruction: the same
-    values."""
+    """Return True if warps of a CTA store copies of the same elements in one instruction: the values are equal."""
     if not type(who) is tuple is type(access.who) or access.box != region.box:
         return False
     (instruction, lanes), (other, others) = who, access.who

@@ -1,7 +1,7 @@
-"""The lines of a program that tell mbarriers or wait for them, and those that touch memory on the chip.
+"""The lines of a program that signal mbarriers or wait for them, and those that access on-chip memory.
 
-All is read from the program, by the descriptions of its instructions: of a deadlock, because there the signal did not
-happen; of a race, because there the lines say what the author meant.
+All is read from the descriptions of the program's instructions. In a deadlock the signal did not happen; in a race the
+lines show what the author meant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Barriers = frozenset[int]
 
 @dataclass(frozen=True)
 class Touch:
-    """A line of the program that reads or writes a tensor on the chip. tensor: the whole, where it is a part."""
+    """A line of the program that reads or writes an on-chip tensor. tensor: the whole tensor, if the line uses
+    a part."""
 
     tensor: int
     write: bool
@@ -38,9 +39,8 @@ class Touch:
 
 @dataclass(frozen=True)
 class Signaller:
-    """A line of the program that tells one of some barriers something, or waits for one. kinds: as in `Signal` and in
-    `Wait`. ranks: the CTAs of its cluster whose barriers it tells, as a mask (-1 where that is not known); None: its
-    own."""
+    """A line of the program that signals an mbarrier or waits for one. kinds: as in `Signal` and `Wait`. ranks: the
+    CTAs of its cluster whose mbarriers it signals, as a mask (-1 if unknown); None: its own CTA."""
 
     name: str
     kinds: frozenset[str]
@@ -50,11 +50,12 @@ class Signaller:
     ranks: int | None
 
     def who_tells(self, barrier: Mbarrier) -> list[Warp]:
-        """Return the warps that execute it and mean this barrier, or one at the same address of another CTA."""
+        """Return the warps that execute the line for this mbarrier, or for one at the same address of another CTA."""
         return [cta.warps[index] for cta in self._telling(barrier) for index in self.warps]
 
     def leaves_out(self, barrier: Mbarrier) -> bool:
-        """Return whether it is a commit or a multicast copy that tells the same barrier of other CTAs alone."""
+        """Return True for a commit or a multicast copy that signals the same mbarrier of other CTAs, and not
+        this one."""
         alone = self.ranks is None or not self.ranks >> barrier.cta.rank & 1
         whole = self.name == COMMIT or ("complete_tx" in self.kinds and self.ranks is not None)
         return whole and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
@@ -76,8 +77,8 @@ class Signaller:
 
 @dataclass
 class _Walk:
-    """A walk that follows barriers and tensors through slices, items and scalar variables. wholes: by the id of a part
-    of a tensor, that of the whole. signallers, touches: the harvest."""
+    """A walk that follows barriers and tensors through slices, items and scalar variables. wholes: the whole tensor of
+    a part, by id. signallers, touches: the result."""
 
     program: Program
     tensors: dict[int, Barriers] = field(default_factory=dict)
@@ -144,7 +145,8 @@ class _Walk:
             self.signallers.append(Signaller(name, kinds, meant, group.warps, location, ranks))
 
     def _touch(self, inst: Any, description: Description, group: ThreadGroup, location: Location | None) -> None:
-        """Record the tensors of an instruction. In a space it writes all of them if any; what frees them does not."""
+        """Record the tensors of an instruction. An instruction that writes in a space writes all its tensors there.
+        Freeing is no write."""
         on_chip = [each for each in inst.inputs if type(each).__name__ in SPACES]
         if on_chip and type(inst.output).__name__ in SPACES:
             self.wholes[id(inst.output)] = self.wholes.get(id(on_chip[0]), id(on_chip[0]))
@@ -185,8 +187,8 @@ def _constant(expression: Any) -> int | None:
 
 
 def lines_of(program: Program) -> tuple[list[Signaller], list[Touch]]:
-    """Return the lines that tell barriers something or wait for one, and those that touch memory on the chip, both in
-    the order of the program."""
+    """Return the lines that signal mbarriers or wait for them, and those that access on-chip memory, both in the order
+    of the program."""
     walk = _Walk(program)
     for _ in range(2):  # a loop may use what it assigns further down
         walk.signallers.clear()

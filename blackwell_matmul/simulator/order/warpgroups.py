@@ -1,4 +1,5 @@
-"""The wait that an mma of a warpgroup lacks: how many groups had been committed after it when a warp was let go on."""
+"""The wait that an mma of a warpgroup lacks, by the number of groups that were committed after it when a warp
+went on."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma
 
 
 class Arrival(NamedTuple):
-    """Arrival on an mbarrier, at `turn`. issued, committed: numbers of the warp at that time. announces: True if it
-    also announces bytes."""
+    """An arrival on an mbarrier, at `turn`. issued, committed: the warp's counts at that time. announces: the arrival
+    announces bytes, too."""
 
     issued: int
     committed: int
@@ -25,8 +26,9 @@ class Arrival(NamedTuple):
 
 
 class Warpgroups:
-    """MMAs of warpgroups. issued, commits: numbers of each warp. arrivals: a warp's last arrival, by mbarrier. number:
-    of an mma among those of its warps. group: number of its group, once it is committed."""
+    """MMAs of warpgroups. issues, commits: counts of each warp. open: operations not yet committed. number: an mma's
+    number among those of its warps. group: the number of its group, once committed. arrivals: a warp's last arrival, by
+    mbarrier."""
 
     def __init__(self) -> None:
         self.issues: Counter[Warp] = Counter()
@@ -55,7 +57,7 @@ class Warpgroups:
     # what is missing
 
     def remedy(self, operation: Operation, committed: int, where: str) -> str:
-        """Return the wait for an operation. committed: how many groups had been by then."""
+        """Return the wait for an operation. committed: number of groups committed by then."""
         group = self.group.get(operation)
         if group is None or committed <= group:
             return f"{UNCOMMITTED} before {where}"
@@ -64,7 +66,7 @@ class Warpgroups:
     def advice(
         self, operation: Operation, warp: Warp, location: Location | None, carried: Mapping[Mbarrier, Carried]
     ) -> str:
-        """Return the wait that is missing before the arrival that let `warp` go on, or before it does at `location`."""
+        """Return the missing wait: before the arrival that let `warp` go on, or else before `location`."""
         arrival = self.let_go_early(operation, warp, carried)
         if not isinstance(operation.op, Mma):
             before = "" if arrival is None else f" before the arrival at {arrival.location}"
@@ -74,8 +76,8 @@ class Warpgroups:
         return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
 
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
-        """Return the arrival of a warp that had issued this operation and not waited for it, on the barrier that `warp`
-        waited for last. `warp` itself need not wait for an operation that an mbarrier signals."""
+        """Return the arrival that let `warp` go on too early: its warp had issued the operation and not waited for it.
+        None if the operation signals an mbarrier."""
         if operation.tellings:
             return None
         op = operation.op
@@ -89,7 +91,8 @@ class Warpgroups:
         return max(found, key=lambda each: each[0])[1] if found else None
 
     def _too_early(self, operation: Operation, arrival: Arrival) -> bool:
-        """Return True if an arrival came after the operation was issued, and before its own warp had waited for it."""
+        """Return True if an arrival came after the issue of the operation, and before its own warp had waited
+        for it."""
         if isinstance(operation.op, Mma):
             return arrival.issued > self.number[operation]
         waited = operation.waited

@@ -1,4 +1,5 @@
-"""Find an arrival or a commit that does not cover the access: too early, of one lane, or on another CTA's mbarrier."""
+"""Candidates: an arrival or a commit that does not cover the access, because it is too early, of one lane, or on
+another CTA's mbarrier."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing,
 
 
 def commit_tracks_none(c: Conflict) -> Missing | None:
-    """Find a commit that the warp waited for and that tracks no mma: it is another thread's, or comes before what it is
-    meant to track. Who commits knows of the access, or is to tell of it."""
+    """Find a commit that ended a wait of the warp and tracks no mma: another thread's commit, or one before its mma.
+    The committing thread has observed the access, or is to signal it."""
     for _, wait in c.waits():
         commit = wait.commit
         if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.tellings):
@@ -32,8 +33,8 @@ def commit_tracks_none(c: Conflict) -> Missing | None:
 
 
 def _after(c: Conflict, commit: Telling) -> Operation | None:
-    """Return the operation, or what the thread of a commit issued next of what a commit tracks and who issued it knows
-    of the access. Each CTA of a cluster has its own such thread."""
+    """Return the operation, or the next one that the commit's thread issued after the commit and that the commit should
+    track. None if that thread has not observed the access. Each CTA of a cluster has its own such thread."""
     op = c.operation
     if op is not None and op.op.pipe is not None:
         return op if op.lanes.warp.index == commit.lanes.warp.index else None
@@ -43,7 +44,7 @@ def _after(c: Conflict, commit: Telling) -> Operation | None:
 
 
 def arrival_tracks_none(c: Conflict) -> Missing | None:
-    """Find a plain arrival after an mma, which the warp waited for: a commit was meant."""
+    """Find a plain arrival after an mma that ended a wait of the warp: a commit was meant."""
     op, told = c.operation, c.telling
     if op is None or op.op.pipe != op.op.warp.tensor_core:
         return None
@@ -60,7 +61,7 @@ def arrival_tracks_none(c: Conflict) -> Missing | None:
 
 
 def arrival_comes_before(c: Conflict) -> Missing | None:
-    """Find an arrival that the warp waited for, and that its own warp makes before the access, by the text."""
+    """Find an arrival that ended a wait of the warp, and that stands before the access in the text."""
     for barrier, _ in _arrivals(c):
         line = arrives_before(c, barrier, {c.culprit.warp}, c.other_instruction)
         if line is not None:
@@ -69,8 +70,8 @@ def arrival_comes_before(c: Conflict) -> Missing | None:
 
 
 def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Instruction) -> Location | None:
-    """Return the line at which the warps arrive on the barrier, if that is before an access in the same round, with no
-    wait between the two, and none arrives after the access. A copy that brings bytes comes after the arrival."""
+    """Return the line at which the warps arrive on the mbarrier before the access in the same round; None if a wait
+    stands between, or an arrival follows the access. A copy that brings bytes comes after the arrival."""
     lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
     arrivals = [each.location for each in roles.telling(barrier, "arrive") if {*each.who_tells(barrier)} & warps]
     waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
@@ -83,14 +84,14 @@ def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Ins
 
 
 def early_arrival(warp: Warp, barrier: Mbarrier, line: Location, access: Instruction) -> Missing:
-    """Return the arrival at `line` that announces the access, and comes before it."""
+    """Return the arrival at `line` as the fault: it signals the access and stands before it."""
     what = f"{spell([warp])} arrives on {barrier} at {line} before {access.name} at {access.location}"
     return Missing("arrive", f"{what}: the arrival has to come after what it announces", at_fault=line)
 
 
 def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
-    """Return the last arrival of the warp that made the access, on each mbarrier that this warp waited for, where that
-    wait passed on a phase of its own; none that announces bytes."""
+    """Return the last arrival of the accessing warp on each mbarrier that this warp waited for. Arrivals that announce
+    bytes, and waits that passed on an old phase, are left out."""
     arrivals = c.order.warpgroups.arrivals.get(c.culprit.warp, {})
     for carried, wait in c.waits():
         arrival = arrivals.get(carried.barrier)
@@ -99,7 +100,7 @@ def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
 
 
 def told_too_early(c: Conflict) -> Missing | None:
-    """Find the arrival by which who issued the operation told this warp to go on before it had waited itself."""
+    """Find the arrival by which the operation's issuer let this warp go on before its own wait."""
     op = c.operation
     if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
         return None
@@ -108,8 +109,7 @@ def told_too_early(c: Conflict) -> Missing | None:
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
-    """Find one lane that arrived where the whole warp made the access: that publishes what this lane did, and no
-    more."""
+    """Find an arrival of one lane after an access of the whole warp: it releases only that lane's accesses."""
     if c.operation is not None or c.culprit.name or _another_lane_knows(c):
         return None
     for carried in c.barriers():
@@ -125,14 +125,13 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 
 def _another_lane_knows(c: Conflict) -> bool:
-    """Return whether a sync inside of the warp that made the access came after it."""
+    """Return True if a sync inside of the accessing warp came after the access."""
     lanes = c.order.lanes[c.culprit.warp].values()
     return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
-    """Find an arrival, by who made the access, that tells its own CTA and not the one that relies on it, whose warp
-    waits on its own such mbarrier."""
+    """Find an arrival on the accessing CTA's own mbarrier instead of the mbarrier of the CTA that waits."""
     for barrier, where in _told(c):
         waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
         if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event and c.warp.index in waits:
@@ -143,8 +142,8 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
 
 
 def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
-    """Return the mbarriers of the cluster that the end of an operation is told to, or that a lane of its warpgroup
-    arrived on: others arrive for reasons of their own."""
+    """Return the mbarriers of the cluster that the operation's end signals, or on which a lane of the accessing
+    warpgroup arrived."""
     if c.operation is not None and c.operation.tells is not None and not c.other.write:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
@@ -154,8 +153,8 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
 
 
 def _speaks_for(c: Conflict, warp: Warp) -> bool:
-    """Return whether it is the warp that made the access; of memory on the chip, used up together, any of its
-    warpgroup."""
+    """Return True for the warp that made the access; for on-chip memory, which a warpgroup uses together, for each of
+    its warps."""
     who = c.culprit
     together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
     return together or warp is who.warp

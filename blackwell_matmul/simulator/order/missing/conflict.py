@@ -1,4 +1,4 @@
-"""Two accesses that nothing orders, and what the functions of this folder share: the edge that they look for."""
+"""Two accesses without an order: the input of all candidates, and what they share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
 
 class Knows(Protocol):
-    """The one who knows the order: `HappensBefore`."""
+    """The interface of `HappensBefore` that the candidates read."""
 
     lanes: dict[Warp, dict[Any, Lanes]]
     carried: dict[Mbarrier, Carried]
@@ -38,7 +38,7 @@ class Knows(Protocol):
 
 @dataclass(frozen=True)
 class Missing:
-    """The edge that would have ordered the two. edge, at_fault: as in `Finding`."""
+    """The missing edge between the two accesses. edge, at_fault: as in `Finding`."""
 
     edge: str
     advice: str
@@ -49,7 +49,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Conflict:
-    """An access (of `lanes`, by `instruction`) and an earlier one (`other`) that nothing orders before it."""
+    """An access (of `lanes`, by `instruction`) and an earlier one (`other`) without an order between them."""
 
     order: Knows
     lines: ProgramLines
@@ -67,12 +67,12 @@ class Conflict:
 
     @property
     def operation(self) -> Operation | None:
-        """Return the earlier access, if an asynchronous operation made it."""
+        """Return the earlier access's asynchronous operation; None for an access of threads."""
         return self.other.who if isinstance(self.other.who, Operation) else None
 
     @property
     def culprit(self) -> Lanes:
-        """Return who made the earlier access, or issued the operation that did."""
+        """Return the lanes that made the earlier access, or issued its operation."""
         who = self.other.who
         lanes: Lanes = who.lanes if isinstance(who, Operation) else who[1]
         return lanes
@@ -92,7 +92,7 @@ class Conflict:
         return self.other_instruction.name
 
     def known_to(self, lanes: Lanes) -> bool:
-        """Return whether a barrier of threads between these lanes and the access would order the access."""
+        """Return True if these lanes have observed the earlier access: a barrier with them would order the two."""
         return bool(getattr(lanes, self.effect.path) & self.other.event)
 
     def barriers(self) -> Iterator[Carried]:
@@ -100,7 +100,7 @@ class Conflict:
 
     @property
     def telling(self) -> Telling | None:
-        """Return the telling by whose mbarrier the warp is most likely meant to know the end of the operation."""
+        """Return the signal of the operation's end that the warp most likely has to wait for."""
         tellings = [] if self.operation is None else self.operation.tellings
         return min(tellings, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
 
@@ -113,21 +113,21 @@ class Conflict:
 
     @property
     def here(self) -> str:
-        """Return the line of the access; in the next round, where it comes after the other one by a loop alone."""
+        """Return the line of the access, with "of the next round" if only a loop brings it after the other one."""
         location = self.instruction.location
         return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
 
 
 def brings_bytes(copy: Instruction) -> bool:
-    """Return whether it tells an mbarrier of its bytes."""
+    """Return True if the copy signals its bytes on an mbarrier."""
     return "complete_tx" in copy.description.signalling(When.COMPLETION)
 
 
 def phase_name(phase: int) -> str:
-    """Return the phase as findings call it. phase: -1 before the first."""
+    """Return the phase's name in findings. phase: -1 before the first."""
     return f"phase {phase}" if phase >= 0 else "the phase before the first"
 
 
 def stands_before(first: Location | None, then: Location | None) -> bool:
-    """Return whether the first line stands above the other one; True if a line is unknown."""
+    """Return True if the first line stands above the other one, or if a line is unknown."""
     return first is None or then is None or first.line < then.line

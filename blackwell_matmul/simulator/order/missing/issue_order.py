@@ -1,4 +1,4 @@
-"""Find a wrong order of issue: operations of the tensor core and copies, issued twice, too late or unordered."""
+"""Candidates: a wrong order of issue, of tensor core operations and copies issued twice, too late or unordered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNPROMISED: Final = "order-not-promised"
 
 
 def hardware_alone(c: Conflict) -> Missing | None:
-    """Find an order that the tensor core keeps and PTX does not promise: a copy after a product of its thread that
+    """Find an order that the tensor core keeps and PTX does not promise: a copy after a product of the same thread that
     reads the columns (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions" lists the promised pairs)."""
     if not c.instruction.description.unpromised or not c.other.event & c.lanes.issued:
         return None
@@ -23,8 +23,7 @@ def hardware_alone(c: Conflict) -> Missing | None:
 
 
 def copied_twice(c: Conflict) -> Missing | None:
-    """Find two copies of the same round that bring the bytes of the same phase to the same place: by two CTAs, by two
-    warps, or by two lines."""
+    """Find two copies of one round that bring the same phase's bytes to the same place, by two CTAs, warps or lines."""
     op, mine = c.operation, next(reversed(c.order.operations.values()), None)
     if op is None or mine is None or (mine.instruction, mine.lanes) != (c.instruction, c.lanes):
         return None
@@ -42,7 +41,7 @@ def copied_twice(c: Conflict) -> Missing | None:
 
 
 def copied_after(c: Conflict) -> Missing | None:
-    """Find a copy to tensor memory that the thread issues behind the product that reads the columns: no wait helps."""
+    """Find a copy to tensor memory that the thread issues after the product that reads the columns. No wait helps."""
     op = c.operation
     if op is None or not c.early or op.lanes.warp is not c.warp or not op.instruction.description.unpromised:
         return None

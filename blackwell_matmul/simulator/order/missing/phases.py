@@ -1,4 +1,4 @@
-"""Find a wait that passed on another phase than the one meant, by its parity, its count or its bytes."""
+"""Candidates: a wait that passed on another phase than the one meant, by its parity, count or bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BYTES: Final = "too-few-bytes"
 
 
 def count_too_small(c: Conflict) -> Missing | None:
-    """Find phases that ended without the warp that made the access, which arrives on that mbarrier as others do: none
-    of them more often than there were phases, or one that ran ahead by a wait for a phase of before."""
+    """Find phases that ended without an arrival of the accessing warp, because the count is too small, or because one
+    warp ran ahead by a wait for an old phase."""
     for carried, wait in c.waits():
         arrivals, who, arriving = carried.arrivals, c.culprit.warp, c.lines.roles.arriving(carried.barrier)
         before = arrivals[who] - bool(carried.known & c.other.event)
@@ -35,8 +35,8 @@ def count_too_small(c: Conflict) -> Missing | None:
 
 
 def _arrives(c: Conflict, carried: Carried) -> bool:
-    """Return whether the warp that made the access arrives there. Of another CTA a line of the program does not say
-    so."""
+    """Return True if the accessing warp arrives on the mbarrier. For a warp of another CTA the program's lines do not
+    show that."""
     who, tellings = c.culprit.warp, [] if c.operation is None else c.operation.tellings
     commits = any(each.tracked and each.barrier is carried.barrier for each in tellings)
     return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
@@ -48,7 +48,7 @@ def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Mis
 
 
 def wrong_phase(c: Conflict) -> Missing | None:
-    """Find a wait on the right barrier, after the operation had started, that passed on an older phase."""
+    """Find a wait on the right mbarrier, after the issue of the operation, that passed on an older phase."""
     op, told = c.operation, c.telling
     if op is None or told is None or told.barrier.cta is not c.warp.cta:
         return None
@@ -68,7 +68,7 @@ def wrong_phase(c: Conflict) -> Missing | None:
 
 
 def _balance(c: Conflict, told: Telling, wait: LastWait) -> str:
-    """Return a clause with the bytes of the phase that the wait passed on, and those of the copies under way."""
+    """Return a clause with the bytes of the phase on which the wait passed, and of the copies in flight."""
     barrier, before = told.barrier, told.barrier.bytes_before
     flying = [each for each in c.order.operations.values() if not each.op.done and each.tells is barrier]
     late = {each.op.location: each.op.count_bytes for each in flying if each.tellings[0].during <= wait.phase}
@@ -79,8 +79,7 @@ def _balance(c: Conflict, told: Telling, wait: LastWait) -> str:
 
 
 def _unannounced(op: Operation, told: Telling) -> bool:
-    """Return whether too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in
-    this one."""
+    """Return True if too few bytes ended the copy's phase before its issue: nobody has arrived in the present phase."""
     barrier = op.op.barrier
     return barrier is not None and told.during == barrier.phase and barrier.pending == barrier.expected
 
@@ -92,8 +91,8 @@ def stale_phase(wait: LastWait, what: str) -> Missing:
 
 
 def stale_wait(c: Conflict) -> Missing | None:
-    """Find a last wait on a barrier that the issuer of the operation tells, or who waits for the operation, and that
-    passed on a phase which was over before the operation began."""
+    """Find a last wait that passed on a phase which had ended before the operation began. Its mbarrier gets signals of
+    the operation's issuer, or of a warp that waits for the operation."""
     op, told, waits = c.operation, c.telling, c.waits()
     if op is None or not waits or (told is None and c.write):
         return None
@@ -108,8 +107,8 @@ def stale_wait(c: Conflict) -> Missing | None:
 
 
 def came_too_early(c: Conflict) -> Missing | None:
-    """Find what let the other warp go on too early, where its last wait was for this one: the parity of that wait, the
-    count of the barrier, or an arrival of this warp before its access."""
+    """Find the reason why the other warp went on too early, if its last wait was for this warp: a wrong parity, a count
+    that is too small, or an arrival of this warp before its access."""
     here = {c.warp.cta.warps[index] for index in c.instruction.group.warps}
     waits = [(each.again or each.turn, carried, each) for carried, each in c.waits(c.culprit.warp)]
     before = [each for each in waits if c.operation is None or each[0] <= c.operation.turn]
@@ -126,8 +125,8 @@ def came_too_early(c: Conflict) -> Missing | None:
 
 
 def ran_ahead(c: Conflict) -> Missing | None:
-    """Find a warp that writes again without a wait for the readers, or a wait of this one that passed on an older phase
-    of the barrier that carries what the other wrote."""
+    """Find a warp that writes again without a wait for the readers, or a wait of this warp that passed on an older
+    phase."""
     for carried, wait in c.waits()[:1] if c.operation is None or not c.operation.tellings else ():
         if not carried.known & c.other.event:
             continue
@@ -148,6 +147,6 @@ def _without_readers(c: Conflict, told: Mbarrier) -> Missing | None:
 
 
 def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
-    """Return the phase that the wait lacks, which passed on an older one."""
+    """Return the phase that the wait lacks: the wait passed on an older one."""
     again = ", which it had waited for before" if wait.again else ""
     return stale_phase(wait, f"the wait on {barrier.name} at {wait.location} passed on {phase_name(wait.phase)}{again}")

@@ -1,6 +1,6 @@
 """The search for a missing edge: each candidate in turn, the most specific first.
 
-A candidate is a function that returns what is missing if its edge, and no other, would have ordered the two accesses.
+A candidate returns its edge if that edge alone would have ordered the two accesses.
 """
 
 from __future__ import annotations

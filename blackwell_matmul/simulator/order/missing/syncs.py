@@ -1,4 +1,4 @@
-"""Find a barrier of threads that is missing: between lanes, warps, CTAs or clusters."""
+"""Candidates: a missing barrier of threads, between lanes, warps, CTAs or clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing,
 
 
 def lanes_of_one_warp(c: Conflict) -> Missing | None:
-    """Find lanes of the same warp that know of the access; a barrier of threads would tell the others."""
+    """Find lanes of the same warp that have observed the access: a sync of the warp is missing."""
     for lanes in c.order.lanes[c.warp].values():
         if lanes is not c.lanes and c.known_to(lanes):
             knows = lanes.name or "the other lanes"
@@ -25,7 +25,7 @@ def _lanes(lanes: Lanes) -> str:
 
 
 def another_warp_knows(c: Conflict) -> Missing | None:
-    """Find another warp that waited for the access, or made it: a barrier between the two warps is missing."""
+    """Find another warp that waited for the access, or made it: a sync between the two warps is missing."""
     together = (warp for warp in c.order.lanes if warp.cta.cluster is c.warp.cta.cluster)
     for warp in together:
         for lanes in c.order.lanes[warp].values():
@@ -38,8 +38,8 @@ def another_warp_knows(c: Conflict) -> Missing | None:
 
 
 def written_again(c: Conflict) -> Missing | None:
-    """Find a read behind its wait, of memory that the next operation writes already: the issuer did not wait for the
-    reader. The wait stands between the issue and the read in the text."""
+    """Find a read after its wait, of memory that the next round's operation already writes: the issuer did not wait for
+    the reader. The wait stands between the issue and the read in the text."""
     op, told = c.operation, c.telling
     if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta or c.culprit.warp is c.warp:
         return None
@@ -53,8 +53,8 @@ def written_again(c: Conflict) -> Missing | None:
 
 
 def each_waits_for_its_own(c: Conflict) -> Missing | None:
-    """Find a copy that both warps execute, each its part. This warp has not come to that copy yet, or has waited for
-    its own part, as the other one does."""
+    """Find a copy that both warps execute, each for its part. This warp has not reached the copy yet, or each warp has
+    waited for its own part only."""
     op, rounds = c.operation, c.order.rounds
     if op is None or op.tells is not None or op.lanes.warp is c.warp or c.early or not rounds[c.warp, op.instruction]:
         return None
@@ -74,7 +74,7 @@ def _same_copy(one: Operation, other: Operation) -> bool:
 
 
 def waited_for_later(c: Conflict) -> Missing | None:
-    """Find a read too early of what only the threads that issued the operation can wait for, and they did."""
+    """Find a read before the wait of the operation's own threads. No other thread can wait for the operation."""
     op = c.operation
     if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
         return None
@@ -82,8 +82,8 @@ def waited_for_later(c: Conflict) -> Missing | None:
 
 
 def released_alone(c: Conflict) -> Missing | None:
-    """Find a release of a semaphore in the CTA of the access, by a thread that does not know of the access; of an
-    operation somebody there does."""
+    """Find a release of a semaphore in the accessing CTA, by a thread that has not observed the access. For an
+    operation, another thread there has."""
     cta = c.culprit.cta
     over = any(c.known_to(lanes) for warp in cta.warps for lanes in c.order.lanes.get(warp, {}).values())
     if c.operation is not None and not over:
@@ -104,7 +104,7 @@ def _released(c: Conflict, release: SemaphoreRelease) -> Missing:
 
 
 def missing_sync(c: Conflict) -> Missing:
-    """Return the barrier of threads between the two accesses: the answer where no candidate has one."""
+    """Return the barrier of threads between the two accesses, if no candidate has found an edge."""
     if c.culprit.cta.cluster is not c.lanes.cta.cluster:
         here, acquires = c.instruction.location, c.lines.roles.semaphores("acquire")
         locks = [each for each in acquires if stands_before(each.location, here)]
@@ -119,15 +119,14 @@ def missing_sync(c: Conflict) -> Missing:
 
 
 def sync_advice(c: Conflict, lanes: Lanes, where: str) -> str:
-    """Return the sync between these lanes and those of the access, or an mbarrier where they meet in no place."""
+    """Return the sync between these lanes and those of the access, or an mbarrier if they never meet at one line."""
     if not can_meet(c, lanes):
         return f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
     return f"the missing sync: {_sync(lanes.cta, c.warp.cta)} {where}"
 
 
 def can_meet(c: Conflict, lanes: Lanes) -> bool:
-    """Return whether there is a place that both come to. Warps that each go round a loop of their own meet nowhere in
-    it."""
+    """Return True if both reach a common line. Warps that each run a loop of their own have none inside the loops."""
     apart = c.lines.apart(c.other_location, c.instruction.location)
     return not apart or lanes.warp.index in c.instruction.group.warps
 

@@ -1,4 +1,4 @@
-"""Find a wait that is missing, on an mbarrier that is told of the access or for a group that holds it."""
+"""Candidates: a missing wait, on an mbarrier that gets a signal of the access, or for a group that holds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from blackwell_matmul.simulator.order.missing.syncs import can_meet
 
 
 def readers_tell(c: Conflict) -> Missing | None:
-    """Find memory that is written again while a copy into it is under way. Others wait for its end, and tell when."""
+    """Find memory that is overwritten while a copy into it is in flight. The readers wait for the copy, and then arrive
+    on an mbarrier."""
     told = c.telling
     if told is None or told.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
         return None
@@ -23,7 +24,7 @@ def readers_tell(c: Conflict) -> Missing | None:
 
 
 def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
-    """Find a reader whose wait on the barrier passed on a phase before that of the copy."""
+    """Find a reader whose wait passed on a phase before that of the copy."""
     for warp in sorted(c.lines.roles.waiting(told.barrier), key=number):
         wait = c.order.of(told.barrier).waits.get(warp.index)
         if wait is not None and (wait.phase < told.during or wait.again):
@@ -32,7 +33,7 @@ def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
 
 
 def barrier_carries_it(c: Conflict) -> Missing | None:
-    """Find a barrier on which whoever made the access arrived afterwards; nobody here waited on that."""
+    """Find an mbarrier on which the accessing warp arrived afterwards, and for which nobody here waited."""
     told = c.operation.tells if c.operation is not None else None
     carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
     rank = c.lines.roles.rank
@@ -41,8 +42,8 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
 
 
 def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
-    """Return the missing wait for a barrier. at_fault: the line of the access, where no line of its warp waits for
-    that."""
+    """Return the missing wait for an mbarrier. at_fault: the line of the access, if no line of its warp waits for the
+    mbarrier."""
     waiting, waits = c.lines.roles.waiting(barrier), c.waits()
     nowhere, advice = c.warp not in waiting, f"the missing wait: {barrier.remedy} before {c.here}"
     if waiting and nowhere and not c.write and can_meet(c, c.culprit):
@@ -53,7 +54,7 @@ def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
 
 
 def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
-    """Return the mbarrier that is told, or, of an mma, one that the same warp tells further down and that is rather
+    """Return the mbarrier; for an mma, an mbarrier on which the same warp commits further down, if that is more likely
     meant."""
     tracked = c.operation is not None and any(each.tracked for each in c.operation.tellings)
     roles, who = c.lines.roles, c.culprit.warp
@@ -62,7 +63,7 @@ def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
 
 
 def completion(c: Conflict) -> Missing | None:
-    """Return the wait for the operation, which nobody made, or whose group number covers only groups before it."""
+    """Return the missing wait for the operation, or the wait whose group number covers only earlier groups."""
     op = c.operation
     if op is None:
         return None
@@ -81,8 +82,8 @@ def completion(c: Conflict) -> Missing | None:
 
 
 def _no_group(c: Conflict, op: Operation) -> Missing | None:
-    """Find a commit that is missing: the wait counts right with one more group. What was copied after this copy is in
-    no group, or in the same one though a loop parts the two."""
+    """Find a missing commit: the wait would be right with one more group. The copies after this one are in no group, or
+    in the same group in spite of a loop between them."""
     passed = op.passed
     if not isinstance(passed, TooNew) or passed.newest < passed.n:
         return None

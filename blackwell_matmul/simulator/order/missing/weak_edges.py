@@ -1,4 +1,4 @@
-"""Find an edge that is there and too weak: for another proxy, relaxed, or of too narrow a scope."""
+"""Candidates: an edge that is too weak: for another proxy, relaxed, or of too narrow a scope."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RELAXED: Final = "relaxed-wait"
 
 
 def proxy_fence(c: Conflict) -> Missing | None:
-    """Ordered for the generic proxy, and the access is the async proxy's (PTX ISA, "Async proxy").
+    """Find an order for the generic proxy alone, before an access of the async proxy (PTX ISA, "Async proxy").
 
-    After a generic read, an async write needs the fence by the letter as well; hardware has read by then.
+    By the letter an async write after a generic read needs the fence as well; on hardware the read is complete by then.
     """
     if c.effect.proxy is not Proxy.ASYNC or not c.other.event & c.lanes.generic:
         return None
@@ -29,7 +29,7 @@ def proxy_fence(c: Conflict) -> Missing | None:
 
 
 def relaxed_wait(c: Conflict) -> Missing | None:
-    """Find a wait that was too weak, on a barrier that carries the knowledge; else it would have taken that along."""
+    """Find a wait that is too weak to acquire the access, on an mbarrier that carries it."""
     for carried in c.barriers():
         weak = carried.relaxed.get(c.warp.index)
         if weak is not None and weak.left & c.other.event:
@@ -38,7 +38,7 @@ def relaxed_wait(c: Conflict) -> Missing | None:
 
 
 def relaxed_arrival(c: Conflict) -> Missing | None:
-    """Find an arrival that is too weak to publish the knowledge, on a barrier that this warp waited on."""
+    """Find an arrival that is too weak to release the access, on an mbarrier that this warp waited for."""
     for carried in c.barriers():
         if getattr(carried.loose, c.effect.path) & c.other.event and c.warp.index in carried.waits:
             if carried.loosened is not None and _weak_wait(c, carried) is None:
@@ -47,7 +47,7 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 
 
 def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
-    """Return the last wait of the warp, if it was too weak: relaxed, or for its own CTA alone."""
+    """Return the last wait of the warp if it was too weak: relaxed, or of CTA scope."""
     wait, weak = carried.waits[c.warp.index], carried.relaxed.get(c.warp.index)
     if weak is None or weak.location != wait.location:
         return None
@@ -55,8 +55,8 @@ def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
 
 
 def relaxed_both(c: Conflict) -> Missing | None:
-    """Find an arrival that does not publish the knowledge and a wait that would not take it along. After a read, a
-    proxy fence may be missing besides (see `proxy_fence`)."""
+    """Find an arrival that does not release the access and a wait that would not acquire it. After a read a proxy fence
+    may be missing as well (see `proxy_fence`)."""
     for carried in c.barriers():
         if carried.loosened is None or c.warp.index not in carried.waits or not carried.loose.generic & c.other.event:
             continue
@@ -75,9 +75,11 @@ def _both_too_weak(c: Conflict, name: str, arrival: Weak, wait: Weak, fenced: bo
 
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
-    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM; what the
-    async proxy brought is there when an mbarrier is told. Where only the scope is amiss: for tensor memory relaxed will
-    do."""
+    """Return the edge with its severity: an error only for threads' stores between CTAs.
+
+    A store may be in flight, or its old value in the L1 of the other SM. Data that the async proxy brought is there
+    when the mbarrier is signalled. For tensor memory a relaxed edge of cluster scope is enough.
+    """
     apart, of_tensor = c.culprit.cta is not c.lanes.cta, c.effect.space is Space.TENSOR
     narrow = weak.scope or (apart and of_tensor and "cta")
     is_so, better = (f"has scope {narrow}", 'scope="cluster"') if narrow else ("is relaxed", f'sem="{edge}"')

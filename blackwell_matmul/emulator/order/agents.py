@@ -1,4 +1,4 @@
-"""Agents: lanes of warps in groups that were told the same, and streams of asynchronous operations."""
+"""Agents: lanes of a warp, in groups with equal knowledge, and streams of asynchronous operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ STREAMS = 1024
 
 
 class Stream(NamedTuple):
-    """Asynchronous operations that are waited for in order. kind: of group, or "mbarrier". warp: whose, as a number."""
+    """Asynchronous operations that threads wait for in order. kind: of group, or "mbarrier". warp: number of the
+    issuing warp."""
 
     kind: str
     what: str
@@ -29,9 +30,8 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class Lanes:
-    """Lanes of a warp with equal knowledge. seen: from relaxed reads, known at the next fence. released: what the last
-    fence of each scope, cta, cluster and gpu, released.
-    """
+    """Lanes of a warp that have observed the same. seen: observed by relaxed reads, and acquired at the next fence.
+    released: what the last fence of each scope (cta, cluster, gpu) released."""
 
     mask: int
     known: Known
@@ -40,9 +40,10 @@ class Lanes:
 
 
 class ClusterAgents:
-    """The agents of a cluster, numbered from `base` on: lanes in order, then streams. Warps have numbers in it.
+    """The agents of a cluster, numbered from `base`: lanes in order, then streams. Warps are numbered within the
+    cluster.
 
-    Kept when the cluster has ended, so that its CTAs are not referred to.
+    The object outlives the cluster and does not refer to its CTAs.
     """
 
     def __init__(self, cluster: Any, base: int) -> None:
@@ -61,7 +62,7 @@ class ClusterAgents:
         return int(warp.cta.rank * self.warps_of_cta + warp.index)
 
     def has_started(self, cta: Any, known: Known) -> bool:
-        """Return true if something that a CTA did is known, if only by a weak edge."""
+        """Return True if `known` has any access of the CTA, even by a weak edge."""
         width = self.warps_of_cta * LANES
         return bool(known.clocks[WEAK, cta.rank * width : (cta.rank + 1) * width].any())
 
@@ -69,7 +70,7 @@ class ClusterAgents:
         return f"warp {number % self.warps_of_cta} of CTA {self.indices[number // self.warps_of_cta]}"
 
     def stream(self, key: Any, kind: str, what: str, count: int = 1, warp: int = -1) -> int:
-        """Return the first agent of a stream, which has one for each of `count` lanes."""
+        """Return the first agent of a stream. A stream has one agent for each of `count` lanes."""
         found = self.streams.get(key)
         if found is None:
             found = self.streams[key] = self.base + self.lanes + len(self.told)
@@ -81,17 +82,17 @@ class ClusterAgents:
         return self.told[place] if 0 <= place < len(self.told) else None
 
     def warp_of(self, agent: int) -> int:
-        """Return the number of the warp whose agent this is, -1 for an mbarrier's."""
+        """Return the number of the agent's warp; -1 for the agent of an mbarrier."""
         stream = self.stream_of(agent)
         return (agent - self.base) // LANES if stream is None else stream.warp
 
 
 @dataclass(slots=True)
 class WarpAgents:
-    """The lanes of a warp. first: agent of lane 0. clock: of accesses now; ends when lanes release.
+    """The lanes of a warp. first: agent of lane 0. clock: of present accesses; it advances when lanes release.
 
-    copied: up to which clock each lane has waited for its own cp.async, whose agents begin at `copies`. last: the
-    operation that was issued last. products: the number of wgmma that were issued.
+    copied: by lane, the clock up to which it has waited for its own cp.async; their agents begin at `copies`. last: the
+    last issued operation. products: number of issued wgmma.
     """
 
     warp: Any
@@ -106,7 +107,7 @@ class WarpAgents:
     products: int = 0
 
     def parts(self, mask: int) -> Iterator[Lanes]:
-        """Yield the groups of these lanes, split from others."""
+        """Yield the groups of these lanes, separated from other lanes."""
         for each in list(self.groups):
             some = each.mask & mask
             if some and some != each.mask:
@@ -117,7 +118,7 @@ class WarpAgents:
                 yield each
 
     def known(self, mask: int) -> Known:
-        """Return what any of these lanes knows."""
+        """Return what any of these lanes has observed."""
         found: Known | None = None
         for each in self.groups:
             if each.mask & mask:
@@ -126,7 +127,7 @@ class WarpAgents:
         return found
 
     def sent(self, mask: int) -> Known:
-        """Return what these lanes release, their own accesses included; later accesses are not part of it."""
+        """Return what these lanes release: all they have observed and their accesses until now."""
         lanes = lanes_of(mask)
         known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
         if self.copied is not None:
@@ -135,7 +136,7 @@ class WarpAgents:
         return known
 
     def learn(self, mask: int, agent: int, clock: int, rows: slice) -> None:
-        """Let these lanes know a stream's operations up to a clock."""
+        """Let these lanes observe a stream's operations up to a clock."""
         for each in self.parts(mask):
             if not each.known.has(agent, clock, rows.stop - 1):
                 each.known = each.known.told(rows, agent, clock)
@@ -145,7 +146,7 @@ class WarpAgents:
             each.known = each.known.joined(known)
 
     def settle(self, mask: int, known: Known) -> None:
-        """Give these lanes knowledge that contains their own, so that they are one group."""
+        """Make these lanes one group with this knowledge, which includes their own."""
         parts = list(self.parts(mask))
         first = parts[0]
         for each in parts[1:]:
@@ -157,9 +158,8 @@ class WarpAgents:
         first.known = known
 
     def fence(self, mask: int, order: Order) -> None:
-        """Release what these lanes know by their next relaxed writes, and acquire what relaxed reads have seen; one of
-        both if the fence says so.
-        """
+        """Release, by the next relaxed writes, what these lanes have observed, and acquire what relaxed reads have
+        seen; only one of both if the fence says so."""
         level = min(SCOPES.index(order.scope), 2)
         for each in list(self.parts(mask)):
             if each.seen is not None and order.semantics != "release":
@@ -177,11 +177,13 @@ def lanes_of(mask: int) -> Array:
 
 @dataclass(slots=True, eq=False)
 class Flying:
-    """An asynchronous operation. known: when it was issued. clock: of its streams, which `agent` and `reader` name:
-    of writes and of reads; -1 until an mbarrier says who they are. since: clocks of the warps then, in late orders.
-    begin: clock of the first operation of those that lanes of a warp issue by one execution of an instruction. sources:
-    memory and offset of all that these have read. product: of a wgmma, its CTA, warpgroup and number. waited: true when
-    the warp has waited for a wgmma.
+    """An asynchronous operation. known: what its issuer had observed. clock: in its streams, which `agent` and `reader`
+    name for writes and reads; -1 until an mbarrier names the stream. since: clocks of the warps at the issue, in late
+    orders.
+
+    begin: clock of the first operation that lanes of a warp issue by one execution of an instruction. sources: memory
+    and offset of all their reads. product: of a wgmma, its CTA, warpgroup and number. waited: True after the warp's
+    wait for a wgmma.
     """
 
     known: Known

@@ -1,4 +1,4 @@
-"""What barriers carry from those that arrive to those that wait: mbarriers by phases, barriers of threads by rounds."""
+"""What barriers carry from arrivals to waits: mbarriers by phases, barriers of threads by rounds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from blackwell_matmul.emulator.order.judging import Access
 class MbarrierOrder:
     """An mbarrier. agent: of the operations whose bytes it counts, at clock `base` + phase + 1.
 
-    init: agent and clock of mbarrier.init. fenced: true behind fence.mbarrier_init. phases: what the arrivals of a
-    phase release; far: what threads of other CTAs do, for waits of a scope that has both. uses: last clock of each
-    agent that used it, with the instruction. seen: of a phase, clock and site of the warps that waited for it.
-    judged: phases whose waits were compared with the end of the phase after them. spoiled: who has written its bytes.
+    init: agent and clock of mbarrier.init. fenced: True after fence.mbarrier_init. phases: what each phase's arrivals
+    release. far: what threads of other CTAs release, for waits of cluster scope. uses: the last use by each agent, with
+    clock and instruction. seen: by phase, clock and site of the warps that waited for it. judged: phases whose waits
+    were compared with the end of the next phase. spoiled: writers of its bytes.
     """
 
     barrier: Any
@@ -39,7 +39,8 @@ class MbarrierOrder:
         return f"the mbarrier at {self.offset:,} of shared memory"
 
     def add(self, phase: int, known: Known, strong: bool = True, is_far: bool = False) -> None:
-        """Add what an arrival releases. strong: false for a relaxed or too narrow one. is_far: by another CTA."""
+        """Add what an arrival releases. strong: False for a relaxed arrival or one of too narrow a scope. is_far: an
+        arrival by another CTA."""
         if phase not in self.phases:
             for table in (self.phases, self.far):
                 table.pop(phase - 3, None)
@@ -48,13 +49,13 @@ class MbarrierOrder:
             self.far[phase] = added(self.far.get(phase), known, strong)
 
     def told(self, phase: int, scope: str) -> Known | None:
-        """Return what a phase carries to a wait of a scope."""
+        """Return what a wait of this scope acquires from a phase."""
         return self.phases.get(phase) if scope == "cta" else either(self.phases.get(phase), self.far.get(phase))
 
 
 @dataclass(slots=True)
 class Round:
-    """A round of a barrier of threads. known: what arrivals released. waiters: warps and lanes that wait."""
+    """A round of a barrier of threads. known: what arrivals released. waiters: waiting warps and lanes."""
 
     cluster: Any
     barrier: Any
@@ -68,7 +69,8 @@ class Round:
 
 @dataclass(slots=True)
 class Flag:
-    """A location that strong accesses synchronise by. known: released for the CTA, the cluster, the GPU."""
+    """A location on which strong accesses synchronise. known: what was released for the CTA, the cluster and
+    the GPU."""
 
     known: list[Known | None]
     cta: Any

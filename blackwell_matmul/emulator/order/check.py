@@ -35,11 +35,11 @@ def check_ptx(
     progress: Progress | None = None,
     limit: Limit | None = None,
 ) -> Report:
-    """Check the order of compiled code's accesses: of PTX of any compiler, or of a bundle of this project.
+    """Check the order of accesses in compiled code: in PTX of any compiler, or in a bundle of this project.
 
-    The arguments are those of `emulate`. orders: of completion, each a run; tensors are written by the last one, and
-    each begins with their contents before the first. A fault at which a run ends, such as a deadlock or an address
-    outside of every tensor, is a finding; for another end, such as a limit, `stopped` of the report has the sentence.
+    The arguments are those of `emulate`. orders: orders of completion, one run each. The last run writes the tensors;
+    each run begins with their first contents. A fault that ends a run, such as a deadlock or an address outside of
+    every tensor, is a finding. After another end, such as a limit, the report's `stopped` has the sentence.
 
     Raises InputError for arguments that do not fit.
     """
@@ -71,7 +71,7 @@ def check_ptx(
 
 
 def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
-    """Return the kernel's name and target, of a run that has not come to its end."""
+    """Return the name and target of a kernel whose run did not reach its end."""
     if isinstance(code, Bundle) or is_folder(code):
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return bundle.plan.kernel, bundle.target
@@ -80,7 +80,7 @@ def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
 
 
 def _cloned(value: object) -> object:
-    """Return a copy of a torch tensor; None for what a launch cannot write."""
+    """Return a copy of a torch tensor; None for a value that a launch cannot write."""
     return value.clone() if hasattr(value, "clone") and hasattr(value, "data_ptr") else None
 
 
@@ -107,7 +107,7 @@ STOPS = (
 
 
 def _stopped(report: Report, told: str) -> None:
-    """Add a fault that stops as a finding; what is not known as a fault is said as it is."""
+    """Add the fault that ended a run as a finding. An unknown end becomes the report's `stopped`."""
     for words, code, mend in STOPS:
         if words in told:
             found = Finding(code, ERROR, told.removesuffix("."), mend=mend)

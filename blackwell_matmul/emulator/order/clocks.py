@@ -1,7 +1,7 @@
-"""Vector clocks: which accesses happen before what an agent does now (PTX ISA, "Causality Order").
+"""Vector clocks: the accesses that happen before the present step of an agent (PTX ISA, "Causality Order").
 
-An agent is a lane of a warp, or a stream of asynchronous operations that are waited for in order. Agents of a cluster
-are numbered from the cluster's base on. A cell is a 64-bit word that names one access: clock, agent, strength, site.
+An agent is a lane of a warp, or a stream of asynchronous operations that threads wait for in order. Agents of a cluster
+are numbered from the cluster's base. A cell is a 64-bit word that names one access: clock, agent, strength, site.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def clock_of(cell: int) -> int:
 
 
 class Known:
-    """What an agent knows: a clock for each row and agent of its cluster, and of other clusters in `far` by base.
+    """What an agent has observed: a clock for each row and each agent of its cluster; `far` has those of other
+    clusters, by base.
 
-    Never changed once made, so that a copy is a reference.
+    Objects never change, so a reference serves as a copy.
     """
 
     __slots__ = ("base", "clocks", "far")
@@ -59,7 +60,7 @@ class Known:
         self.base, self.clocks, self.far = base, clocks, far
 
     def joined(self, other: Known) -> Known:
-        """Return what either knows."""
+        """Return the union of both."""
         if other is self:
             return self
         if other.base == self.base and self.far is None and other.far is None:
@@ -70,12 +71,12 @@ class Known:
         return Known(self.base, found.pop(self.base), found)
 
     def only(self, row: int) -> Known:
-        """Return what is known in a row and in EARLIER, and nothing in other rows."""
+        """Return what is observed in one row and in EARLIER, without the other rows."""
         far = {base: _only(clocks, row) for base, clocks in (self.far or {}).items()}
         return Known(self.base, _only(self.clocks, row), far or None)
 
     def told(self, rows: Any, agents: Any, clocks: Any) -> Known:
-        """Return what is known when these agents are known up to these clocks, in some rows."""
+        """Return the knowledge after these agents are observed up to these clocks, in some rows."""
         first = int(agents if isinstance(agents, int) else agents[0]) - self.base
         last = first if isinstance(agents, int) else int(agents[-1]) - self.base
         made = _wide(self.clocks, last + 1)
@@ -90,12 +91,12 @@ class Known:
         return Known(self.base, made, self.far)
 
     def widened(self, rows: list[int], source: int) -> Known:
-        """Return the knowledge with one row added to others: what a fence does."""
+        """Return the knowledge with one row added to others, the effect of a fence."""
         far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
         return Known(self.base, _widened(self.clocks, rows, source), far)
 
     def covers(self, other: Known) -> bool:
-        """Return true if it knows all accesses that the other knows, of its cluster."""
+        """Return True if all accesses in `other`, of its cluster, are in this one, too."""
         a, b = self.clocks[ORDERED], other.clocks[ORDERED]
         width = min(a.size, b.size)
         return other.base == self.base and bool((a[:width] >= b[:width]).all()) and not b[width:].any()
@@ -113,7 +114,7 @@ class Known:
         return False
 
     def missing(self, cells: Array, row: int) -> Array:
-        """Return which cells are not known in a row."""
+        """Return a mask of the cells that are not observed in a row."""
         agents = (cells >> AGENT_SHIFT & AGENT_MASK) - self.base
         clocks, known = cells >> CLOCK_SHIFT, self.clocks[row]
         if int(agents.view(np.uint64).max()) < known.size:  # agents of earlier clusters are negative
@@ -128,7 +129,7 @@ class Known:
 
 
 def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
-    """Return one of the bad cells for each warp and instruction of a writer or a reader."""
+    """Return one of the bad cells for each warp and instruction."""
     places = np.flatnonzero(bad)
     if places.size > 1:
         some = cells[places]
@@ -139,18 +140,18 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
 
 
 def added(before: Known | None, known: Known, strong: bool) -> Known:
-    """Return what a barrier carries once an arrival adds what it releases, by a weak edge if it is not strong."""
+    """Return what a barrier carries after an arrival. strong: False for a weak edge."""
     start = empty(known) if before is None else before
     return start.joined(known if strong else known.only(WEAK))
 
 
 def either(a: Known | None, b: Known | None) -> Known | None:
-    """Return what one of two knows, of which either may be absent."""
+    """Return the union of two, each of which may be None."""
     return b if a is None else a if b is None else a.joined(b)
 
 
 def empty(known: Known) -> Known:
-    """Return nothing, for the same agents."""
+    """Return empty knowledge of the same agents."""
     return Known(known.base, np.zeros_like(known.clocks))
 
 

@@ -1,4 +1,4 @@
-"""Unordered accesses to findings: their code, class, sentence, missing edge, and what mends it."""
+"""Rules from unordered accesses to findings: code, severity, sentence, missing edge and remedy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, 
 
 
 class Access(NamedTuple):
-    """One of two accesses. who: in words. kind: of the stream of an asynchronous operation, "" for a thread's own.
-
-    warp: whose thread it is, or has issued it.
-    """
+    """One of two accesses. who: in words. kind: of its stream; "" for a thread's own access. warp: its thread's warp,
+    or the warp that issued it."""
 
     place: Place
     who: str
@@ -25,7 +23,7 @@ class Access(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A kind of finding. edge, mend: what is missing, in words."""
+    """A kind of finding. edge, mend: the missing edge and its remedy, in words."""
 
     code: str
     severity: str
@@ -51,7 +49,7 @@ PROXIES = "Memory Consistency Model: Proxies"
 
 
 def unordered(first: Access, second: Access) -> Rule:
-    """Return the kind of two accesses, one of them a write, that nothing orders."""
+    """Return the rule for two accesses without an order, one of them a write."""
     if first.kind:
         wait, section = WAITS.get(first.kind, ("a wait for it", MODEL))
         code = "overwritten-in-flight" if second.writes else "read-before-complete"
@@ -65,24 +63,22 @@ def unordered(first: Access, second: Access) -> Rule:
 
 
 def weakly_ordered(wrote: bool, is_over: bool = False) -> Rule:
-    """Return the kind of two accesses that only a relaxed barrier, or one of too narrow a scope, orders.
-
-    wrote: the first is a write. is_over: it is of an operation that was waited for, and the second is a write as well.
-    """
+    """Return the rule for two accesses that only a relaxed barrier, or one of too narrow a scope, orders. wrote: the
+    first is a write. is_over: the first belongs to an operation after its wait, and the second is a write."""
     severity = ERROR if wrote and not is_over else UNPROMISED
     mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
     return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
 
 
 def other_proxy(wrote: bool, space: str) -> Rule:
-    """Return the kind of an access by the async proxy behind one by the generic proxy, with no fence between."""
+    """Return the rule for an access by the async proxy after one by the generic proxy, without a fence between."""
     severity = ERROR if wrote else UNPROMISED
     mend = f"fence.proxy.async{space} by the threads of the first, before the edge (Triton: fence_async_shared)"
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
 def unfenced_map() -> Rule:
-    """Return the kind of a copy by a tensor map whose writer's change no fence of the tensormap proxy brought."""
+    """Return the rule for a copy by a changed tensor map, without a fence of the tensormap proxy after the change."""
     edge = "fence.proxy.tensormap::generic.release behind the write, and .acquire of this map before the copy"
     mend = "tensormap.cp_fenceproxy or that release by the writer; .acquire.gpu [map], 128 behind the edge"
     return Rule("missing-proxy-fence", ERROR, edge, mend, "membar, fence: fence.proxy.tensormap")
@@ -128,20 +124,20 @@ NO_WGMMA_FENCE = Rule(
 
 
 def unfenced() -> Rule:
-    """Return the kind of tensor memory that changes hands between warps without tcgen05.fence."""
+    """Return the rule for tensor memory that one warp accesses after another, without tcgen05.fence."""
     mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
     section = "tcgen05 Memory Consistency Model"
     return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)
 
 
 def pipelined() -> Rule:
-    """Return the kind of an order of two tcgen05 operations of a thread that PTX does not list."""
+    """Return the rule for an order of two tcgen05 operations of one thread that PTX does not list."""
     mend = "other columns, or tcgen05.commit and a wait in between"
     return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
 
 
 def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
-    """Return the finding of two accesses of the same place, in the order of the run."""
+    """Return the finding for two accesses of the same place, in the order of the run."""
     text = (
         f"{first.who} {first.verb} {where} at {first.place}; then {second.who} {second.verb} the same at {second.place}"
     )
@@ -149,11 +145,11 @@ def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
 
 
 def as_finding(rule: Rule, text: str, first: Place, second: Place | None = None) -> Finding:
-    """Return a finding in words of its own."""
+    """Return a finding with this text."""
     return Finding(rule.code, rule.severity, text, first, second, rule.edge, rule.mend, rule.section)
 
 
 def place_of(step: Any) -> Place:
-    """Return where an instruction stands."""
+    """Return the place of an instruction."""
     at = step.source.location
     return Place(step.source.line, at.file if at else "", at.line if at else 0, step.source.text)

@@ -1,7 +1,7 @@
-"""`OrderListener`: hears a run of the emulator and tells each access that nothing orders.
+"""`OrderListener`: listens to a run of the emulator and reports unordered accesses.
 
-An access is compared with the last accesses of the same bytes. It is ordered behind one that its agent knows. The
-rules of each kind of event are in `rules`.
+Each access is compared with the last accesses of the same bytes. It is ordered after those that its agent has observed.
+`rules` has the rules for each kind of event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class OrderListener(Listener):
-    """A judge of order. findings: by their lines and codes, in the order in which they were found."""
+    """A listener that checks the order. findings: by lines and codes, in the order of discovery."""
 
     def __init__(self) -> None:
         run = self.run = RunState()
@@ -75,7 +75,7 @@ class OrderListener(Listener):
             self._forget(cta.cluster)
 
     def _forget(self, cluster: Any) -> None:
-        """Drop the state of a cluster whose threads have all ended, but for its numbers."""
+        """Drop the state of a cluster whose threads have all ended, except its numbers."""
         ctas, flying = cluster.ctas, (each.warp.cta.cluster for each in self.run.grid.pending)
         if id(cluster) not in self.living or any(each is cluster for each in flying):
             return

@@ -1,8 +1,8 @@
-"""Registers that asynchronous operations still read or write: of wgmma until wgmma.wait_group, of tcgen05.ld until
-tcgen05.wait::ld; and registers of a wgmma that were written behind the last wgmma.fence.
+"""Registers that asynchronous operations still use: of wgmma until wgmma.wait_group, of tcgen05.ld until
+tcgen05.wait::ld; and registers of a wgmma that were written after the last wgmma.fence.
 
-A copy by mov is held as its source is: compilers rename registers so, and assemblers remove such a mov. Instructions
-that touch such registers are wrapped before the run, so that others cost nothing.
+A mov makes its result as held as its source: compilers rename registers so, and assemblers remove such a mov. Only
+instructions that touch such registers are wrapped before the run; the others cost nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ WITHOUT_RESULT = ("st", "red", "bar", "barrier", "mbarrier", "cp", "tcgen05", "f
 
 @dataclass(slots=True)
 class HeldRegisters:
-    """Registers of a warp. held: with agent, clock and site of the operation that uses them, and true if it writes.
+    """Registers of a warp. held: agent, clock and site of the operation that uses them, and True if it writes.
 
-    fresh: written since the last wgmma.fence, with the site. fenced: true once there was one. early: findings of
-    results of tcgen05.ld that were used before tcgen05.wait::ld, by the site of the load, until the wait comes.
+    fresh: registers written since the last wgmma.fence, with the site. fenced: True after the first fence. early:
+    findings of tcgen05.ld results that were used before tcgen05.wait::ld, by the site of the load, until that wait.
     """
 
     held: dict[int, tuple[int, int, int, bool]] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class HeldRegisters:
 
 
 class Touched(NamedTuple):
-    """Registers of operations that an instruction touches. fresh: of a wgmma, and written. moves: true for mov."""
+    """Registers of operations that an instruction touches. fresh: of a wgmma, and written here. moves: True for mov."""
 
     writes: set[int]
     reads: set[int]
@@ -57,7 +57,7 @@ def slots(operand: Operand) -> Iterator[int]:
 
 
 def results(each: Statement) -> set[int]:
-    """Return the registers that an instruction writes, tcgen05.ld and wgmma aside."""
+    """Return the registers that an instruction writes; none for tcgen05.ld and wgmma."""
     return set(slots(each.operands[0])) if each.operands and _name(each) not in WITHOUT_RESULT else set()
 
 
@@ -75,14 +75,14 @@ def is_wgmma(each: Statement) -> bool:
 
 
 def held_by(each: Statement) -> tuple[set[int], set[int]]:
-    """Return the registers that an operation writes and those that it reads, until it is waited for."""
+    """Return the registers that an operation writes, and those that it reads, until the wait for it."""
     written = set(slots(each.operands[0]))
     read = set(slots(each.operands[1])) if is_wgmma(each) and isinstance(each.operands[1], Vector) else set()
     return written, read
 
 
 def watch(steps: list[Any], hear: Callable[[Any, Any, int, Touched], None]) -> None:
-    """Wrap each step that touches a register of a wgmma or a tcgen05.ld; hear is told before the step runs."""
+    """Wrap each step that touches a register of a wgmma or a tcgen05.ld. hear is called before the step runs."""
     products = _closed(steps, _held(steps, is_wgmma))
     watched = products | _closed(steps, _held(steps, _is_load))
     for place, step in enumerate(steps if watched else []):
@@ -104,7 +104,7 @@ def _held(steps: list[Any], is_one: Callable[[Statement], bool]) -> set[int]:
 
 
 def _closed(steps: list[Any], watched: set[int]) -> set[int]:
-    """Return these registers and the copies of them that mov makes."""
+    """Return these registers and their copies by mov."""
     moves = [step.source for step in steps if step.source.opcode.startswith("mov")] if watched else []
     before = 0
     while len(watched) != before:

@@ -1,4 +1,4 @@
-"""`RunState`: what the rules share of a run, and how they tell of two accesses."""
+"""`RunState`: the state of a run that all rules share, and the reports of two accesses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Words = Callable[[], str]
 
 
 class Site(NamedTuple):
-    """An instruction, with the order that its opcode names."""
+    """An instruction, with the memory order of its opcode."""
 
     step: Any
     order: Order
@@ -27,9 +27,8 @@ class Site(NamedTuple):
 
 
 class RunState:
-    """State of a run. findings: by their lines and codes, in the order in which they were found. owners: CTAs by their
-    memory. issuers: cluster and warp that issued what an mbarrier counts, by the site.
-    """
+    """State of a run. findings: by lines and codes, in the order of discovery. owners: CTAs by their memory. issuers:
+    by site, the cluster and warp that issued the operations that an mbarrier counts."""
 
     grid: Any
 
@@ -54,7 +53,7 @@ class RunState:
         return found
 
     def here(self) -> tuple[int, Site]:
-        """Return the instruction that runs, with its number."""
+        """Return the running instruction, with its number."""
         number = self.site_of(self.grid.current)
         return number, self.sites[number]
 
@@ -67,7 +66,7 @@ class RunState:
         return self.clusters[bisect.bisect_right(self.bases, agent) - 1]
 
     def warp_of(self, agent: int) -> tuple[int, int]:
-        """Return the cluster's base and the warp's number in it."""
+        """Return the cluster's base, and the warp's number in the cluster."""
         cluster = self.cluster_of(agent)
         return cluster.base, cluster.warp_of(agent)
 
@@ -80,13 +79,14 @@ class RunState:
         return Access(self.place(site), f"lane {lane} of {cluster.name(number)}", "", writes, (cluster.base, number))
 
     def _issuer(self, agent: int, site: int) -> Any:
-        """Return the warp that accessed or issued; for what an mbarrier counts, the last that issued there."""
+        """Return the warp that accessed or issued; for operations that an mbarrier counts, the last that issued
+        there."""
         cluster = self.cluster_of(agent)
         number = cluster.warp_of(agent)
         return (cluster.base, number) if number >= 0 else self.issuers.get(site)
 
     def access_of(self, flying: Flying, writes: bool) -> Access:
-        """Return an access of an operation, whose stream may be unknown yet."""
+        """Return an access of an operation. Its stream may be unknown yet."""
         agent = flying.agent if writes else flying.reader
         stream = self.cluster_of(agent).stream_of(agent) if agent >= 0 else None
         cluster, warp = flying.warp.cluster, flying.warp.warp
@@ -97,7 +97,7 @@ class RunState:
     # --- findings
 
     def tell(self, rule: Rule, first: Access, second: Access, a: int, b: int, where: str) -> None:
-        """Tell two instructions once: by accesses of one warp, whose order is certain, if there are such."""
+        """Report two instructions once, preferably by accesses of one warp, whose order is certain."""
         key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
         before = self.findings.get(key)
         if before is None or (certain and key not in self.certain):
@@ -106,16 +106,15 @@ class RunState:
             self.certain.add(key)
 
     def tell_text(self, rule: Rule, text: str, first: Place, second: Place | None = None) -> None:
-        """Tell an instruction once, in words of its own."""
+        """Report an instruction once, with this text."""
         self.findings.setdefault((rule.code, rule.severity, first.line), judging.as_finding(rule, text, first, second))
 
     def tell_unknown(
         self, known: Known, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,
         later: bool = False, rule: Rule | None = None,
     ) -> None:  # fmt: skip
-        """Tell an access, a cell, which a second one does not know. later: the cell's came after the issue of the
-        second, an operation. rule: the kind of finding; None for one that follows from both.
-        """
+        """Report an access (a cell) that a second one has not observed. later: the first came after the issue of the
+        second, an operation. rule: the kind of finding; None: derived from both accesses."""
         a = one & SITE_MASK
         agent = agent_of(one)
         if rule is None and known.has(agent, one >> CLOCK_SHIFT, WEAK):
@@ -130,7 +129,7 @@ class RunState:
         self.tell(rule or judging.unordered(first, second), first, second, a, site, where())
 
     def _is_told(self, a: int, b: int, severity: str, one: int, own: int | Flying) -> bool:
-        """Return true if two instructions were told, of one warp or now of two."""
+        """Return True if the two instructions were reported before, of one warp or now of two."""
         key = (min(a, b), max(a, b), severity)
         if key in self.certain or key not in self.findings:
             return key in self.certain

@@ -1,8 +1,8 @@
-"""Who accessed memory last: a cell for the writer of each unit of bytes, and cells for its readers since then.
+"""The last accesses to memory: for each unit of bytes a cell for the writer, and cells for the readers since then.
 
-A unit has 16 bytes until an access is smaller. Readers of shared and tensor memory have a place for each warp of the
-CTA and one for each warp's asynchronous operations, where a later one replaces an earlier one: whoever knows the later
-knows the earlier. Readers of global memory share two places.
+A unit has 16 bytes until an access is smaller. Readers of shared and tensor memory have a slot for each warp of the
+CTA, and one for each warp's asynchronous operations. A later access replaces an earlier one there, because whoever has
+observed the later one has observed the earlier one. Readers of global memory share two slots.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteShadow:
-    """Cells of a memory by bytes: of a unit, first that of the writer. slots: places for readers. shift: log2 of a
-    unit's bytes to begin with.
-    """
+    """Cells of a memory by units of bytes; the writer's cell is the first of a unit. slots: reader slots. shift: log2
+    of a unit's bytes at the start."""
 
     def __init__(self, nbytes: int, slots: int, shift: int = 4) -> None:
         self.shift, self.slots = shift, slots
         self.cells = np.zeros(((nbytes >> shift) + 16, 1 + slots), np.int64)
 
     def index(self, offsets: Array, nbytes: int) -> tuple[Any, int]:
-        """Return the units of accesses, in their order, and how many each has. A range without gaps is a slice."""
+        """Return the units of accesses, in order, and the number of units of each. A range without gaps is a slice."""
         if offsets.size == 1:
             start = int(offsets[0])
             self._fit((start | nbytes) & 15)
@@ -44,7 +43,7 @@ class ByteShadow:
             self.cells[2 * used] = self.cells[2 * used + 1] = old[used]
 
     def write(self, index: Any, word: Any) -> None:
-        """Note a writer; readers before it are forgotten."""
+        """Record a writer, and forget the readers before it."""
         self.cells[index] = 0
         self.cells[index, 0] = word
 
@@ -54,14 +53,14 @@ class ByteShadow:
 
 
 def occupied(block: Array) -> tuple[Array, Array, Array]:
-    """Return the cells of units x slots that are not 0, with unit and slot of each."""
+    """Return the nonzero cells of units x slots, with unit and slot of each."""
     flat, slots = block.reshape(-1), block.shape[1]
     places = np.flatnonzero(flat)
     return flat[places], places // slots, places % slots
 
 
 class TensorShadow:
-    """Cells of tensor memory, slots x lanes x columns; slot 0 has the writers. used: slots that a reader has."""
+    """Cells of tensor memory, slots x lanes x columns; slot 0 has the writers. used: slots in use by readers."""
 
     def __init__(self, lanes: int, columns: int, slots: int) -> None:
         self.slots = slots + 1
@@ -69,12 +68,12 @@ class TensorShadow:
         self.used: set[int] = set()
 
     def read(self, index: Any, slot: int, word: int) -> None:
-        """Note a reader. slot: its number among readers."""
+        """Record a reader. slot: its number among readers."""
         self.used.add(slot + 1)
         self.cells[slot + 1][index] = word
 
     def write(self, index: Any, word: int) -> None:
-        """Note a writer; readers before it are forgotten."""
+        """Record a writer, and forget the readers before it."""
         for slot in self.used:
             self.cells[slot][index] = 0
         self.cells[0][index] = word

@@ -1,4 +1,4 @@
-"""Accesses of shared and global memory, each compared with the last ones of the same bytes."""
+"""Checks of accesses to shared and global memory. Each is compared with the last ones of the same bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
 
 
 class Range(NamedTuple):
-    """Units of memory that an access touches. per: how many of them each lane has. values: that a store writes."""
+    """Units of memory that an access touches. per: units of each lane. values: the stored values."""
 
     memory: Any
     shadow: ByteShadow
@@ -62,7 +62,7 @@ class Range(NamedTuple):
         return self.shadow.place(unit)
 
     def is_same(self, place: int) -> bool:
-        """Return true if a store leaves a lane's word as it is."""
+        """Return True if a store leaves a lane's word unchanged."""
         lane = place // max(self.per, 1)
         value = np.ascontiguousarray(self.values[lane : lane + 1]).view(np.uint8)
         start = self.start(lane * self.per)
@@ -106,7 +106,8 @@ class ByteAccesses:
             self._by_threads(range, offsets, self.run.warps[warp], mask, writes)
 
     def _check_objects(self, range: Range, offsets: Array, nbytes: int, warp: Any, mask: int, writes: bool) -> None:
-        """Tell accesses of an mbarrier as data ("Contents of the mbarrier object"); an error once it is used again."""
+        """Report accesses of an mbarrier as data ("Contents of the mbarrier object"); an error once the mbarrier is
+        used again."""
         run, objects = self.run, self.objects[range.memory]
         if not objects or offsets.min() >= max(objects) + 8 or offsets.max() + nbytes <= min(objects):
             return
@@ -154,7 +155,7 @@ class ByteAccesses:
             shadow.cells[index, 1 + self._reader(memory, agents)] = word
 
     def _reader(self, memory: Any, agents: WarpAgents) -> int:
-        """Return the place of a warp among readers."""
+        """Return the reader slot of a warp."""
         cta = self.run.owners.get(memory)
         if cta is None:
             return agents.first // LANES % GLOBAL_READERS
@@ -164,7 +165,7 @@ class ByteAccesses:
         self, range: Range, before: Array, some: Any, known: Known, agents: WarpAgents, lanes: Array, strong: bool,
         writes: bool,
     ) -> None:  # fmt: skip
-        """Tell the cells before that an access by lanes of equal knowledge does not know."""
+        """Report the earlier accesses that lanes of equal knowledge have not observed."""
         cells, units, slots = occupied(before[some])
         if not units.size:
             return
@@ -184,7 +185,7 @@ class ByteAccesses:
             )
 
     def _is_other(self, cells: Array, own: Array, agents: WarpAgents) -> Array:
-        """Return which cells are no access by the lane itself, nor a cp.async that it has waited for."""
+        """Return a mask of the cells that are neither the lane's own nor a cp.async that the lane has waited for."""
         theirs = cells >> AGENT_SHIFT & AGENT_MASK
         bad: Array = theirs != own + agents.first
         if agents.copied is not None:
@@ -192,7 +193,7 @@ class ByteAccesses:
         return bad
 
     def _both_strong(self, one: int, own: int, site: int) -> bool:
-        """Return true if two strong accesses are of scopes that have both ("Morally strong operations")."""
+        """Return True if two strong accesses have scopes that include both ("Morally strong operations")."""
         if not one & STRONG:
             return False
         a, b = self.run.cluster_of(agent_of(one)), self.run.cluster_of(own)
@@ -213,9 +214,8 @@ class ByteAccesses:
         run.tell_unknown(known, one, wrote, own, site, writes, partial(range.where, unit))
 
     def _by_warp(self, range: Range, agents: WarpAgents, writes: bool) -> None:
-        """Note an access that a warp makes as a whole, as of the address that tcgen05.alloc writes, which every proxy
-        of the warp sees ("tcgen05.alloc").
-        """
+        """Record an access of a warp as a whole, such as of the address that tcgen05.alloc writes. Every proxy of the
+        warp sees that ("tcgen05.alloc")."""
         mask, (site, _) = agents.warp.alive, self.run.here()
         number = agents.cluster.number(agents.warp)
         agent = agents.cluster.stream((agents.warp, "warp"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
@@ -227,7 +227,7 @@ class ByteAccesses:
     # --- by operations
 
     def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
-        """Check and note an access by an operation. mask: the lanes, of one that has an agent for each."""
+        """Check and record an access by an operation. mask: its lanes, if it has an agent for each."""
         memory, shadow, index, per, _ = range
         if not writes:
             flying.sources.add((memory, range.start(0)))
@@ -238,7 +238,7 @@ class ByteAccesses:
         self._note(memory, shadow, index, flying, writes, lanes_of(mask).repeat(max(per, 1)) if mask else None)
 
     def read_by_operation(self, memory: Any, index: Any, flying: Flying) -> None:
-        """Note a read by an operation whose order has been checked."""
+        """Record a read by an operation whose order has been checked."""
         self._note(memory, self.shadows[memory], index, flying, False)
 
     def _note(
@@ -287,7 +287,8 @@ class ByteAccesses:
     def _is_unordered(
         self, range: Range, cells: Array, units: Array, missing: Array, flying: Flying, mask: int, writes: bool
     ) -> Array:  # fmt: skip
-        """Return which of the unknown cells are faults: a lane knows its own accesses, and reductions may meet."""
+        """Return a mask of the unobserved cells that are faults. A lane's own accesses are none, nor are two
+        reductions."""
         if flying.per_lane and mask:
             agents, lanes = flying.warp, lanes_of(mask).repeat(max(range.per, 1))[units]
             theirs, clocks = cells >> AGENT_SHIFT & AGENT_MASK, cells >> CLOCK_SHIFT
@@ -301,7 +302,7 @@ class ByteAccesses:
         return missing
 
     def _is_same_copy(self, cells: Array, flying: Flying) -> Array:
-        """Return which cells are of the copy of the same bytes that other lanes issue by the same instruction."""
+        """Return a mask of the cells of other lanes' copies of the same bytes by the same instruction."""
         same = (cells & SITE_MASK == flying.site) & (cells >> CLOCK_SHIFT >= flying.begin)
         warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
         return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])
@@ -314,11 +315,11 @@ class ByteAccesses:
         self.run.tell_unknown(flying.known, one, wrote, flying, flying.site, writes, where, later)
 
     def _is_reduction(self, flying: Flying) -> bool:
-        """Return true for cp.reduce, whose writes are relaxed atomics of the GPU ("cp.reduce.async.bulk")."""
+        """Return True for cp.reduce, whose writes are relaxed atomics of GPU scope ("cp.reduce.async.bulk")."""
         return self.run.sites[flying.site].order.semantics == "relaxed"
 
     def _is_later(self, one: int, flying: Flying) -> bool:
-        """Return true if a thread accessed after an operation was issued, which took effect only now."""
+        """Return True for a thread's access after the issue of an operation that takes effect only now."""
         agent = agent_of(one)
         cluster = self.run.cluster_of(agent)
         if flying.since is None or cluster is not flying.warp.cluster or cluster.stream_of(agent) is not None:
@@ -326,7 +327,7 @@ class ByteAccesses:
         return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent), 1 << CLOCK_BITS)
 
     def settle(self, flying: Flying, agent: int, clock: int) -> None:
-        """Write the cells of an operation, now that an mbarrier says what its stream is."""
+        """Write the cells of an operation once an mbarrier has named its stream."""
         self.run.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
             word = cell(clock, agent, flying.site, writes and self._is_reduction(flying))

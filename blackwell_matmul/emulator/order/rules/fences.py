@@ -1,4 +1,4 @@
-"""Fences: what they let later accesses, arrivals and proxies know (PTX ISA, "membar, fence", "Proxies")."""
+"""Fences, and what later accesses, arrivals and proxies observe by them (PTX ISA, "membar, fence", "Proxies")."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fences:
             widen(agents, mask, [TENSOR], BEFORE)
 
     def _proxy(self, agents: WarpAgents, mask: int, words: list[str]) -> None:
-        """Let the async proxy know accesses of the spaces that the fence names; of both if it names none."""
+        """Let the async proxy observe accesses of the spaces in the opcode; of both spaces if it names none."""
         if "tensormap::generic" in words and "release" in words:
             widen(agents, mask, [MAPS], ORDERED)
         if not {"async", "async::generic"} & {*words}:
@@ -55,7 +55,7 @@ class Fences:
 
 
 def widen(agents: WarpAgents, mask: int, rows: list[int], source: int) -> None:
-    """Add a row of what lanes know to others, with their own accesses until now."""
+    """Add one row of what lanes have observed to other rows, with their own accesses until now."""
     lanes = np.array(indices(mask)) + agents.first
     for each in agents.parts(mask):
         known = each.known if source != ORDERED else each.known.told(rows, lanes, agents.clock)

@@ -18,7 +18,7 @@ class Flags:
         self.flags: dict[Any, dict[int, Flag]] = {}
 
     def overwritten(self, memory: Any, offsets: Array) -> None:
-        """Drop what weak writes have replaced."""
+        """Drop the releases that weak writes have replaced."""
         for offset in offsets.tolist() if memory in self.flags else ():
             self.flags[memory].pop(offset, None)
 

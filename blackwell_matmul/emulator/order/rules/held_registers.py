@@ -17,7 +17,7 @@ class RegisterUses:
         self.run = run
 
     def hold(self, agents: WarpAgents, agent: int, site: int) -> None:
-        """Note the registers of a wgmma or a tcgen05.ld that is under way."""
+        """Record the registers of a wgmma or a tcgen05.ld in flight."""
         each, found = self.run.sites[site].step.source, agents.registers
         if site in found.early:
             self.tell_early(agents, ERROR)
@@ -37,7 +37,7 @@ class RegisterUses:
         self.run.tell(rule, a, b, 0, 0, "registers of the wgmma" if fresh else "its registers")
 
     def used(self, warp: Any, step: Any, mask: int, touched: registers.Touched) -> None:
-        """Check an instruction that touches registers which a wgmma or a tcgen05.ld may still use."""
+        """Check an instruction that touches registers of a wgmma or a tcgen05.ld in flight."""
         agents = self.run.warps[warp]
         found = agents.registers
         if touched.fresh:
@@ -75,9 +75,8 @@ class RegisterUses:
         run.tell(rule, first, second, held, -1 if moves else site, "registers")
 
     def tell_early(self, agents: WarpAgents, severity: str) -> None:
-        """Tell results of tcgen05.ld that were used too early: an error if no wait came, else left to the assembler,
-        which sees that the registers depend on the load. Triton relies on that.
-        """
+        """Report results of tcgen05.ld that were used too early. Without a wait this is an error. With a later wait the
+        assembler sees that the registers depend on the load; Triton relies on that."""
         for site, (rule, first, second) in agents.registers.early.items():
             key = (site, site) if severity == ERROR else (0, 1)
             self.run.tell(rule._replace(severity=severity), first, second, *key, "registers")

@@ -1,7 +1,7 @@
-"""The life of a CTA, whose shared memory others of its cluster access, and what is under way when the CTA ends.
+"""The life of a CTA: accesses by other CTAs of its cluster to its shared memory, and operations in flight at its end.
 
-Distributed shared memory needs the target CTA to have started and not to have ended (CUDA programming guide,
-"Distributed Shared Memory"; PTX ISA, "Cooperative Thread Arrays").
+Distributed shared memory needs a target CTA that has started and not ended (CUDA programming guide, "Distributed Shared
+Memory"; PTX ISA, "Cooperative Thread Arrays").
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from blackwell_matmul.emulator.order.shadow import ByteShadow
 
 
 class Lifetimes:
-    """Rules of accesses of the shared memory of other CTAs. over: CTAs that have ended."""
+    """Checks of accesses to other CTAs' shared memory. over: CTAs that have ended."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
         self.over: dict[Any, int] = {}
 
     def reached(self, cta: Any, known: Known, own: int | Flying, site: int, writes: bool, where: Words) -> None:
-        """Check an access of another CTA's memory, by what its agent knows."""
+        """Check an access to another CTA's memory, by what its agent has observed."""
         if cta in self.over:
             self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
         if not self.run.warps[cta.warps[0]].cluster.has_started(cta, known):
@@ -49,7 +49,7 @@ class Lifetimes:
     # --- the end of a CTA
 
     def ended(self, cta: Any, shadow: ByteShadow | None, mbarriers: list[MbarrierOrder]) -> None:
-        """Check who uses the memory of a CTA whose threads have all ended."""
+        """Check accesses to the memory of a CTA whose threads have all ended."""
         site, _ = self.run.here()
         self.over[cta] = site
         known: Known | None = None
@@ -75,7 +75,7 @@ class Lifetimes:
                 self._left(cta, one, column == 0, site)
 
     def _left(self, cta: Any, one: int, wrote: bool, site: int) -> None:
-        """Tell an access that may come after the end, unless a thread of the CTA itself made it."""
+        """Report an access that may come after the end of the CTA, unless a thread of the CTA made it."""
         run = self.run
         access = run.access(agent_of(one), one & SITE_MASK, wrote)
         if not self._is_own(cta, access):
@@ -90,7 +90,7 @@ class Lifetimes:
         return bool(access.warp[1] // cluster.warps_of_cta == cta.rank)
 
     def _in_flight(self, access: Access, cta: Any, site: int) -> None:
-        """Tell an operation of the CTA itself."""
+        """Report the CTA's own operation in flight."""
         place = self.run.place(site)
         text = f"{access.who} {access.verb} shared memory of CTA {cta.index} at {access.place}, which ends at {place}"
         self.run.tell_text(judging.IN_FLIGHT_AT_EXIT, text, access.place, place)

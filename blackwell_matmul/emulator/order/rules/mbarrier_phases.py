@@ -1,4 +1,4 @@
-"""mbarriers: who may use one, and what its phases carry from arrivals to waits (PTX ISA, "mbarrier")."""
+"""Checks of mbarriers: their users, and what their phases carry from arrivals to waits (PTX ISA, "mbarrier")."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ KEPT_PHASES = 4
 
 
 class Mbarriers:
-    """Rules of mbarriers. valid: by the identity of the emulator's object. used: phases of each place until now."""
+    """Checks of mbarriers. valid: by the identity of the emulator's object. used: number of phases at each place until
+    now."""
 
     def __init__(self, run: RunState, memory: ByteAccesses, lifetimes: Lifetimes) -> None:
         self.run, self.memory, self.lifetimes = run, memory, lifetimes
@@ -53,7 +54,7 @@ class Mbarriers:
         self.memory.objects.setdefault(cta.shared, {})[offset] = made
 
     def _write_object(self, cta: Any, offset: int, agents: WarpAgents, lane: int) -> None:
-        """Note that a thread writes an mbarrier's bytes."""
+        """Record a thread's write of an mbarrier's bytes."""
         self.memory.accessed(cta.shared, np.array([cta.shared.base + offset]), 8, agents.warp, 1 << lane, True, None)
 
     def _double(self, before: MbarrierOrder, site: int) -> None:
@@ -77,7 +78,7 @@ class Mbarriers:
         self._write_object(found.cta, found.offset, agents, lane)
 
     def _use(self, found: MbarrierOrder, agent: int, known: Known, site: int) -> None:
-        """Check that who uses an mbarrier knows that it was initialised."""
+        """Check that the user of an mbarrier has observed its initialisation."""
         first, since = found.init
         if found.spoiled is not None:
             one, place = found.spoiled, self.run.place(site)
@@ -135,7 +136,7 @@ class Mbarriers:
             self._committed(found, phase, flying)
 
     def _arrived_copies(self, found: MbarrierOrder, phase: int, flying: Flying) -> None:
-        """Add the cp.async of some lanes, which tell nothing else of the lanes."""
+        """Add the cp.async of some lanes to a phase, and none of the lanes' other accesses."""
         agents = flying.warp
         if agents.copies:
             lanes = np.array(indices(flying.lanes))
@@ -173,9 +174,10 @@ class Mbarriers:
             agents.receive(mask, known)
 
     def _surely(self, found: MbarrierOrder, agents: WarpAgents, mask: int, number: int) -> int:
-        """Return the first phase on which a wait by parity can pass, behind the last one that is known to be over.
+        """Return the first phase on which a wait by parity can pass, after the last phase that is observed to be over.
 
-        PTX tells the parity of a phase alone ("mbarrier.test_wait, try_wait": .parity). number: the last that is over.
+        A wait names the parity of a phase alone ("mbarrier.test_wait, try_wait": .parity). number: the last phase that
+        is over.
         """
         known = agents.known(mask)
         oldest = max(number - KEPT_PHASES, -1)
@@ -184,7 +186,8 @@ class Mbarriers:
         return last + (number - last) % 2
 
     def _is_over(self, found: MbarrierOrder, phase: int, agents: WarpAgents, known: Known) -> bool:
-        """Return true if a warp knows a wait that has seen the end of a phase, or all that the phase carries."""
+        """Return True if a warp has observed a wait that saw the end of the phase, or everything that the phase
+        carries."""
         seen, told = found.seen.get(phase, {}), found.told(phase, "cluster")
         if agents.first in seen or (told is not None and known.covers(told)):
             return True
@@ -193,7 +196,7 @@ class Mbarriers:
         )
 
     def _check_overrun(self, found: MbarrierOrder) -> None:
-        """Tell warps whose wait for a phase may come when the phase after that is over, too ("mbarrier.test_wait")."""
+        """Report warps whose wait for a phase may come after the end of the next phase ("mbarrier.test_wait")."""
         for phase in range(found.judged, found.barrier.phase - 1):
             known, seen = found.told(phase + 1, "cluster"), found.seen.get(phase, {})
             found.seen.pop(phase - KEPT_PHASES, None)

@@ -15,7 +15,8 @@ from blackwell_matmul.emulator.order.run_state import RunState, name_of
 
 
 class Operations:
-    """Rules of asynchronous operations. products: the warps' parts of each wgmma, until all have waited for them."""
+    """Checks of asynchronous operations. products: the warps' parts of each wgmma, until every warp has waited for
+    them."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
@@ -39,7 +40,7 @@ class Operations:
         agents.clock += 1
 
     def _name(self, made: Flying, opcode: str) -> None:
-        """Say which stream an operation belongs to; an mbarrier tells that of what has no group."""
+        """Assign an operation to its stream. An mbarrier names the stream of operations without a group."""
         agents, lane = made.warp, made.lanes.bit_length() - 1
         if opcode.startswith("cp.async.c"):
             if agents.copied is None:
@@ -80,9 +81,10 @@ class Operations:
             self._waited_warpgroup(agents, [each.heard for each in operations])
 
     def _waited_warpgroup(self, agents: WarpAgents, products: list[Flying]) -> None:
-        """Let a warp know the parts of the other warps: a group is of the warpgroup (PTX ISA, "wgmma.commit_group").
+        """Let a warp observe the parts of the other warps: a group belongs to the warpgroup (PTX ISA,
+        "wgmma.commit_group").
 
-        A part of the last product tells of those before. All parts were issued before one was complete.
+        A part of the last product stands for earlier ones. All parts were issued before one was complete.
         """
         for each in self.products[products[-1].product]:
             if each.warp is not agents:
@@ -105,7 +107,7 @@ class Operations:
 
 
 def _goes_on(last: Flying, made: Flying) -> bool:
-    """Return true for an operation that the next lane issues by the same execution of an instruction."""
+    """Return True for an operation that the next lane issues in the same execution of an instruction."""
     return last.site == made.site and last.clock + 2 == made.clock and last.lanes < made.lanes
 
 

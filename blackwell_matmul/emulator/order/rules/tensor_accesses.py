@@ -29,7 +29,7 @@ from blackwell_matmul.emulator.order.shadow import TensorShadow
 
 
 class TensorAccesses:
-    """Rules of accesses of tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
+    """Checks of accesses to tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
@@ -81,7 +81,8 @@ class TensorAccesses:
         shadow.cells[:, :, part] = 0
 
     def _of_pair(self, agents: WarpAgents, site: int, gives_back: bool) -> None:
-        """Check that a warp knows that the other CTA of its pair has started, or, before dealloc, has allocated."""
+        """Check that a warp has observed the start of the other CTA of its pair, or, before dealloc, that CTA's
+        allocation."""
         run, warp, known = self.run, agents.warp, agents.known(agents.warp.alive)
         cta = warp.cta.cluster.ctas[warp.cta.rank ^ 1]
         place, who = run.place(site), f"{name_of(warp)} {{}} tensor memory of a pair at {run.place(site)}, unaware that"
@@ -94,7 +95,7 @@ class TensorAccesses:
             run.tell_text(judging.NOT_ALLOCATED, f"{who.format('frees')} CTA {cta.index} has allocated it", place)
 
     def _in_flight(self, known: Known, one: int, own: int, site: int, columns: str) -> None:
-        """Tell an access, a cell, that dealloc does not know, or knows by arrivals of too narrow a scope."""
+        """Report an access that dealloc has not observed, or only by arrivals of too narrow a scope."""
         run = self.run
         first, second = run.access(agent_of(one), one & SITE_MASK, False), run.access(own, site, True)
         rule = judging.unordered(first, second)._replace(code="dealloc-in-flight")
@@ -104,7 +105,7 @@ class TensorAccesses:
 
 
 class TensorPart:
-    """Lanes and columns that an access touches. index: of cells, slices where they form a rectangle."""
+    """Lanes and columns of an access. index: of cells; slices if they form a rectangle."""
 
     def __init__(self, run: RunState, shadow: TensorShadow, rows: Array, columns: Array) -> None:
         self.run, self.shadow = run, shadow
@@ -115,12 +116,12 @@ class TensorPart:
         self.index: Any = (slice(low, high), slice(left, right)) if is_whole else (rows, columns)
 
     def by(self, known: Known, agent: int, clock: int, site: int, pipelined: int = -1) -> None:
-        """Say who accesses. pipelined: stream of a thread's tcgen05 operations, which run in order."""
+        """Set the agent of the access. pipelined: stream of a thread's tcgen05 operations, which run in order."""
         self.known, self.agent, self.site, self.pipelined = known, agent, site, pipelined
         self.word = cell(clock, agent, site)
 
     def check(self, slot: int, writes: bool) -> None:
-        """Tell the cells of a slot, 0 for the writers, that the access does not know."""
+        """Report the cells of a slot that the access has not observed. Slot 0 holds the writers."""
         cells = distinct(self.shadow.cells[slot][self.index])
         if not cells.size:
             return
@@ -149,13 +150,13 @@ class TensorPart:
         return f"lane {lane}, column {column} of tensor memory"
 
     def _check_pipelined(self, one: int, slot: int, writes: bool) -> None:
-        """Tell orders of a thread's tcgen05 operations that PTX does not list: an mma, then a cp."""
+        """Report orders of a thread's tcgen05 operations that PTX does not list: an mma, then a cp."""
         opcodes = self.run.sites[self.site].opcode, self.run.sites[one & SITE_MASK].opcode
         if ".cp." in opcodes[0] and ".mma" in opcodes[1]:
             self._tell(one, slot, writes, judging.pipelined())
 
     def _check_fence(self, one: int, slot: int, writes: bool) -> None:
-        """Tell once that tensor memory changes hands between warps without tcgen05.fence."""
+        """Report, once, tensor memory that one warp accesses after another without tcgen05.fence."""
         run = self.run
         if run.warp_of(agent_of(one)) == run.warp_of(self.agent):
             return
@@ -164,7 +165,7 @@ class TensorPart:
 
 
 def distinct(cells: Array) -> Array:
-    """Return the different cells, without 0. Cells lie in long runs of equal ones."""
+    """Return the different cells, without 0. Equal cells lie in long runs."""
     flat = cells.reshape(-1)
     starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     found = {int(flat[0]), *flat[starts].tolist()} - {0}

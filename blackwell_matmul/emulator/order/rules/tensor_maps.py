@@ -1,7 +1,7 @@
-"""Tensor maps that a kernel writes: the tensormap proxy reads them (PTX ISA, "membar, fence": .proxykind).
+"""Tensor maps that a kernel writes. The tensormap proxy reads them (PTX ISA, "membar, fence": .proxykind).
 
-The writer releases by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy; behind an edge, a fence with
-.acquire names the map; a copy by the map comes behind that.
+The writer releases by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy. After an edge, a fence with
+.acquire names the map. A copy by the map comes after that fence.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ Acquired = tuple[WarpAgents, int, Known]
 
 
 class TensorMaps:
-    """Rules of uses of tensor maps, and of fences that acquire them, by memory, offset and the CTA that did. last: the
-    memory and offset of the map that a copy has used last, and the copy's site.
-    """
+    """Checks of uses of tensor maps, and of the fences that acquire them, by memory, offset and CTA. last: memory and
+    offset of the map that the last copy used, and the copy's site."""
 
     def __init__(self, run: RunState, memory: ByteAccesses) -> None:
         self.run, self.memory = run, memory
@@ -46,7 +45,7 @@ class TensorMaps:
         self.last = memory, int(places[0]) - memory.base, site
 
     def issued(self, flying: Flying) -> None:
-        """Note that a copy may read its map, the last that was described, until the copy is over."""
+        """Record that a copy may read its map, the last one described, until the copy is over."""
         last, self.last = self.last, None
         if last is not None and last[2] == flying.site:
             memory, offset, _ = last
@@ -54,7 +53,7 @@ class TensorMaps:
             self.memory.read_by_operation(memory, index, flying)
 
     def _check(self, key: Any, agents: WarpAgents, mask: int) -> None:
-        """Tell the writers of a map that the lane knows and whose writes no fence brought to it."""
+        """Report observed writes of a map that no fence has brought to the tensormap proxy."""
         memory, offset, _ = key
         shadow, (site, _) = self.memory.shadows[memory], self.run.here()
         index, _ = shadow.index(np.array([offset]), ENCODED_MAP_BYTES)
@@ -66,7 +65,7 @@ class TensorMaps:
                 self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.unfenced_map())
 
     def _is_acquired(self, key: Any, known: Known, agents: WarpAgents, one: int) -> bool:
-        """Return true if a fence that the lane knows has acquired the map behind a write and its release."""
+        """Return True if an observed fence has acquired the map after a write and its release."""
         for whose, clock, knew in self.acquired.get(key, ()):
             if whose is agents or any(known.has(whose.first + lane, clock) for lane in range(LANES)):
                 if knew.has(agent_of(one), clock_of(one), MAPS):

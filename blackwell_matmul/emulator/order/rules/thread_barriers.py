@@ -1,4 +1,4 @@
-"""Barriers of threads: bar, bar.warp.sync and barrier.cluster, by rounds."""
+"""Barriers of threads by rounds: bar, bar.warp.sync and barrier.cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class ThreadBarriers:
-    """Rules of barriers of threads. rounds: those that are not over, and of a cluster the last two."""
+    """Checks of barriers of threads. rounds: those in progress; of a cluster, the last two."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
@@ -51,7 +51,7 @@ class ThreadBarriers:
 
 
 def add_relaxed(add: Callable[..., None], agents: WarpAgents, mask: int, level: int) -> None:
-    """Add a relaxed arrival to a barrier: what the last fence released, and the rest weakly."""
+    """Add a relaxed arrival to a barrier: what the last fence released, and the rest by a weak edge."""
     for each in agents.parts(mask):
         released = each.released[level]
         if released is not None:

@@ -13,6 +13,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_values, shown
 from blackwell_matmul.frontend import Bound, target_for
 from blackwell_matmul.problem.problem import MAX_ORDERS, Schedule
+from blackwell_matmul.simulator.cluster_schedule import positions, schedule, scheduled_from
 from blackwell_matmul.simulator.findings import Event, Finding, Run
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.grants import Grants
@@ -20,7 +21,6 @@ from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.report import Report, coverage
 from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation, show_printed
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.simulator.teams import positions, team_from, teams
 from blackwell_matmul.simulator.trace.around import around
 from blackwell_matmul.simulator.trace.tracer import Tracer
 
@@ -154,8 +154,8 @@ class _Study:
         if self.lowered.interacts:
             simulation.run(list(positions(grid)))
         else:
-            team = team_from(grid, position, teams(grid, seed, self.lowered.cancels))
-            simulation.run(team.cluster, Grants(team.grants))
+            scheduled = scheduled_from(grid, position, schedule(grid, seed, self.lowered.cancels))
+            simulation.run(scheduled.cluster, Grants(scheduled.grants))
         return simulation.tracer.events
 
 

@@ -1,4 +1,4 @@
-"""Distribution of teams of clusters (teams.py) over the cores. CTAs that interact run in one process."""
+"""Distribution of scheduled clusters (cluster_schedule.py) over the cores. CTAs that interact run in one process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from blackwell_matmul.base.errors import SimulationError, UnsupportedError
 from blackwell_matmul.base.interrupts import held, leave_with_parent
 from blackwell_matmul.base.processes import ForAWhile
 from blackwell_matmul.base.validation import spelled
+from blackwell_matmul.simulator.cluster_schedule import ScheduledCluster, positions, schedule
 from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.replay.alike import Replays
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.simulator.teams import Team, positions, teams
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -89,7 +89,7 @@ def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
 
 
 def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
-    every = teams(simulation.grid, simulation.seed, simulation.lowered.cancels)
+    every = schedule(simulation.grid, simulation.seed, simulation.lowered.cancels)
     alone = bool(simulation.listeners)  # listeners are called in this process
     processes = 1 if alone or not _can_fork() else min(workers or _cores(), len(every))
     memory = _shared(simulation.grid) if processes > 1 else nullcontext()
@@ -116,17 +116,17 @@ SEEN_FIRST = 3
 def _run_repeatedly(
     simulation: Simulation,
     replays: Replays,
-    every: list[Team],
+    every: list[ScheduledCluster],
     processes: int,
     forced: bool,
     progress: Progress,
 ) -> None:
-    """Run teams until it is known whether processes pay. forced: use several processes anyway."""
-    ends = list(itertools.accumulate(len(team.cluster) * (1 + len(team.grants)) for team in every))
+    """Run clusters until the time shows whether processes pay. forced: use several processes anyway."""
+    ends = list(itertools.accumulate(len(scheduled.cluster) * (1 + len(scheduled.grants)) for scheduled in every))
     total = ends[-1]
     times = [time.perf_counter()]
-    for done, team in enumerate(every, 1):
-        replays.run(team)
+    for done, scheduled in enumerate(every, 1):
+        replays.run(scheduled)
         progress(ends[done - 1], total)
         times.append(time.perf_counter())
         if done >= SEEN_FIRST and times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
@@ -142,9 +142,9 @@ def _run_repeatedly(
         _run_forked(simulation, replays, rest, processes, tell)
 
 
-def _run_each(replays: Replays, mine: list[Team], tell: Callable[[int], None]) -> None:
-    for count, team in enumerate(mine, 1):
-        replays.run(team)
+def _run_each(replays: Replays, mine: list[ScheduledCluster], tell: Callable[[int], None]) -> None:
+    for count, scheduled in enumerate(mine, 1):
+        replays.run(scheduled)
         tell(count)
 
 
@@ -162,11 +162,11 @@ def _can_fork() -> bool:
 def _run_forked(
     simulation: Simulation,
     replays: Replays,
-    rest: list[Team],
+    rest: list[ScheduledCluster],
     processes: int,
     tell: Callable[[int], None],
 ) -> None:
-    """Give each process every n-th team. They write to shared memory and return findings by pipe."""
+    """Give each process every n-th cluster. They write to shared memory and return findings by pipe."""
     context = multiprocessing.get_context("fork")
     children = []
     try:
@@ -187,7 +187,7 @@ def _run_forked(
             child.join()
 
 
-def _child(simulation: Simulation, replays: Replays, mine: list[Team], sender: Any) -> None:
+def _child(simulation: Simulation, replays: Replays, mine: list[ScheduledCluster], sender: Any) -> None:
     leave_with_parent()
     simulation.grid.findings.by_key.clear()
     simulation.grid.printed.clear()

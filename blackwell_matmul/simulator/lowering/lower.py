@@ -58,7 +58,7 @@ class Lowered:
 
     written: names of the parameters whose memory the program may write; None: not known. cluster: its extents; its CTAs
     run together. interacts: all CTAs depend on each other (semaphores, global workspaces) and run together. cancels:
-    its clusters take over the work of others (teams.py).
+    its clusters take over the work of others (cluster_schedule.py).
 
     scan(warp, log, places): a warp's steps, without their effects; None: not known ahead. repeatable: the steps are
     known, and can be replayed for another CTA (`replay/`). values: the callables that move values, with their global

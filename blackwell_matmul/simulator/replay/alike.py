@@ -8,8 +8,8 @@ same order, and its accesses have the same relations; so it has the findings of 
 the first one's work on memory and registers is in a `ReplayLog`, in order, and is repeated on the other's tiles.
 
 A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs interact beyond
-their clusters. A cluster's CLC grants are known ahead (teams.py); if its warps do not read the responses in turn, it is
-not repeated either.
+their clusters. A cluster's CLC grants are known ahead (cluster_schedule.py). A cluster whose warps do not read the
+responses in turn is not repeated either.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.cluster_schedule import ScheduledCluster
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product
@@ -27,7 +28,6 @@ from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.replay.log import NumberedTile, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.simulator.teams import Team
 
 MAX_KINDS = 16
 """Most logs that are kept; each holds a cluster's memory."""
@@ -69,13 +69,13 @@ class ControlPath:
 
     __slots__ = ("begins", "key", "places")
 
-    def __init__(self, lowered: Lowered, grid: Grid, team: Team) -> None:
+    def __init__(self, lowered: Lowered, grid: Grid, scheduled: ScheduledCluster) -> None:
         log: list[Any] = []
         lists: list[list[int]] = [[] for _ in lowered.sources]
         ends: dict[Thread, list[int]] = {}
         assert lowered.scan is not None
-        grants = Grants(team.grants)
-        for rank, position in enumerate(team.cluster):
+        grants = Grants(scheduled.grants)
+        for rank, position in enumerate(scheduled.cluster):
             cta = ScannedCta(grid, position, rank)
             for index in range(lowered.num_warps):
                 ends[rank, index] = list(map(len, lists))
@@ -217,27 +217,27 @@ class Replays:
         several = np.prod(simulation.grid.dimensions) > np.prod(simulation.grid.cluster)
         self.looking = bool(several) and simulation.lowered.repeatable and not simulation.listeners
 
-    def run(self, team: Team) -> None:
-        """Run the team's cluster, and then the clusters of the team that it did not take over."""
-        left: Team | None = team
+    def run(self, scheduled: ScheduledCluster) -> None:
+        """Run a cluster, and then its granted clusters that it did not take over."""
+        left: ScheduledCluster | None = scheduled
         while left is not None:
             left = left.left(self.simulation.grid, self._run_one(left))
 
-    def _run_one(self, team: Team) -> int:
+    def _run_one(self, scheduled: ScheduledCluster) -> int:
         """Run one cluster; return how many clusters it took over."""
-        path = self._path(team) if self.looking else None
+        path = self._path(scheduled) if self.looking else None
         if path is None:
-            return self._in_full(team)
+            return self._in_full(scheduled)
         kind = self.kinds.get(path.key)
         if kind is None:
-            return self._record(team, path, None)
+            return self._record(scheduled, path, None)
         if kind.rooms is None:
-            return self._in_full(team)
-        return self._repeat(team, path, kind, kind.rooms)
+            return self._in_full(scheduled)
+        return self._repeat(scheduled, path, kind, kind.rooms)
 
-    def _in_full(self, team: Team) -> int:
-        grants = Grants(team.grants)
-        self.simulation.run(team.cluster, grants)
+    def _in_full(self, scheduled: ScheduledCluster) -> int:
+        grants = Grants(scheduled.grants)
+        self.simulation.run(scheduled.cluster, grants)
         return grants.taken
 
     def close(self) -> None:
@@ -247,21 +247,21 @@ class Replays:
                 if known is not None:
                     known[1].close()
 
-    def _repeat(self, team: Team, path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> int:
+    def _repeat(self, scheduled: ScheduledCluster, path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> int:
         clipped = path.clipped(rooms)
         if clipped not in kind.replayed:
-            return self._record(team, path, kind)
+            return self._record(scheduled, path, kind)
         known = kind.replayed[clipped]
         tiles = None if known is None else Displaced(known[0], path)
         if known is None or tiles is None or not tiles.fits():
-            return self._in_full(team)
+            return self._in_full(scheduled)
         self.missed -= 1
-        return known[1].run(team, tiles)
+        return known[1].run(scheduled, tiles)
 
-    def _path(self, team: Team) -> ControlPath | None:
+    def _path(self, scheduled: ScheduledCluster) -> ControlPath | None:
         """Return the steps of a cluster, or None after an error, which its run reports."""
         try:
-            return ControlPath(self.simulation.lowered, self.simulation.grid, team)
+            return ControlPath(self.simulation.lowered, self.simulation.grid, scheduled)
         except Exception:
             self._miss()
             return None
@@ -270,15 +270,15 @@ class Replays:
         self.missed += 1
         self.looking = self.missed < MAX_MISSED
 
-    def _record(self, team: Team, path: ControlPath, kind: Kind | None) -> int:
+    def _record(self, scheduled: ScheduledCluster, path: ControlPath, kind: Kind | None) -> int:
         """Run in full, and keep the log for clusters that are alike."""
         self._miss()
         if self.logs >= MAX_KINDS:
-            return self._in_full(team)
+            return self._in_full(scheduled)
         self.logs += 1
-        log, lowered, grants = ReplayLog(), self.simulation.lowered, Grants(team.grants)
+        log, lowered, grants = ReplayLog(), self.simulation.lowered, Grants(scheduled.grants)
         before = dict(lowered.counts)
-        ctas = self.simulation.run(team.cluster, grants, log, lowered.main_with(logging(log)))
+        ctas = self.simulation.run(scheduled.cluster, grants, log, lowered.main_with(logging(log)))
         executed = {name: count - before.get(name, 0) for name, count in lowered.counts.items()}
         rooms, extents = path.all_of(log.rooms), path.all_of(log.extents)
         kind = kind or self.kinds.setdefault(path.key, Kind(rooms))

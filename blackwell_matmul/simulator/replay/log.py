@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from blackwell_matmul.simulator.cluster_schedule import ScheduledCluster
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
@@ -21,7 +22,6 @@ from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.semantics.views import GlobalView
-from blackwell_matmul.simulator.teams import Team
 
 MAX_STEPS = 100_000
 """Most steps of a log."""
@@ -420,20 +420,20 @@ class Replayed:
         self.launched[self.next] = op
         self.next += 1
 
-    def run(self, team: Team, tiles: Tiles) -> int:
+    def run(self, scheduled: ScheduledCluster, tiles: Tiles) -> int:
         """Compute the values of this cluster; return how many it took over."""
         self.tiles = tiles
         self.sums.clear()
         cluster, asked = self.ctas[0].cluster, self.ctas[0].cluster.grants.asked
-        cluster.grants = Grants(team.grants, asked)
-        for cta, position in zip(self.ctas, team.cluster, strict=True):
+        cluster.grants = Grants(scheduled.grants, asked)
+        for cta, position in zip(self.ctas, scheduled.cluster, strict=True):
             cta.clear(position)
         for step in self.steps:
             step.again(self)
         for name, count in self.executed.items():
             self.counts[name] += count
         for finding in self.findings:
-            self.ctas[0].grid.findings.add(replace(finding, cta=team.cluster[0]))
+            self.ctas[0].grid.findings.add(replace(finding, cta=scheduled.cluster[0]))
         return cluster.grants.taken
 
     def close(self) -> None:

@@ -19,11 +19,11 @@ from blackwell_matmul.base.processes import uncollected
 from blackwell_matmul.hardware.gpu_figures import TimeFigures, figures_of
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name
 from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.simulator.cluster_schedule import clusters
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.simulator.teams import clusters
 from blackwell_matmul.simulator.timing.explain.beside import Beside, Others
 from blackwell_matmul.simulator.timing.explain.explanation import explain
 from blackwell_matmul.simulator.timing.explain.what_if import BUSY, PredictedRun, held_by

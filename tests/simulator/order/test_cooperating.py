@@ -17,7 +17,7 @@ FENCE, WEAK, WEAKER = "missing-proxy-fence", "relaxed-wait", Severity.UNGUARANTE
 
 
 def rows(count: int = 37) -> Any:
-    """An odd number, in teams that go round the ring of two in every order."""
+    """An odd number, in clusters that go round the ring of two in every order."""
     x = np.arange(count * COLUMNS, dtype=np.int32).reshape(count, COLUMNS)
     y = np.full_like(x, -1)
     return (count, x, y), y, 3 * x

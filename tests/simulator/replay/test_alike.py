@@ -194,7 +194,7 @@ def rows_of(script: Any, rows: int) -> tuple[Any, ...]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("script", [Doubles(stages=3), DoublesInPairs(), TakesOne(), Doubles("no fence")])
 def test_ctas_that_take_over_the_work_of_others(script: Any, seed: int) -> None:
-    """In teams of few lengths, each of which is a kind; and what TakesOne leaves."""
+    """With few numbers of grants, each of which is a kind; and what TakesOne leaves."""
     seen = both(*rows_of(script, 160), seed=seed)
     assert seen.run.ok and seen.repeated > 12
     assert seen.outputs[1] == bytes_of(2 * numbers(160, 64, torch.int32))

@@ -134,7 +134,7 @@ def test_a_cta_that_leaves_while_it_is_asked() -> None:
 @pytest.mark.parametrize("fault", ["asks again", "does not look"])
 def test_a_request_after_a_refusal(fault: str) -> None:
     found = faulty_line(fault, "cancel-after-refusal", "# ask", "# read", fatal=True)
-    assert found.count > 1  # each team comes to its end
+    assert found.count > 1  # each scheduled cluster comes to its end
 
 
 def test_a_response_that_is_read_for_ever() -> None:
@@ -223,6 +223,6 @@ def test_a_cta_that_another_one_still_reaches() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_timeline_of_a_finding_is_of_the_same_team(seed: int) -> None:
-    """The finding needs a team of two."""
+    """The finding needs a cluster with one grant."""
     found = check(*call(Doubles("no fence"), 30), seed=seed, workers=1).findings[0]
     assert any(event.kind == "finding" and event.what == found.code for event in found.timeline)

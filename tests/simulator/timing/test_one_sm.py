@@ -9,9 +9,9 @@ from timing_scripts import TwoMultiply
 from blackwell_matmul import predict
 from blackwell_matmul.base.errors import SimulationError
 from blackwell_matmul.hardware.gpu_figures import figures_of
+from blackwell_matmul.simulator.cluster_schedule import clusters
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
-from blackwell_matmul.simulator.teams import clusters
 from blackwell_matmul.simulator.timing.model import one_sm
 from blackwell_matmul.simulator.timing.model.one_sm import OneSm
 from blackwell_matmul.simulator.timing.model.sm import Conditions

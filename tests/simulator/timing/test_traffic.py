@@ -5,8 +5,8 @@ import torch
 from timing_scripts import Stays
 
 from blackwell_matmul import BlackwellMatmulV3, BlackwellMatmulV4
+from blackwell_matmul.simulator.cluster_schedule import clusters
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
-from blackwell_matmul.simulator.teams import clusters
 from blackwell_matmul.simulator.timing.model import loads
 from blackwell_matmul.simulator.timing.model.loads import known_loads
 from blackwell_matmul.simulator.timing.model.traffic import traffic

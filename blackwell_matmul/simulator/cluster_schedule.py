@@ -1,9 +1,10 @@
-"""Teams: a grid's clusters in launch order, and the clusters whose work they take over. Without clusters, a CTA is one.
+"""The clusters of a grid in launch order, each with the clusters whose work it may take over. Without clusters, a CTA
+counts as one.
 
-A kernel that cancels clusters (clusterlaunchcontrol) is run in teams, formed ahead of the run. The first cluster of a
-team is launched. It is granted the others, in order, and then refused, although clusters may be left (a B300 does so
-under load). So every team runs by itself, in any process, and a seed replays it. Clusters of the team that it does not
-take over are launched after it.
+A kernel that cancels clusters (clusterlaunchcontrol) gets a schedule ahead of the run. A scheduled cluster is launched
+and granted some others, in order. Then its requests are refused, although clusters may be left (a B300 does so under
+load). So every scheduled cluster runs by itself, in any process, and a seed replays it. A granted cluster that it does
+not take over is launched after it.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import NamedTuple
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 
 LENGTHS = (1, 2, 4)
-"""Clusters of a team: few, so that many teams are alike (replay/); the longest uses two accumulators twice."""
+"""Clusters of a schedule: few, so that many are alike (replay/); the longest uses two accumulators twice."""
 
 
-class Team(NamedTuple):
-    """The block indices of a cluster, by rank, and the first CTA of each cluster that it is granted."""
+class ScheduledCluster(NamedTuple):
+    """The block indices of a launched cluster, by rank. grants: the first CTA of each cluster that it may take over."""
 
     cluster: list[Position]
     grants: tuple[Position, ...] = ()
 
-    def left(self, grid: Grid, taken: int) -> Team | None:
-        """Return the team that is launched next if this one took over `taken` clusters."""
+    def left(self, grid: Grid, taken: int) -> ScheduledCluster | None:
+        """Return the cluster that is launched next if this one took over `taken` clusters; None if no grant is left."""
         rest = self.grants[taken:]
-        return Team(cluster_at(grid, rest[0]), rest[1:]) if rest else None
+        return ScheduledCluster(cluster_at(grid, rest[0]), rest[1:]) if rest else None
 
 
 def positions(grid: Grid) -> Iterator[Position]:
@@ -53,15 +54,15 @@ def clusters(grid: Grid) -> list[list[Position]]:
     return [cluster_at(grid, leader) for leader in leaders]
 
 
-def teams(grid: Grid, seed: int, cancels: bool) -> list[Team]:
-    """Return the teams of a grid. cancels: the kernel cancels clusters; otherwise each cluster is a team."""
+def schedule(grid: Grid, seed: int, cancels: bool) -> list[ScheduledCluster]:
+    """Return the scheduled clusters of a grid. cancels: the kernel cancels clusters; otherwise none has grants."""
     every = clusters(grid)
     if not cancels:
-        return [Team(cluster) for cluster in every]
+        return [ScheduledCluster(cluster) for cluster in every]
     lengths, begin, found = _lengths(len(every), seed), 0, []
     while begin < len(every):
         first, *others = every[begin : begin + next(lengths)]
-        found.append(Team(first, tuple(other[0] for other in others)))
+        found.append(ScheduledCluster(first, tuple(other[0] for other in others)))
         begin += 1 + len(others)
     return found
 
@@ -75,11 +76,11 @@ def _lengths(count: int, seed: int) -> Iterator[int]:
         yield draw.choice(LENGTHS)
 
 
-def team_from(grid: Grid, position: Position, every: list[Team]) -> Team:
-    """Return the team of a CTA's cluster, launched first or after others left it."""
+def scheduled_from(grid: Grid, position: Position, every: list[ScheduledCluster]) -> ScheduledCluster:
+    """Return the scheduled cluster of a CTA, launched first or after another one left it."""
     cluster = cluster_at(grid, position)
-    for team in every:
-        chain = (team.cluster[0], *team.grants)
+    for scheduled in every:
+        chain = (scheduled.cluster[0], *scheduled.grants)
         if cluster[0] in chain:
-            return Team(cluster, chain[chain.index(cluster[0]) + 1 :])
+            return ScheduledCluster(cluster, chain[chain.index(cluster[0]) + 1 :])
     raise LookupError(f"no cluster of the grid has a CTA {position}")

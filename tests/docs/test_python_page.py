@@ -29,7 +29,7 @@ N, V, F = 7, -7, 2.5
 
 HEAD = """
 import tilus
-from tilus import RegisterTensor, float16, float32, int8, int32, int64
+from tilus import RegisterTensor, float16, float32, int8, int32, int64, uint8
 
 SCALE = 40
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tilus.hidet.ir.analyzers.bound_analyzer import BoundInfo
-from tilus.hidet.ir.dtypes import float32, int32, int64, uint32
+from tilus.hidet.ir.dtypes import float8_e4m3, float16, float32, int32, int64, uint32
 from tilus.hidet.ir.expr import Expr, Var, constant
 from tilus.hidet.ir.primitives import max as maximum
 from tilus.hidet.ir.stmt import AssignStmt
@@ -102,3 +102,13 @@ def test_constants_among_arguments_are_cast() -> None:
     assert AddExplicitCastRewriter()(statement).value.args[0].type == int32
     with sound_arithmetic():
         assert AddExplicitCastRewriter()(statement).value.args[0].type == int64
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "held"),
+    [(0.1, float16, 0.0999755859375), (16777217.0, float32, 16777216.0), (500.0, float8_e4m3, 448.0),
+     (-3, uint32, 2**32 - 3), (2**31 + 1, int32, 1 - 2**31)],
+)  # fmt: skip
+def test_a_constant_has_the_value_of_its_type(value: Any, kind: Any, held: Any) -> None:
+    with sound_arithmetic():
+        assert constant(value, kind).value == held

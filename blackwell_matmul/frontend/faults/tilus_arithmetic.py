@@ -3,17 +3,22 @@
 Its simplifiers take `//` and `%` for Python's (towards minus infinity), although the code that they simplify is C
 (towards zero): (n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1. They take sums for exact, which floats
 and unsigned integers are not. Here each rule is applied only to operands for which it is true; for the others the
-expression stays as it was written. Removable when tilus's rules ask for the sign and the type of their operands.
+expression stays as it was written. A constant has the value that a variable of its type has: in tilus a float16 was 0.1
+and an int8 was 300. Removable when tilus's rules ask for the sign and the type of their operands.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import getattr_static
 from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 from blackwell_matmul.frontend.faults.tilus_compat import lock
 
@@ -48,6 +53,7 @@ def sound_arithmetic() -> Iterator[None]:
             (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
             (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
             (tree.Expr, "_binary", staticmethod(_with_zero(tree, tree.Expr._binary))),
+            (tree.Constant, "__init__", _of_its_type(tree.Constant.__init__)),
             (casts, "process", _visited(casts.process)),
             (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
             (analyzers.BoundAnalyzer, "visit_LetStmt", _with_groups(bounds)),
@@ -58,6 +64,44 @@ def sound_arithmetic() -> Iterator[None]:
             stack.callback(setattr, owner, name, getattr_static(owner, name))
             setattr(owner, name, value)
         yield
+
+
+# --- constants
+
+
+def _of_its_type(construct: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    def init(self: Any, value: Any, const_type: Any) -> None:
+        if type(value) is float and hasattr(const_type, "finfo"):
+            value = held if math.isfinite(held := rounded(value, const_type)) else value
+        elif type(value) is int and hasattr(const_type, "iinfo"):
+            value = wrapped(value, const_type)
+        construct(self, value, const_type)
+
+    return init
+
+
+def rounded(value: float, into: Any) -> float:
+    """Return a number as a variable of a type of floats holds it; unchanged for types without an entry in `_ROUNDED`.
+    float8 has no infinity here: its largest number stands for all larger ones."""
+    if into.name.startswith("float8"):
+        value = min(max(value, into.finfo().min), into.finfo().max)
+    with np.errstate(over="ignore"):
+        return float(np.array(value, np.float64).astype(_ROUNDED.get(into.name, np.float64)))
+
+
+_ROUNDED = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+
+
+def wrapped(value: int, into: Any) -> int:
+    """Return the integer that the low bits of an integer are in a type of integers."""
+    limits = into.iinfo()
+    return int((value - limits.min) % (limits.max - limits.min + 1) + limits.min)
 
 
 # --- what holds

@@ -30,6 +30,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     holds_computed,
     is_float,
     is_integer,
+    misfit,
     number,
     refused,
     tried,
@@ -97,7 +98,7 @@ class PythonCalls(PythonNames):
         if str(getattr(function, "__module__", "")).startswith("tilus.lang.") and inspect.ismethod(function):
             _check_statement(function.__func__, args, kwargs)
         if isinstance(function, DataType) and not function.is_vector():
-            args = [_whole(function, each) for each in args]
+            args = [_fitting(expr, function, each) for each in args]
         return super().visit_Call(_read_call(expr, function, args, kwargs))
 
     def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
@@ -205,10 +206,13 @@ def _is_of_python(function: Any) -> bool:
     return isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType))
 
 
-def _whole(into: DataType, value: Any) -> Any:
-    """Return a float cut to an integer, as Python's int does, for a conversion by the name of an integer type."""
+def _fitting(expr: ast.Call, into: DataType, value: Any) -> Any:
+    """Return the argument of a conversion: a float cut to an integer, as Python's int does, for a type of integers."""
     value = value.value if isinstance(value, Constant) else value
-    return int(value) if isinstance(value, float) and is_integer(into) else value
+    value = tried(expr, int, value) if isinstance(value, float) and is_integer(into) else value
+    if into != boolean and isinstance(value, (int, float)) and (why := misfit(value, into)) is not None:
+        raise refused(expr, why)
+    return value
 
 
 def _floating(value: Any) -> Any:

@@ -28,6 +28,7 @@ from tilus.lang.transpiler import builder
 from tilus.lang.transpiler.builder import Scope
 from tilus.lang.transpiler.transpiler import LambdaProxy
 
+from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one
 from blackwell_matmul.frontend.messages.raised import Refusal, kind
@@ -38,7 +39,6 @@ from blackwell_matmul.frontend.python.python_operators import (
     misfit,
     number,
     refused,
-    rounded,
     type_of,
 )
 

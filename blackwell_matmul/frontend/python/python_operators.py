@@ -14,8 +14,6 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 from tilus.hidet import ir
 from tilus.hidet.ir.dtypes import boolean, float32, int32, int64
 from tilus.hidet.ir.dtypes.promotion import promote_type
@@ -27,6 +25,7 @@ from tilus.ir.stmt import DeclareStmt, InstStmt, TensorItemValueStmt
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor
 from tilus.lang.transpiler import Transpiler
 
+from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded, wrapped
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one, told
 from blackwell_matmul.frontend.messages.raised import Refusal, kind
@@ -245,11 +244,9 @@ class PythonOperators(Transpiler):
             return self.tensor_item_ptr(value, space="generic")
         if isinstance(value, Expr) and not isinstance(value, Constant):
             return _of_scalar(expr, value)
-        value = value.value if isinstance(value, Constant) else value
-        try:
-            return _UNARY[type(expr.op)](value)
-        except TypeError as error:
-            raise refused(expr, f"has no value in Python: {error}") from None
+        found = tried(expr, _UNARY[type(expr.op)], value)
+        kept = isinstance(value, Constant) and not isinstance(found, bool) and _keeps_type(value.type)
+        return value.type(wrapped(found, value.type) if isinstance(found, int) else found) if kept else found
 
     def _of_tile(self, expr: ast.UnaryOp, tile: Any) -> Any:
         op, truths = expr.op, tile.dtype == boolean
@@ -367,6 +364,8 @@ class PythonOperators(Transpiler):
             if holds_computed(a) or holds_computed(b):
                 raise refused(node, "compares sequences with values that are known only when the kernel runs; compare "
                               "element by element, as in a[0] == b[0] and a[1] == b[1]")  # fmt: skip
+            a, b = (as_expr(each) if isinstance(each, float) and isinstance(other, Constant) else each
+                    for each, other in ((a, b), (b, a)))  # fmt: skip
             return as_expr(bool(tried(node, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
@@ -472,25 +471,26 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         if is_float(kinds[0]) != is_float(kinds[1]):
             common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
             a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))
+        if boolean not in kinds and not _computed(a) and not _computed(b):
+            return _of_constants(node, op, (a, b), kinds)
         if isinstance(op, _BITWISE) and all(map(is_integer, kinds)):
             a, b = _joined_bits(a, b, kinds)
     return _OPERATORS[type(op)](a, b)
 
 
-def rounded(value: float, into: Any) -> float:
-    """Return a finite number as a variable of a type of floats holds it; unchanged for wider and narrower types."""
-    with np.errstate(over="ignore"):
-        found = float(np.array(value, np.float64).astype(_ROUNDED.get(into.name, np.float64)))
-    return found if math.isfinite(found) else float(value)
-
-
-_ROUNDED = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+def _of_constants(node: ast.AST, op: ast.operator, values: Sequence[Any], kinds: Sequence[Any]) -> Any:
+    """Return the value of two constants in the type that C gives it: unsigned integers wrap, and floats are rounded."""
+    into = kinds[0] if isinstance(op, (ast.LShift, ast.RShift)) else promote_type(*kinds)
+    value = _of_python(node, op, *(each.value if isinstance(each, Constant) else each for each in values))
+    value = wrapped(value, into) if is_integer(into) and into.iinfo().min == 0 else value
+    why = misfit(value, into)
+    if why is not None:
+        raise refused(node, why)
+    return into(value)
 
 
 def _converted(value: Any, into: Any) -> Any:
     """Return a number of Python or of the kernel in another type."""
-    if is_float(into) and isinstance(value, (Constant, bool, int, float)):
-        return into(rounded(value.value if isinstance(value, Constant) else value, into))
     return value if type_of(value) == into else into(value)
 
 
@@ -513,6 +513,11 @@ def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
     if not is_integer(type_of(counted(value))):
         raise refused(expr, f"inverts the bits of an integer, and here is {_shown(value)}")
     return BitwiseNot(counted(value))
+
+
+def _keeps_type(kind: Any) -> bool:
+    """Return True if -x has the type of x, and not an int's value, as for signed integers and truths."""
+    return is_float(kind) or (is_integer(kind) and kind.iinfo().min == 0 and kind.iinfo().bits >= 32)
 
 
 def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conversion: str) -> None:
@@ -552,6 +557,8 @@ def misfit(value: Any, into: Any) -> str | None:
     if into == boolean and type_of(value) != boolean:
         return f"is of truths, and {_shown(value)} is none"
     if isinstance(value, int) and is_integer(into) and not fits(value, into):
+        return f"is of {into.name}, which does not hold {value}"
+    if isinstance(value, (int, float)) and is_float(into) and math.isfinite(value) and math.isinf(rounded(value, into)):
         return f"is of {into.name}, which does not hold {value}"
     return None
 

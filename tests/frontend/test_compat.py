@@ -267,6 +267,24 @@ def test_bounds_hold_for_negative_numbers(operator: str) -> None:
     assert sum(_escapes(operator, a, b) for a, b in pairs) > 0
 
 
+@pytest.mark.parametrize("operator", ["*", "//", "%"])
+def test_a_divisor_divides_what_c_computes(operator: str) -> None:
+    """Every pair of small divisors and constants; tilus takes 8 // 12 and 16 // 12 for even."""
+    pairs = [(divisor, other) for divisor in range(1, 25) for other in range(-13, 14) if other != 0]
+    assert (sum(_is_not_divided(operator, *pair) for pair in pairs) > 0) is (operator != "*")
+    with signed_bounds():
+        assert [pair for pair in pairs if _is_not_divided(operator, *pair)] == []
+
+
+def _is_not_divided(operator: str, divisor: int, other: int) -> bool:
+    from tilus.ir.analyzers.scalar_analyzer import ScalarSet
+
+    compute: Any = {"*": lambda x, y: x * y, "//": c_div, "%": c_mod}[operator]
+    of_kind = {"*": ScalarSet.__mul__, "//": ScalarSet.__floordiv__, "%": ScalarSet.__mod__}[operator]
+    found = of_kind(ScalarSet(divisibility=divisor), ScalarSet(abs(other), other, other))
+    return any(compute(divisor * each, other) % found.divisibility for each in range(-9, 10))
+
+
 def _escapes(operator: str, a: Limits, b: Limits) -> bool:
     """Whether a value is out of the bounds that tilus has for it."""
     from tilus.ir.analyzers.scalar_analyzer import ScalarSet

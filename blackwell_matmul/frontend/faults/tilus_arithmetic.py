@@ -36,6 +36,7 @@ def sound_arithmetic() -> Iterator[None]:
     analyzers: Any = importlib.import_module("tilus.hidet.ir.analyzers.bound_analyzer")
     bounds = analyzers.BoundInfo
     rules, plain = base.RuleBasedSimplifier, base.IRRewriter
+    all_rules: Any = importlib.import_module("tilus.hidet.transforms.rule_based_simplifier").RuleBasedSimplifier
     tree: Any = importlib.import_module("tilus.hidet.ir.expr")
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
@@ -45,6 +46,7 @@ def sound_arithmetic() -> Iterator[None]:
             (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
             (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
             (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
+            (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
             (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
             (chains.DecomposeRewriter, "visit_Multiply",
              _guarded(chains.DecomposeRewriter.visit_Multiply, _exact, plain.visit_Multiply)),
@@ -215,6 +217,17 @@ def _guarded(
         return e if otherwise is None else otherwise(self, e)
 
     return apply
+
+
+def _of_xors(xor: type, rules: Any) -> Callable[[Any, Any], Any]:
+    """Return a visitor that applies tilus's rules of `a ^ b` while there is one: it is a constant for two constants."""
+
+    def visit_xor(self: Any, e: Any) -> Any:
+        for rule in (rules.simplify_xor_by_factor, rules.simplify_xor_by_sum, rules.simplify_xor_v3):
+            e = rule(self, e) if isinstance(e, xor) else e
+        return e
+
+    return visit_xor
 
 
 def _chained(rule: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -686,40 +686,49 @@ def of_any_sign(program: Any, params: Collection[Any]) -> Any:
 
 @contextmanager
 def signed_bounds() -> Iterator[None]:
-    """Bound products, quotients and remainders of negative numbers as C computes them.
+    """Bound products, quotients and remainders, and find a divisor of them, as C computes them.
 
     tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
-    were positive: conditions that hold for negative numbers vanish. Removable when it looks at the signs.
+    were positive: conditions that hold for negative numbers vanish. It takes `x // 12` to be even for x = 8, 16, ...
+    Removable when it looks at the signs, and divides divisors only where nothing is left.
     """
     scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
     kind = scalars.ScalarSet
-    names = ("__mul__", "__floordiv__", "__mod__")
+    replaced = {
+        "__mul__": _computed(kind, _product, lambda a, b: a.divisibility * b.divisibility),
+        "__floordiv__": _computed(kind, _quotient, _divisor_of_quotient),
+        "__mod__": _computed(kind, _remainder, lambda a, b: math.gcd(a.divisibility, b.divisibility)),
+    }
     with lock:
-        before = {name: kind.__dict__[name] for name in names}
-        for name, bounds in zip(names, (_product, _quotient, _remainder)):
-            setattr(kind, name, _bounded(before[name], bounds))
+        before = {name: kind.__dict__[name] for name in replaced}
+        for name, method in replaced.items():
+            setattr(kind, name, method)
         try:
             yield
         finally:
-            for name in names:
-                setattr(kind, name, before[name])
+            for name, method in before.items():
+                setattr(kind, name, method)
 
 
 Range = tuple[float, float]
 """The least and the greatest of some integers, infinite where there is no such limit."""
 
 
-def _bounded(method: Callable[[Any, Any], Any], bounds: Callable[[Range, Range], Range]) -> Callable[[Any, Any], Any]:
-    """Return a method of ScalarSet with other bounds."""
+def _computed(kind: Any, bounds: Callable[[Range, Range], Range], divisor: Callable[[Any, Any], int]) -> Any:
+    """Return a method of ScalarSet, of its limits and a number that divides all of its integers."""
 
-    def bounded(a: Any, b: Any) -> Any:
-        found = method(a, b)
-        if not a.is_empty() and not b.is_empty():
-            limits = bounds(_range(a), _range(b))
-            found.lower_bound, found.upper_bound = (int(each) if math.isfinite(each) else None for each in limits)
-        return found
+    def computed(a: Any, b: Any) -> Any:
+        if a.is_empty() or b.is_empty():
+            return kind.empty_set()
+        limits = bounds(_range(a), _range(b))
+        return kind(divisor(a, b), *(int(each) if math.isfinite(each) else None for each in limits))
 
-    return bounded
+    return computed
+
+
+def _divisor_of_quotient(a: Any, b: Any) -> int:
+    low, high = _range(b)
+    return a.divisibility // abs(int(low)) if low == high != 0 and a.divisibility % low == 0 else 1
 
 
 def _range(scalars: Any) -> Range:
@@ -749,8 +758,8 @@ def _toward_zero(a: float, b: float) -> float:
 
 
 def _remainder(a: Range, b: Range) -> Range:
-    """Bound a remainder: it has the dividend's sign and is closer to zero than the divisor."""
-    if -b[0] < a[0] and a[1] < b[0]:
+    """Bound a remainder: it has the dividend's sign and is closer to zero than the divisor; by 0 it is the dividend."""
+    if b == (0, 0) or (-b[0] < a[0] and a[1] < b[0]):
         return a
     most = max(abs(b[0]), abs(b[1])) - 1
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)

@@ -48,6 +48,10 @@ _OF_OBJECTS = frozenset((
 ))  # fmt: skip
 """Functions and methods of Python that read no value of a container's elements."""
 
+_OF_KINDS = frozenset(("callable", "getattr", "hasattr", "isinstance", "type"))
+"""Functions of Python that ask for the kind of an object. A number of the kernel is another kind of object than in
+Python."""
+
 _BY_PLACE = ("get", "insert", "pop", "setdefault")
 """Methods whose first argument is a key or an index."""
 
@@ -141,6 +145,12 @@ class PythonCalls(PythonNames):
         single = [kind(each) for each in args if isinstance(each, (Expr, Tensor))]
         if name in _OF_LISTS and single:
             raise refused(expr, f"goes over the values of a list, and here is one {single[0]}")
+        if name in _OF_KINDS and holds_computed(args[:1]) and isinstance(args[0], Expr) and not _is_of_tilus(*args[1:]):
+            raise refused(
+                expr,
+                f"asks for the kind of a Python object, and {ast.unparse(expr.args[0])} is a number of the kernel; its "
+                "type is that of its first value",
+            )
         if name in _OF_OBJECTS and not (name in _BY_PLACE and holds_computed(args[:1])):
             return tried(expr, function, *self.settled(args), **self.settled(kwargs))
         if not holds_computed([owner, args, kwargs]):
@@ -198,6 +208,11 @@ def _read_call(expr: ast.Call, function: Any, args: Sequence[Any], kwargs: Mappi
     already."""
     keywords = [ast.keyword(name, Visited(value)) for name, value in kwargs.items()]
     return ast.copy_location(ast.Call(Visited(function), list(map(Visited, args)), keywords), expr)
+
+
+def _is_of_tilus(*kinds: Any) -> bool:
+    """Return True for a class that is none of Python's own, such as RegisterTensor: no number of a kernel has it."""
+    return len(kinds) == 1 and isinstance(kinds[0], type) and kinds[0].__module__ != "builtins"
 
 
 def _is_of_python(function: Any) -> bool:

@@ -158,18 +158,13 @@ class PythonNames(PythonOperators):
         if isinstance(value, RegisterTensor):
             again = name in frame.bound_again
             if value in self._names and (again or (value in self._changing and name not in frame.parameters)):
-                value = self._copy(value)
+                value = self.copied(value)
             self._names[value] = self._names.get(value, "") if name in frame.parameters else name
         else:
             again = isinstance(value, Var) and name in frame.changed_again
         if again:
             self._changing[value] = None
         return value
-
-    def _copy(self, tile: RegisterTensor) -> RegisterTensor:
-        copy = self.allocate_register(dtype=tile.dtype, shape=tile.shape)
-        self.assign_register(output=copy, x=tile)
-        return copy
 
     def settled(self, value: Any) -> Any:
         """Return a value for a tuple, a list or an object as it is now; a later assignment to a name does not change
@@ -178,7 +173,7 @@ class PythonNames(PythonOperators):
             changes = any(each in self._changing for each in collect(value, Var))
             return self._kept(value) if changes else value
         if isinstance(value, RegisterTensor):
-            value = self._copy(value) if value in self._changing else value
+            value = self.copied(value) if value in self._changing else value
             self._names.setdefault(value, "")
         if isinstance(value, dict):
             held = list(value.values())
@@ -193,7 +188,7 @@ class PythonNames(PythonOperators):
     def _kept(self, value: Any) -> Any:
         """Return a copy of the present value, in new registers."""
         if isinstance(value, RegisterTensor):
-            return self._copy(value) if value in self._names else value
+            return self.copied(value) if value in self._names else value
         if isinstance(value, Expr) and not isinstance(value, Constant):
             return self.declare(type=type_of(value), init=value)
         return type(value)(map(self._kept, value)) if isinstance(value, (list, tuple)) else value
@@ -239,7 +234,7 @@ class PythonNames(PythonOperators):
             vars(target)["written"] = stmt.target  # for the sentence of a refusal
             load = target if isinstance(base.value, RegisterTensor) else load
         held, value = self.visit(load), self.visit(stmt.value)
-        if isinstance(held, RegisterTensor) and isinstance(target, ast.Name):
+        if isinstance(held, RegisterTensor) and isinstance(target, (ast.Name, ast.Attribute)):
             self._in_place(node, held, value)
             return
         if isinstance(held, Var) and isinstance(value, Tensor):
@@ -353,6 +348,10 @@ class PythonNames(PythonOperators):
 
     def visit_Attribute(self, expr: ast.Attribute) -> Any:
         owner = self.visit(expr.value)
+        if expr.attr.startswith("__") and isinstance(owner, (Expr, Tensor)):
+            raise refused(
+                expr, f"is of the object that {one(kind(owner))} is in tilus; write the operator, as in n % 2"
+            )
         made_in = self._made_in.get(owner, {}).get(expr.attr, ())
         if made_in != self.blocks[: len(made_in)]:
             raise refused(expr, "is made in a loop or a branch that has ended; make it before that")

@@ -253,7 +253,7 @@ class PythonOperators(Transpiler):
         if isinstance(op, (ast.USub, ast.UAdd)) and truths:
             raise refused(expr, "is of a tile of truths; convert it first, with .to(int32)")
         if isinstance(op, ast.UAdd):
-            return tile
+            return self.copied(tile)
         if isinstance(op, ast.USub):
             return self.neg(tile)
         if isinstance(op, ast.Not) or truths:
@@ -263,6 +263,11 @@ class PythonOperators(Transpiler):
         limits = tile.dtype.iinfo()
         ones = -1 if limits.min < 0 else limits.max
         return self.bitwise_xor(tile, self._tile(expr, ones, tile))
+
+    def copied(self, tile: RegisterTensor) -> RegisterTensor:
+        copy = self.allocate_register(dtype=tile.dtype, shape=tile.shape)
+        self.assign_register(output=copy, x=tile)
+        return copy
 
     # --- truths
 

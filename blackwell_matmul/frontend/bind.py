@@ -252,6 +252,8 @@ def _call_parameters(script_cls: type) -> Any:
         return CallParameters(script_cls)
     except ValueError as error:
         text = told(str(error)).replace(". ", "; ")
+        if "POSITIONAL_OR_KEYWORD" in text:
+            text = "each of its parameters needs a name and a place; leave out * and /"
         raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {text}.") from error
 
 

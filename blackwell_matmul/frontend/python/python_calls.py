@@ -223,6 +223,12 @@ def _is_of_python(function: Any) -> bool:
 
 def _fitting(expr: ast.Call, into: DataType, value: Any) -> Any:
     """Return the argument of a conversion: a float cut to an integer, as Python's int does, for a type of integers."""
+    if isinstance(value, Tensor):
+        raise refused(
+            expr,
+            f"converts a number, and here is {one(kind(value))}; x.to({into.name}) converts each element, x.item() is "
+            "the number of one element",
+        )
     value = value.value if isinstance(value, Constant) else value
     value = tried(expr, int, value) if isinstance(value, float) and is_integer(into) else value
     if into != boolean and isinstance(value, (int, float)) and (why := misfit(value, into)) is not None:

@@ -36,6 +36,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     PythonOperators,
     check_integers,
     is_float,
+    joins_truths,
     misfit,
     number,
     refused,
@@ -238,10 +239,13 @@ class PythonNames(PythonOperators):
             self._in_place(node, held, value)
             return
         if isinstance(held, Var) and isinstance(value, Tensor):
-            raise refused(target, f"is a scalar variable, and {one(kind(value))} does not go into it")
+            raise refused(target, _no_number(value))
         self.process_assign(target, self.binary(node, stmt.op, held, value))
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
+        if joins_truths(node.op, tile, value):
+            self.assign_register(output=tile, x=self.binary(node, node.op, tile, value))
+            return
         method = self._method(node, node.op, tile.dtype, value)
         if isinstance(value, RegisterTensor) and is_float(value.dtype) and not is_float(tile.dtype):
             what, into = one(value.dtype.name), tile.dtype.name
@@ -254,6 +258,9 @@ class PythonNames(PythonOperators):
             raise Refusal(f"`{name}` is assigned None, which is no value of a kernel; keep it in an attribute")
         bound = self.lookup(name)
         _check_tile(name, bound, rhs)
+        declared = isinstance(bound, Var) or (type_annotation and isinstance(self.visit(type_annotation), DataType))
+        if isinstance(rhs, Tensor) and declared:
+            raise Refusal(f"`{name}` {_no_number(rhs)}")
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
             rhs = self.fitting(name, bound.type, rhs)
         elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
@@ -365,6 +372,10 @@ def _check_tile(name: str, held: Any, value: Any) -> None:
             f"`{name}` is a tile of {held.dtype.name} and is assigned one of {value.dtype.name}; convert it with "
             f".to({held.dtype.name}), or give it another name"
         )
+
+
+def _no_number(value: Tensor) -> str:
+    return f"is a scalar variable, and {one(kind(value))} does not go into it; x.item() is the number of one element"
 
 
 def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:

@@ -21,6 +21,7 @@ from tilus.hidet.ir.expr import BitwiseNot, Constant, Expr, Var, as_expr, if_the
 from tilus.hidet.ir.tools import infer_type
 from tilus.hidet.ir.type import BaseType, DataType
 from tilus.ir.inst import Instruction
+from tilus.ir.instructions import SliceRegisterInst
 from tilus.ir.stmt import DeclareStmt, InstStmt, TensorItemValueStmt
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor
 from tilus.lang.transpiler import Transpiler
@@ -184,7 +185,7 @@ class PythonOperators(Transpiler):
     def _of_tiles(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         tile = a if isinstance(a, RegisterTensor) else b
         other = b if tile is a else a
-        if isinstance(op, _BITWISE) and _all_truths(a, b):
+        if joins_truths(op, a, b):
             together = {ast.BitAnd: ir.logical_and, ast.BitOr: ir.logical_or, ast.BitXor: ir.not_equal}[type(op)]
             return self.elementwise_binary(self._scalar_tile(a), self._scalar_tile(b), f_compute=together)
         method = self._method(node, op, tile.dtype, other)
@@ -415,8 +416,15 @@ def _is_pure(stmt: Any) -> bool:
         return isinstance(stmt.tensor, RegisterTensor)
     if isinstance(stmt, InstStmt):
         inst: Instruction = stmt.inst
+        if isinstance(inst, SliceRegisterInst) and any(map(_computed, inst.offsets)):
+            return False  # it may be beyond the tensor, where Python does not look
         return isinstance(inst.output, RegisterTensor) and all(isinstance(each, RegisterTensor) for each in inst.inputs)
     return isinstance(stmt, DeclareStmt)
+
+
+def joins_truths(op: ast.operator, a: Any, b: Any) -> bool:
+    """Return True for `&`, `|` and `^` of truths, which tiles have."""
+    return isinstance(op, _BITWISE) and _all_truths(a, b)
 
 
 def _all_truths(*values: Any) -> bool:

@@ -105,10 +105,13 @@ def _combine(
     context: LoweringContext,
     function: Callable[..., Any],
     numbers_of: Callable[..., np.ndarray] = _all_numbers,
+    variables: Sequence[Any] = (),
 ) -> Any:
-    """Lower an elementwise function of the warp and of register tensors that broadcast to the output's shape.
-    numbers_of(operands, their numbers): the unwritten values on which the result depends (unwritten.py)."""
+    """Lower an elementwise function of the warp, of register tensors that broadcast to the output's shape, and of
+    scalar variables. numbers_of(operands, their numbers): the unwritten values on which the result depends
+    (unwritten.py)."""
     use_all(context, inst.inputs)
+    context.scalars(variables)
     item, group, out = element(inst.output.dtype), context.group, inst.output.layout
     indices: dict[int, tuple[np.ndarray | None, ...]] = {}
 
@@ -117,11 +120,11 @@ def _combine(
             indices[warp.index] = tuple(broadcast_index(out, t.layout, group, warp.index) for t in inst.inputs)
         return [pick(x, index) for x, index in zip(operands, indices[warp.index], strict=True)]
 
-    def run(warp: Warp, *operands: np.ndarray) -> np.ndarray:
-        return np.asarray(function(warp, *align(warp, operands)))
+    def run(warp: Warp, *operands: Any) -> np.ndarray:
+        return np.asarray(function(warp, *align(warp, operands[:-1]), *operands[-1]))
 
-    def carry(warp: Warp, operands: tuple[np.ndarray, ...], *origins: np.ndarray) -> np.ndarray:
-        return spread(numbers_of(align(warp, operands), align(warp, map(numbers, origins))), item.dtype)
+    def carry(warp: Warp, operands: tuple[Any, ...], *origins: Any) -> np.ndarray:
+        return spread(numbers_of(align(warp, operands[:-1]), align(warp, map(numbers, origins[:-1]))), item.dtype)
 
     context.carry = carry
     return run
@@ -143,9 +146,7 @@ def _pointwise(inst: Any, context: LoweringContext) -> Any:
     args = [Var(f"x{i}", type=t.dtype) for i, t in enumerate(inst.inputs)]
     body = inst.f_compute(*args)
     free = free_variables(body, args)
-    if free:
-        raise context.fail(f"an elementwise function that reads the variable {free[0].hint}")
-    return _combine(inst, context, _watched(context, args, body, inst.output.dtype))
+    return _combine(inst, context, _watched(context, [*args, *free], body, inst.output.dtype), variables=free)
 
 
 @describe("WhereInst", name="where", time=FREE, **_FACTS)

@@ -82,4 +82,4 @@ def _short(url: str) -> str:
 
 def _published(bug: Bug) -> str:
     ours = f" *Ours:* {bug.guess}" if bug.guess else ""
-    return f"- **{bug.name.split('/')[1]}**: {bug.says}{ours} (PTX ISA: {bug.section})"
+    return f"- **{bug.name.split('/')[1]}**: {bug.says}{ours} PTX ISA: {bug.section}."

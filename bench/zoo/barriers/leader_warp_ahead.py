@@ -38,7 +38,7 @@ BUG = Bug(
     title="One warp arrives for all of its partition before the others have left the wait, which then is for "
     "another phase",
     sources=("https://github.com/triton-lang/triton/pull/10035",),
-    says="The leader warp leaves the wait and arrives; the producer goes on and ends the next phase; the other "
+    says="The leader warp leaves the wait and arrives. The producer goes on and ends the next phase. The other "
     "warps, still in the loop, wait for a parity that has come round: deadlock. The repair: a barrier "
     "before each arrival.",
     guess="",

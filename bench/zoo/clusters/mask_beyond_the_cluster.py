@@ -30,7 +30,7 @@ class Kernel(tilus.Script):
 BUG = Bug(
     title="The mask of a multicast commit names a CTA beyond the cluster",
     sources=("https://github.com/NVIDIA/cutlass/issues/3658",),
-    says="The mask always includes the image of a peer, also where there are no pairs; then it names the CTA "
+    says="The mask always includes the image of a peer, also where there are no pairs. Then it names the CTA "
     "after the last one of the cluster: an out-of-range fault (Xid 13).",
     guess="",
     section="tcgen05.commit (ctaMask)",

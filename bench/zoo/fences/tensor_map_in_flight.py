@@ -33,7 +33,7 @@ BUG = Bug(
         "https://github.com/facebookexperimental/triton/pull/680",
     ),
     says="A weight-gradient kernel changes the maps of A and B in place when its scheduler goes to another "
-    "group, and does not wait for the loads that use them: wrong output, most with many small groups. The "
+    "group. It does not wait for the loads that use them. The output is wrong, most with many small groups. The "
     "same in a copy of the kernel for another GPU, and in a grouped product of another project.",
     guess="The change is of the address alone; the wait here is the load's own mbarrier.",
     section="tensormap.replace, Proxies (tensormap proxy)",

@@ -38,7 +38,7 @@ BUG = Bug(
         "https://github.com/Dao-AILab/quack/issues/63",
     ),
     says="The example asks for CTA scope in mbarrier_arrive on the leader's barrier, so that the peer's cp.async"
-    " writes are not released for the cluster; results were wrong in 29 of 200 runs. A gather kernel of "
+    " writes are not released for the cluster. Results were wrong in 29 of 200 runs. A gather kernel of "
     "another project too.",
     guess="The leader reads by threads here, and by the tensor core in the sources.",
     section="Morally strong operations, mbarrier.arrive (.scope)",

@@ -5,8 +5,8 @@ from zoo.bug import Bug, Ptx
 BUG = Bug(
     title="A named barrier is called by a number beyond 15",
     sources=("https://github.com/flashinfer-ai/flashinfer/pull/4533",),
-    says="A correction step takes barrier numbers that are computed and out of range, which is undefined; it was"
-    " removed while a hang was looked for, and need not have caused it.",
+    says="A correction step takes barrier numbers that are computed and out of range, which is undefined. It was"
+    " removed in the search for a hang, and need not have caused it.",
     guess="The number.",
     section="bar (barriers 0 to 15)",
     ptx=Ptx(

@@ -9,8 +9,8 @@ BUG = Bug(
         "https://github.com/NVIDIA/TensorRT-LLM/issues/18338",
         "https://github.com/NVIDIA/TensorRT-LLM/pull/18339",
     ),
-    says="A top-k kernel decides by a scalar in shared memory whether to go round; it is rewritten before all "
-    "have read it, so that threads part and meet at different barriers: wrong output and crashes. The "
+    says="A top-k kernel decides by a scalar in shared memory whether to go round. It is rewritten before all "
+    "have read it, so threads part and meet at different barriers: wrong output and crashes. The "
     "repair adds barriers.",
     guess="The loop is ours: two turns, and a flag that thread 0 writes.",
     section="bar, Causality Order",

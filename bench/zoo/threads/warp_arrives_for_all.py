@@ -6,7 +6,7 @@ BUG = Bug(
     title="Threads of a warpgroup write a tile, meet within their warps, and one of them arrives for all",
     sources=("https://github.com/Dao-AILab/flash-attention/pull/2033",),
     says="Before buffers of LSE, of sums and of dS are released or committed, the compute warpgroup has to meet,"
-    " and not each warp by itself: races in a backward kernel, mended with the deterministic mode.",
+    " and not each warp by itself. Races in a backward kernel, mended with the deterministic mode.",
     guess="The tile is read by threads of another warp here.",
     section="bar.warp.sync, Causality Order",
     ptx=Ptx(

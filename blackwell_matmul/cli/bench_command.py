@@ -18,6 +18,7 @@ from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.bench_view import compiled_lines, result_lines
 from blackwell_matmul.cli.views.terminal import line
+from blackwell_matmul.problem.problem import BITS
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.contenders import Contender
@@ -30,6 +31,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
 - `blackwell-matmul bench --size 4096 4096 4096 --layout nn --epilogue bias,gelu --dtype bf16`
 - `blackwell-matmul bench --size 8192 8192 8192 --dtype e4m3 --epilogue scaled_rows`
+- `blackwell-matmul bench s1 s2 --size 8192 8192 8192 --dtype nvfp4`
 - `blackwell-matmul bench --compile-only --target H200 --out results/`
 - `blackwell-matmul bench --draw results/`
 - `blackwell-matmul bench --suite torch-compile --quick --out results/`
@@ -38,7 +40,7 @@ Suites: ladder (squares, every rung), llm (layers of language models), odd (tail
 each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
 
 With --layout, --epilogue, --batch and the like every problem is such a product, and cuBLAS stands for torch's own
-operations: cuBLAS, and torch's kernels for what it leaves.
+operations: cuBLAS, and torch's kernels for what it leaves. Block-scaled products have torch's scaled_mm there.
 
 Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large TMA
 configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which
@@ -57,11 +59,14 @@ Suite = Annotated[
 OneSize = Annotated[
     tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
 ]
+Kernels = Annotated[
+    list[str] | None, typer.Argument(metavar="[KERNEL...]", help="What takes part, as --rungs says it.")
+]
 Rungs = Annotated[
     str, typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has.")
 ]
 Dtypes = Annotated[
-    str, typer.Option(metavar="fp16,...", help="Element types: fp16, bf16, e4m3, e5m2.", show_default="the suite's")
+    str, typer.Option(metavar="fp16,...", help=f"Element types: {', '.join(BITS)}.", show_default="the suite's")
 ]
 Baselines = Annotated[bool, flag("--baselines", "Add Triton's persistent matmul and torch.compile.")]
 Tuned = Annotated[bool, flag("--tuned", "Add each rung with the schedule that tune has found.")]
@@ -81,6 +86,7 @@ Quick = Annotated[bool, flag("--quick", "Of a study, the few trials that say mos
 
 @takes_form
 def bench(
+    kernels: Kernels = None,
     suite: Suite = "ladder",
     size: OneSize = None,
     rungs: Rungs = "",
@@ -115,8 +121,9 @@ def bench(
     _require_suite(suite)
     from blackwell_matmul.harness.bench.request import Request
 
+    named = (*(kernels or ()), *options.words_of(rungs))
     request = Request(
-        suite, sizes, options.words_of(rungs), options.words_of(dtype), baselines, *counts, limit_s, Path(out),
+        suite, sizes, named, options.words_of(dtype), baselines, *counts, limit_s, Path(out),
         None if bundles is None else Path(bundles), again, _winners if tuned and not compile_only else None,
         form.form, form.batches,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.problem.problem import (
     BITS,
@@ -26,6 +27,7 @@ from blackwell_matmul.problem.problem import (
     plain_seed,
     positive,
 )
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.calls.kernel_call import KernelCall
@@ -151,9 +153,11 @@ Policy = Annotated[
 # --- values
 
 
-def problem_of(size: Sizes | None, dtype: str | None, form: Form = PLAIN, batches: int = 1) -> Problem:
+def problem_of(kernel: str, size: Sizes | None, dtype: str | None, form: Form = PLAIN, batches: int = 1) -> Problem:
+    """Return the problem of a command; without a type, the kernel's first one."""
     m, n, k = size or (1024, 1024, 1024)
-    return Problem(m, n, k, "fp16" if dtype is None else dtype, form, batches)
+    first = next(iter(BLOCK_SCALED)) if kernel in BLOCK_SCALED_LADDER else "fp16"
+    return Problem(m, n, k, first if dtype is None else dtype, form, batches)
 
 
 def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:

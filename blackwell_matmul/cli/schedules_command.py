@@ -56,7 +56,7 @@ def schedules(
     """
     named_gpu = options.one_gpu(gpu, target)
     asked = None if named_gpu is None else gpu_named(named_gpu)
-    problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
+    problem = options.problem_of(rung, options.sizes_of(size), dtype, form.form, form.batches)
     with redirect_stdout(sys.stderr):  # a user's file may print at import
         from blackwell_matmul.harness import listing
 

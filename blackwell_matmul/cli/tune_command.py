@@ -30,6 +30,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
 - `blackwell-matmul tune hopper --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
+- `blackwell-matmul tune s2 --size 8192 8192 8192 --dtype nvfp4`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
@@ -124,7 +125,7 @@ def tune(
 
     Exit code 0: there is a winner, or an order. 1: there is none. 2: could not run.
     """
-    problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
+    problem = options.problem_of(kernel, options.sizes_of(size), dtype, form.form, form.batches)
     budget_s, most = (
         options.integer("--budget", budget),
         None if predict is None else options.integer("--predict", predict),

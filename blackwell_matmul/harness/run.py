@@ -15,7 +15,7 @@ from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
-from blackwell_matmul.problem.problem import Problem, Schedule, plain_seed
+from blackwell_matmul.problem.problem import OF_THE_PROBLEM, Problem, Schedule, plain_seed
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.findings import Finding, Run
@@ -131,13 +131,9 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
     return ScriptResult(*about, call.seed or 0, call.compared(expected), ran.seconds, *found, ran.how)
 
 
-TOLD = ("dtype", "form", "c_dtype")
-"""Arguments of `__init__` that follow from the problem."""
-
-
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
     """Judge a product by its schedule's tiles. operands: those of `check_product`."""
-    schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in TOLD}
+    schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in OF_THE_PROBLEM}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
     found: Any = {"findings": ran.findings, "disagreements": ran.disagreements}

@@ -42,6 +42,9 @@ TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "
 DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
 """Types in `DTYPES` by torch's printed name."""
 
+OF_THE_PROBLEM = ("dtype", "c_dtype", "form")
+"""Arguments of a kernel's `__init__` that follow from the problem, and that no schedule contains."""
+
 MMAS = ("tcgen05", "wgmma", "mma.sync")
 """MMA instructions. tcgen05: into tensor memory, on data-center Blackwell. wgmma: into registers, on Hopper. mma.sync:
 from registers into registers, everywhere.

@@ -18,6 +18,7 @@ from torch import Tensor
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
+from blackwell_matmul.problem.problem import OF_THE_PROBLEM
 from blackwell_matmul.runtime.calls import Calls
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
@@ -222,7 +223,7 @@ def _schedule(
 
 def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
     """Return a tuned schedule, if the user pins none."""
-    pinned = kernel.pins.keys() - {"form"}
+    pinned = kernel.pins.keys() - {*OF_THE_PROBLEM}
     return {} if pinned else pins_for_call(kernel.script_cls, kernel.pins, arguments, gpu)
 
 

@@ -98,6 +98,21 @@ def test_a_form_is_of_every_problem_and_its_rungs_take_part(command: Command, h2
     assert [row.problem for row in again] == [one.cases[0].problem] * 2
 
 
+def test_block_scaled_rungs_take_part_on_the_gpus_that_have_them(command: Command, h200, monkeypatch) -> None:
+    command("s2", "--size", "64", "64", "64", "--dtype", "nvfp4", "--out-dtype", "fp32")
+    command("s1", "s2", "--out", "o")
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: GPUS["B200"])
+    command("--dtype", "mxfp8,nvfp4", "--out", "p")
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: GPUS["GB10"])
+    command("--dtype", "mxfp4", "--suite", "odd", "--out", "q")
+    one, two, ladder, geforce = h200
+    assert [case.problem for case in one.cases] == [Problem(64, 64, 64, "nvfp4", Form(out="fp32"))]
+    assert [each.name for each in two.contenders] == ["cublas", "s1", "s2"]
+    assert {case.problem.dtype for case in two.cases} == {"mxfp8", "mxfp4", "nvfp4"}
+    assert [each.name for each in ladder.contenders] == ["cublas", "s0", "s1", "s2"]
+    assert [each.name for each in geforce.contenders] == ["cublas", "g1"] and len(geforce.cases) == 24
+
+
 def test_stress_repeats_and_is_not_timed_and_llm_takes_the_best(command: Command, h200) -> None:
     command("--suite", "stress", "--repetitions", "12")
     command("--suite", "llm")
@@ -143,12 +158,20 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         ),
         (["--suite", "size"], "suite is 'size'; the suites are"),
         (["--size", "8", "8", "8", "--suite", "x"], "suite is 'x'; the suites are"),
-        (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16, e4m3, e5m2."),
+        (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16, e4m3, e5m2, mxfp8, mxfp4, nvfp4."),
         (["--epilogue", "tanh"], "epilogue names 'tanh'; the words are bias, residual"),
         (["--out-dtype", "fp8"], "--out is 'fp8'; it must be one of fp16, bf16, fp32."),
         (["--batch", "0"], "--batch is 0; it must be an integer from 1"),
         (["--batch", "2", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
         (["--dtype", "e4m3", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
+        (["--dtype", "nvfp4,bf16"], "mxfp8, mxfp4, nvfp4 have rungs of their own, so measure them in another call."),
+        (
+            ["--dtype", "nvfp4", "--batch", "2"],
+            "rungs with block scales compute one product of K-major matrices alone.",
+        ),
+        (["--dtype", "nvfp4"], "no rung for H200 (sm_90a) multiplies block-scaled operands; s0, s1, s2, g1 do"),
+        (["--dtype", "nvfp4", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
+        (["s9"], "rung is 's9'; the rungs are"),
         (["--layout", "nn"], "no rung for H200 (sm_90a) computes anything but plain products; blackwell and hopper do"),
         (["--rounds", "0"], "--rounds is 0; it must be from 1 to 100000."),
         (["--limit", "x"], "--limit is 'x'; it must be an integer."),

@@ -135,6 +135,16 @@ def test_a_call_without_pins_takes_the_winner():
     assert schedule({}, call(m=300))["block_n"] == schedule({}, call(m=301))["block_n"]
 
 
+def test_a_block_scaled_kernel_takes_the_winner_of_its_format():
+    """As scaled_mm calls it: with bytes, and the format pinned."""
+    pins, problem = {"block_n": 64, "group_m": 4}, Problem(100, 256, 128, "nvfp4")
+    assert winners.keep(rung("s2"), problem, B200, {"schedule": pins}) is not None
+    m, n, k, *tensors = arguments_of(problem, seed=None)
+    arguments = (m, n, k, *(each.view(torch.uint8) for each in tensors[:-1]), tensors[-1])
+    assert pins.items() <= schedule({"dtype": "nvfp4"}, arguments, "s2").items()
+    assert schedule({"dtype": "nvfp4", "group_m": 1}, arguments, "s2")["group_m"] == 1
+
+
 def test_pins_of_the_user_win():
     kept()
     assert schedule({"block_n": 128}, call())["block_n"] == 128

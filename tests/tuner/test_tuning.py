@@ -171,6 +171,17 @@ def test_a_rung_on_a_hopper_is_measured_in_the_order_that_was_fitted_there(insta
     assert len(found.trials) == tuning.TOP and all(trial.predicted_us == 20.0 for trial in found.trials)
 
 
+def test_a_block_scaled_rung_is_measured_with_its_scales(monkeypatch):
+    monkeypatch.setattr(worker, "Worker", InThisProcess)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda index=0: GPUS["B200"])
+    fake = lambda kernel, pins: contenders.function(f"s2 {spelled(pins)}", f"{FAKES}:scaled")
+    monkeypatch.setattr(tuning, "contender_of", fake)
+    problem = Problem(128, 128, 64, "nvfp4")
+    found = tune("s2", problem, top=2, predict=0)
+    assert [trial.status for trial in found.trials] == ["timed", "timed"] and found.cublas_us is None
+    assert stored("s2", problem, GPUS["B200"]) == dict(found.winner.schedule)
+
+
 @pytest.mark.parametrize("option", [{"budget_s": 0}, {"budget_s": "x"}, {"top": 0}, {"limit_s": None}])
 def test_options_that_are_none(option):
     with pytest.raises(InputError, match=r"(budget|top|limit) is .*; it must be from 1 to"):
@@ -274,6 +285,12 @@ def test_a_gpu_that_is_not_here_gets_an_order_and_nothing_is_measured(instant, c
     else:
         assert "BlackwellMatmulV1 512x512x512 fp16 on B200, predicted; nothing was measured" in out
         assert "50.0%" in out and "nobody knows." in out and "cannot run" in out
+
+
+def test_a_block_scaled_rung_is_ranked_in_its_first_type(instant, command, monkeypatch):
+    monkeypatch.setattr(Instant, "predicted_us", [("block_n", 20.0)])
+    code, out, _ = command("s2", "--size", "512", "512", "512", "--gpu", "b200", "--predict", "1")
+    assert code == 0 and "BlackwellMatmulS2 512x512x512 mxfp8 on B200, predicted; nothing was measured" in out
 
 
 def test_without_any_prediction_there_is_no_order_and_the_exit_code_says_so(instant, command):

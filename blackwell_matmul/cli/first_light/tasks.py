@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from blackwell_matmul.base.digests import digest
-from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.base.errors import EmulationError, UnsupportedError
 from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.records import parsed
 from blackwell_matmul.cli.first_light import micro
@@ -25,6 +25,7 @@ from blackwell_matmul.cli.first_light.cases import TIMELINE_RECORDS, Case, pins_
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.harness.bench.contenders import torch_block_scaled
 from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import make_inputs
 from blackwell_matmul.harness.compiled import compile
@@ -252,7 +253,7 @@ def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
     operands = [each.to("cuda") for each in make_inputs(found.problem, seed=1)]
     launch = _launched(bundle, _arguments(bundle, found, operands), "gpu")
     step(f"{found}: torch's")
-    theirs = _torch_product(operands)
+    theirs = _torch_product(found.problem, operands)
     times = [[_time_us(each) for each in (launch, theirs) if each is not None] for _ in range(SPEED_ROUNDS)]
     step(f"{found}: compare")
     verdict = check_product(found.problem, operands)
@@ -263,13 +264,12 @@ def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
     return {**record, **_speeds(found.problem.flops, *map(median, zip(*times)))}
 
 
-def _torch_product(operands: Sequence[torch.Tensor]) -> Callable[[], object] | None:
+def _torch_product(problem: Problem, operands: Sequence[torch.Tensor]) -> Callable[[], object] | None:
     """Return torch's product of these operands, or None where torch refuses them."""
-    a, b, scale_a, scale_b, c = operands
-    theirs = partial(torch._scaled_mm, a, b.t(), scale_a, scale_b, out_dtype=c.dtype)
+    theirs = partial(torch_block_scaled(problem.dtype), *operands)
     try:
         theirs()
-    except RuntimeError:
+    except UnsupportedError:
         return None
     return theirs
 

@@ -7,12 +7,14 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.hardware.detect import require_gpu
 from blackwell_matmul.hardware.gpus import Gpu, board
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.kernels import LADDERS, rung
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_BY_FEATURE, BLOCK_SCALED_LADDER
 
 PACKAGES = (*("blackwell-matmul", "tilus", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas"),)
 SETTINGS = ("driver_version", "clocks.max.sm", "power.limit")
@@ -50,6 +52,16 @@ def of_forms(gpu: Gpu) -> tuple[str, ...]:
     if not found:
         raise UnsupportedError(
             f"no rung for {gpu} computes anything but plain products; blackwell and hopper do, on other GPUs."
+        )
+    return found
+
+
+def of_block_scales(gpu: Gpu) -> tuple[str, ...]:
+    """Return the rungs that multiply block-scaled operands, bottom first."""
+    found = tuple(chain(*(rungs for feature, rungs in BLOCK_SCALED_BY_FEATURE.items() if feature in gpu.features)))
+    if not found:
+        raise UnsupportedError(
+            f"no rung for {gpu} multiplies block-scaled operands; {', '.join(BLOCK_SCALED_LADDER)} do, on Blackwell."
         )
     return found
 

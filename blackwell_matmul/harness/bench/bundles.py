@@ -21,14 +21,12 @@ from blackwell_matmul.base.validation import plain_values
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.calls.user_kernel import find
-from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.problem.problem import OF_THE_PROBLEM, Problem
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 INDEX = "index.json"
-OF_THE_PROBLEM = ("dtype", "form")
-"""Arguments of a kernel that no schedule contains."""
 
 
 def key(contender: Contender, problem: Problem) -> str:

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import shown, spelled
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.calls.user_kernel import check_name, load_module
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
 from blackwell_matmul.problem.problem import Problem, Schedule
 
@@ -81,6 +82,8 @@ def named(name: str) -> Contender:
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
     """Return a call for this problem's operands. bundle: of a kernel, as `bundles` returns it."""
     if contender.kind == "cublas":
+        if problem.format:
+            return torch_block_scaled(problem.dtype)
         wide = problem.element_bytes > 1  # torch.mm takes no 8 bits
         return _cublas if problem.is_plain and wide else _finished_by_torch(problem)
     if contender.kind == "function":
@@ -105,8 +108,8 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
     kernel, places = load(bundle["folder"]), bundle["places"]
     sizes = problem.m, problem.n, problem.k
 
-    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *rest: Any) -> None:
-        kernel(*_picked((*sizes, a, b, c, *rest), places))
+    def call(*operands: Any) -> None:
+        kernel(*_picked((*sizes, *operands), places))
 
     return call
 
@@ -162,6 +165,27 @@ def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, 
         given = (a.new_ones((), dtype=torch.float32) if each is None else each for each in scales)
         left, right = (each.reshape(shape) for each, shape in zip(given, shapes, strict=True))
     return torch._scaled_mm(a, b.mT, left, right, out_dtype=out)
+
+
+def torch_block_scaled(name: str) -> Call:
+    """Return torch's product of block-scaled operands, whose scales lie in atoms; UnsupportedError where torch has
+    none. name: of the format."""
+    from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+    from blackwell_matmul.ops.block_scaled.block_operands import RECIPES
+
+    recipe, swizzle = getattr(ScalingType, RECIPES[BLOCK_SCALED[name].block]), SwizzleType.SWIZZLE_32_4_4
+
+    def call(
+        a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, c: torch.Tensor
+    ) -> torch.Tensor:
+        given = a, b.T, scale_a, recipe, scale_b, recipe, swizzle, swizzle
+        try:
+            return scaled_mm(*given, output_dtype=c.dtype)
+        except (RuntimeError, ValueError) as error:
+            raise UnsupportedError(f"torch's scaled_mm of {name}: {spelled(error)}.") from None
+
+    return call
 
 
 def torch_block_scales(

@@ -25,9 +25,12 @@ from blackwell_matmul.problem.problem import Problem
 DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """Distribution of the inputs, on which a GPU's power and clock depend."""
 
+SCALED_DATA = "elements of 8 bits ~ N(0, 1), of 4 bits uniform; scales uniform as bytes, from 1/64 to 15/16"
+"""Distribution of block-scaled inputs (`calls.block_scaled`)."""
+
 Call = Callable[..., "torch.Tensor | None"]
 """Function that takes a, b and c, and the further operands of a form: C[m, n] = A[m, k] @ B[n, k].T. It writes c, or
-returns an output of its own."""
+returns an output of its own. For a block-scaled product it takes a, b, scale_a, scale_b and c."""
 
 Arguments = tuple[Any, ...]
 
@@ -78,7 +81,7 @@ class Cpu:
     def sets(self, problem: Problem) -> list[Arguments]:
         """Return argument sets; between two uses of one, twice the L2 is touched."""
         like, seeds = unfilled(problem)[-1], range(sets_needed(problem, self.l2_bytes))
-        return [called_with(self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
+        return [called_with(problem, self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
 
     def _unfilled(self, like: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.torch_device)
@@ -200,10 +203,10 @@ def device_named(name: str) -> Cpu:
     return Cuda(int(index or 0))
 
 
-def called_with(operands: Arguments, c: torch.Tensor) -> Arguments:
-    """Return the arguments of `Call` from `operands` and c."""
-    a, b, *rest = operands
-    return a, b, c, *rest
+def called_with(problem: Problem, operands: Arguments, c: torch.Tensor) -> Arguments:
+    """Return the arguments of `Call` from `operands` and c, in a kernel's order: scales of blocks stand before c."""
+    before = 4 if problem.format else 2
+    return *operands[:before], c, *operands[before:]
 
 
 def sets_needed(problem: Problem, l2_bytes: int) -> int:

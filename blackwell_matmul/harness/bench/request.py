@@ -17,7 +17,9 @@ from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import SuiteResults, require_writable
 from blackwell_matmul.harness.bench.session import REPETITIONS, TASK_LIMIT_S, Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 OUT = "bench_results"
 BUNDLES = "bundles"
@@ -34,8 +36,9 @@ Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder. extra:
-    returns more contenders for rungs, problems and GPU, such as tuned rungs. form, batches: of every problem.
+    """Options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder. dtypes:
+    none is the suite's, or all block-scaled types for rungs that take no other. extra: returns more contenders for
+    rungs, problems and GPU, such as tuned rungs. form, batches: of every problem.
     """
 
     suite: str = "ladder"
@@ -62,8 +65,21 @@ class Request:
             raise InputError(
                 "--baselines are plain products of 16 bits; leave it out, or what makes the product another one."
             )
+        self._check_scaled()
         for rung in self.rungs:
             contenders.named(rung)
+
+    def _check_scaled(self) -> None:
+        """Raise InputError for block-scaled problems beside others, or in a form that no rung computes."""
+        scaled = [case.problem for case in self._cases if case.problem.format]
+        if scaled and len(scaled) < len(self._cases):
+            raise InputError(
+                f"dtypes are {', '.join(self.dtypes)}; {', '.join(BLOCK_SCALED)} have rungs of their own, so measure "
+                "them in another call."
+            )
+        for problem in scaled:
+            if not problem.is_plain_but_for_c:
+                raise InputError(f"{problem}: rungs with block scales compute one product of K-major matrices alone.")
 
     @property
     def _suite(self) -> str:
@@ -71,7 +87,9 @@ class Request:
 
     @property
     def _cases(self) -> tuple[BenchCase, ...]:
-        return suites.cases(self._suite, self.dtypes, self.size, self.form, self.batches)
+        only_scaled = self.rungs and set(self.rungs) <= set(BLOCK_SCALED_LADDER)
+        dtypes = self.dtypes or (tuple(BLOCK_SCALED) if only_scaled else ())
+        return suites.cases(self._suite, dtypes, self.size, self.form, self.batches)
 
     def plan(self, gpu: Gpu) -> Plan:
         """Return the plan for a GPU: cuBLAS, the kernels bottom first, the baselines."""
@@ -97,8 +115,11 @@ class Request:
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
         """Return the rungs that can compute the problems."""
-        plain = self.form == PLAIN and self.batches == 1
-        rungs = bench_machine.ladder(gpu) if plain else bench_machine.of_forms(gpu)
+        if self._cases[0].problem.format:
+            rungs = bench_machine.of_block_scales(gpu)
+        else:
+            plain = self.form == PLAIN and self.batches == 1
+            rungs = bench_machine.ladder(gpu) if plain else bench_machine.of_forms(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:
@@ -106,7 +127,7 @@ class Request:
         like = f"{gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_gb_per_s} GB/s"
         return Index(self.bundles or self.out / BUNDLES, like)
 
-    def run(self, tell: Tell) -> SuiteResults:
+    def run(self, tell: Tell = lambda what: None) -> SuiteResults:
         """Run on this machine's GPU; return the saved results."""
         gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)

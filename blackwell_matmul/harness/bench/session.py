@@ -285,12 +285,13 @@ def _keep(outcome: TaskOutcome, case: BenchCase, able: Sequence[Contender], plan
 
 
 def _keep_times(result: Mapping[str, Any], case: BenchCase, plan: Plan, results: SuiteResults) -> None:
-    from blackwell_matmul.harness.bench.devices import DATA
+    from blackwell_matmul.harness.bench.devices import DATA, SCALED_DATA
 
     taken = time.strftime("%Y-%m-%d %H:%M:%S")
     session = f"{case.problem} {taken}"
+    data = SCALED_DATA if case.problem.format else DATA
     about = {name: result[name] for name in ("warmup", "telemetry", "sets")}
-    results.sessions[session] = {"taken": taken, "data": DATA, "settings": asdict(plan.settings), **about}
+    results.sessions[session] = {"taken": taken, "data": data, "settings": asdict(plan.settings), **about}
     timings = {name: dict(record) for name, record in result["timings"].items()}
     launched_by = {name: record.pop("launched_by") for name, record in timings.items()}
     cublas_us = timings.get(CUBLAS, {}).get("median_us")

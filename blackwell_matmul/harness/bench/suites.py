@@ -9,7 +9,7 @@ from types import MappingProxyType
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.problem.form import PLAIN, Form
-from blackwell_matmul.problem.problem import DTYPES, Problem
+from blackwell_matmul.problem.problem import BITS, Problem
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def cases(
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
     for dtype in dtypes:
-        if dtype not in DTYPES:
-            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(DTYPES)}.")
+        if dtype not in BITS:
+            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(BITS)}.")
     if size is not None:
         made = [BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",)]
     else:

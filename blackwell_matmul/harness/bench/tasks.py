@@ -47,11 +47,12 @@ def _checked(
 ) -> tuple[Verdict, torch.Tensor, bool]:
     """Return one call's verdict, its output, and true if it wrote outside of C."""
     poisoned = place.poisoned(problem)
-    result = _run(call, operands, poisoned)
+    result = _run(call, problem, operands, poisoned)
     place.synchronize()
     schedule = (bundle or {}).get("schedule", {})
     tiles = {f"tile_{axis}": schedule.get(f"block_{axis}", 128) for axis in "mn"}
-    return check_product(problem, called_with(operands, result), **tiles), result, not poisoned.untouched_around()
+    given = called_with(problem, operands, result)
+    return check_product(problem, given, **tiles), result, not poisoned.untouched_around()
 
 
 def verdict_on(call: Call, operands: Arguments) -> Verdict:
@@ -61,8 +62,8 @@ def verdict_on(call: Call, operands: Arguments) -> Verdict:
     return check_matmul(*operands)
 
 
-def _run(call: Call, operands: Arguments, poisoned: Poisoned) -> torch.Tensor:
-    own = call(*called_with(operands, poisoned.c))
+def _run(call: Call, problem: Problem, operands: Arguments, poisoned: Poisoned) -> torch.Tensor:
+    own = call(*called_with(problem, operands, poisoned.c))
     return poisoned.c if own is None else own
 
 
@@ -118,7 +119,7 @@ def stress(
     first, poisoned = _bits(result).clone(), place.poisoned(what)
 
     def plain() -> torch.Tensor:
-        return _run(call, operands, poisoned)
+        return _run(call, what, operands, poisoned)
 
     calls = _different(plain, first, poisoned, repetitions, _counted(step, f"{who.name}, call"))
     step(f"{who.name}, capture")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.harness.calls import block_scaled
 from blackwell_matmul.harness.calls.host_memory import require_memory
@@ -72,9 +72,10 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
-    """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C."""
+    """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C; of a
+    block-scaled product its operands, with the scales."""
     if problem.format:
-        raise UnsupportedError(f"{problem}: products with scales are not measured yet; predict takes them.")
+        return tuple(block_scaled.operands(problem, generator))
     make = _Maker(problem, generator)
     a, b = make.a(), make.b(problem.k**-0.5)
     return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)

@@ -8,6 +8,9 @@ import time
 
 import torch
 
+from blackwell_matmul.harness.calls.block_scaled import dequantised
+from blackwell_matmul.problem.problem import Problem
+
 
 def right():
     def call(a, b, c):
@@ -18,6 +21,23 @@ def right():
 
 def own_output():
     return lambda a, b, c: a @ b.T
+
+
+def scaled():
+    """Right for operands of nvfp4."""
+
+    def call(a, b, scale_a, scale_b, c):
+        m, n, k = a.shape[0], b.shape[0], 2 * a.shape[1]
+        wide = (dequantised(Problem(m, n, k, "nvfp4"), *each) for each in ((a, scale_a), (b, scale_b)))
+        c.copy_(next(wide) @ next(wide).T)
+
+    return call
+
+
+def scaled_the_other_way():
+    """Takes the scales of B for those of A."""
+    call = scaled()
+    return lambda a, b, scale_a, scale_b, c: call(a, b, scale_b, scale_a, c)
 
 
 def wrong():

@@ -14,8 +14,9 @@ from blackwell_matmul.emulator import emulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bundles, contenders, tasks
 from blackwell_matmul.harness.bench.devices import Cpu
+from blackwell_matmul.harness.calls.inputs import make_inputs
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 
 SWIGLU = Form("m", "n", out="fp32", epilogue=Epilogue(bias=True, residual=True, activation="swiglu", alpha=0.5))
@@ -37,6 +38,14 @@ def test_operands_and_outputs_are_those_of_the_form(problem: Problem) -> None:
     assert poisoned.c.isnan().all() and poisoned.c.shape[-1] == problem.columns
     poisoned.c.fill_(0)
     assert poisoned.untouched_around()
+
+
+@pytest.mark.parametrize("dtype", ["mxfp8", "mxfp4", "nvfp4"])
+def test_block_scaled_operands_are_those_of_a_run(dtype: str) -> None:
+    problem = Problem(33, 40, 96, dtype)
+    operands, expected = Cpu().operands(problem, seed=1), make_inputs(problem, seed=1)[:-1]
+    assert all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in zip(operands, expected))
+    assert len(operands) == 4 and Cpu().poisoned(problem).c.shape == Cpu().sets(problem)[0][4].shape == (33, 40)
 
 
 def told(what: str) -> None:
@@ -72,12 +81,21 @@ def test_torchs_own_of_8_bits_has_scales_of_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rung", "gpu", "form"),
-    [("blackwell", "B200", Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))), ("hopper", "H200", PLAIN)],
+    ("rung", "gpu", "problem"),
+    [
+        (
+            "blackwell",
+            "B200",
+            Problem(72, 64, 40, form=Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))),
+        ),
+        ("hopper", "H200", Problem(72, 64, 40)),
+        ("s1", "B200", Problem(72, 64, 96, "nvfp4", Form(out="fp32"))),
+        ("g1", "GB10", Problem(72, 64, 96, "mxfp8")),
+    ],
     ids=str,
 )
 def test_it_is_compiled_loaded_and_checked(
-    rung: str, gpu: str, form: Form, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    rung: str, gpu: str, problem: Problem, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executed: list[int] = []
 
@@ -86,9 +104,9 @@ def test_it_is_compiled_loaded_and_checked(
         return lambda *arguments: executed.append(emulate(bundle, *arguments).instructions)
 
     monkeypatch.setattr(runtime, "load", load)
-    problem, who = Problem(72, 64, 40, form=form), contenders.kernel(rung)
+    who = contenders.kernel(rung)
     entry = bundles.compile_into(tmp_path, who, problem, GPUS[gpu])
-    assert "form" not in entry["schedule"] and entry["schedule"]["block_m"] > 0
+    assert not {"form", "dtype", "c_dtype"} & set(entry["schedule"]) and entry["schedule"]["block_m"] > 0
     bundle = {**entry, "folder": str(tmp_path / entry["folder"])}
     found = tasks.check(told, who.as_task(), problem.as_dict(), bundle, "cpu")
     assert (found["ok"], len(executed)) == (True, 1) and found["ratio"] <= 2

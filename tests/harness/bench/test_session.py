@@ -9,6 +9,7 @@ import pytest
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli.views import bench_view, terminal
 from blackwell_matmul.harness.bench import session
+from blackwell_matmul.harness.bench.devices import SCALED_DATA
 from blackwell_matmul.harness.bench.results import FILE, Machine, SuiteResults, means
 from blackwell_matmul.problem.problem import Problem
 
@@ -45,6 +46,17 @@ def test_a_wrong_result_is_never_timed(trial):
     assert book.get("outside", SMALL).reason == "wrong: it wrote outside of C."
     assert "never written" in book.get("half", SMALL).reason
     assert not session.ok(book)
+
+
+def test_block_scaled_contenders_get_their_scales_and_torch_is_the_reference_where_it_has_one(trial):
+    book = trial("scaled", "scaled_the_other_way", sizes=((128, 128, 64, "nvfp4"),)).run()
+    problem = Problem(128, 128, 64, "nvfp4")
+    right, wrong, theirs = (book.get(name, problem) for name in ("scaled", "scaled_the_other_way", "cublas"))
+    assert right.status == "correct" and right.timing and right.percent_of_cublas is None
+    assert wrong.status == "wrong" and "A and B have each other's scales" in wrong.reason and not wrong.timing
+    assert theirs.status == "refused" and theirs.reason.startswith("torch's scaled_mm of nvfp4: ")
+    assert [each["data"] for each in book.sessions.values()] == [SCALED_DATA]
+    assert "refused: torch's scaled_mm of nvfp4" in terminal.rendered(bench_view.result_lines(book))
 
 
 def test_an_output_of_its_own_counts(trial):

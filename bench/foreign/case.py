@@ -1,7 +1,7 @@
 """What a case is: a kernel of another compiler, its launch, the data that it runs on and what it must compute.
 
-`Case` is how the families in `kernels/` write one. `compiled` makes PTX and a plain record of it, which needs Triton
-but no GPU; `run.py` needs the record and the PTX alone.
+`Case` is how the families in `kernels/` write one. `compiled` makes PTX and a plain record of it, which needs the
+compiler (Triton, or CuTe DSL) but no GPU; `run.py` needs the record and the PTX alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,17 @@ class Constant:
     value: Any
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's name and launch, and the recipe of each parameter."""
+
+    kernel: str
+    block: int
+    shared_bytes: int
+    arguments: list[dict[str, Any]]
+    ctas: int = 1
+
+
 Argument = str | int | float | Descriptor | Constant
 """A tensor by its name, a scalar, a tensor map or a constant."""
 
@@ -95,8 +106,9 @@ class Case:
     """One kernel and one launch. arguments: by parameter; a 1 becomes a constant, as Triton makes it.
 
     reference: a function of `references.py` and its options, which names tensors. exact: on exact data nothing is
-    rounded but into the output's type, so that the result must be equal. races: what the compiler left unordered, for
-    code that is right only where asynchronous operations are quick.
+    rounded but into the output's type, so that the result must be equal. compile: makes PTX and launch by another
+    compiler than Triton. races: what the compiler left unordered, for code that is right only where asynchronous
+    operations are quick.
     """
 
     name: str
@@ -109,18 +121,24 @@ class Case:
     targets: tuple[int, ...] = (90, 100)
     options: Mapping[str, Any] = field(default_factory=dict)
     gluon: bool = False
+    compile: Callable[[], tuple[str, Launch]] | None = None
     exact: bool = True
     races: str = ""
 
 
 def compiled(case: Case, target: int) -> tuple[str, dict[str, Any]]:
-    """PTX and record of a case for an architecture. Whatever Triton raises goes through."""
+    """PTX and record of a case for an architecture. Whatever the compiler raises goes through."""
+    if case.compile is not None:
+        ptx, launch = case.compile()
+        return ptx, _record(case, ptx, launch)
     import triton
     from triton.backends.compiler import GPUTarget
 
     made = triton.compile(_source(case), target=GPUTarget("cuda", target, 32), options=dict(case.options))
     ptx, metadata = made.asm["ptx"], made.metadata
-    return ptx, _record(case, ptx, metadata)
+    arguments = _matched(ptx, [*_arguments(case, metadata), *_scratch(case, metadata)])
+    launch = Launch(metadata.name, 32 * metadata.num_warps, metadata.shared, arguments, metadata.num_ctas)
+    return ptx, _record(case, ptx, launch)
 
 
 def _source(case: Case) -> Any:
@@ -153,21 +171,20 @@ def _type(case: Case, argument: Argument) -> str:
 # --- the record
 
 
-def _record(case: Case, ptx: str, metadata: Any) -> dict[str, Any]:
-    ctas = metadata.num_ctas
+def _record(case: Case, ptx: str, launch: Launch) -> dict[str, Any]:
     grid = (*case.grid, 1, 1)[:3]
     name, options = case.reference
     return {
         "name": case.name,
         "family": case.family,
         "target": re.search(r"^\.target (\w+)", ptx, re.MULTILINE)[1],  # type: ignore[index]
-        "kernel": metadata.name,
-        "grid": (grid[0] * ctas, *grid[1:]),
-        "block": (32 * metadata.num_warps, 1, 1),
-        "cluster": (ctas, 1, 1),
-        "shared_bytes": metadata.shared,
+        "kernel": launch.kernel,
+        "grid": (grid[0] * launch.ctas, *grid[1:]),
+        "block": (launch.block, 1, 1),
+        "cluster": (launch.ctas, 1, 1),
+        "shared_bytes": launch.shared_bytes,
         "tensors": {key: tensor.record() for key, tensor in case.tensors.items()},
-        "arguments": _matched(ptx, [*_arguments(case, metadata), *_scratch(case, metadata)]),
+        "arguments": launch.arguments,
         "reference": {"reference": name, **options},
         "exact": case.exact,
         **({"races": case.races} if case.races else {}),

@@ -1,6 +1,6 @@
 """Compile foreign kernels to PTX, with all that is needed to run and judge them: NAME.ptx and NAME.json each.
 
-    python -m venv triton_venv && triton_venv/bin/pip install triton==3.9.0
+    python -m venv triton_venv && triton_venv/bin/pip install triton==3.9.0 nvidia-cutlass-dsl==4.8.1
     triton_venv/bin/python bench/foreign/make.py build/foreign
     triton_venv/bin/python bench/foreign/make.py build/foreign --only maps_f16
     triton_venv/bin/python bench/foreign/make.py tests/emulator/foreign --sample   # the few that the tests emulate
@@ -25,7 +25,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # unset is the same, wit
 
 from case import Case, compiled
 
-FAMILIES = ("triton_matmuls", "triton_scaled", "triton_others", "gluon_hopper", "gluon_blackwell")
+FAMILIES = ("triton_matmuls", "triton_scaled", "triton_others", "gluon_hopper", "gluon_blackwell", "cute_scaled")
 
 
 SAMPLE = (
@@ -47,6 +47,7 @@ SAMPLE = (
     "specialized_bf16_128x64x64_s2_w8_sm100",
     "pair_bf16_128x64_ctas2_sm100",
     "taken_over_sm100",
+    "cute_nvfp4_128x128x256_s2_sm100",
 )
 """One case each of what an emulator has to know: small problems, a second each."""
 

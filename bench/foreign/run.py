@@ -115,6 +115,8 @@ def argument(recipe: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> An
         return TensorMap(pointer=tensors[recipe["map"]["tensor"]], **fields)
     if "scratch" in recipe:
         return np.zeros(recipe["scratch"], np.uint8) if recipe["scratch"] else None
+    if "zeros" in recipe:
+        return bytes(recipe["zeros"])
     return tensors[recipe["tensor"]] if "tensor" in recipe else recipe["value"]
 
 

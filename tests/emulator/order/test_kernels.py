@@ -41,6 +41,11 @@ def test_a_foreign_kernel_has_no_error_without_a_reason(name: str) -> None:
     assert {each.code for each in report.errors} == REASONS.get(name, set()) and not report.stopped
 
 
+def test_scales_with_columns_of_their_own_for_each_stage_rely_on_no_order() -> None:
+    """The copy of scales behind the MMA that reads the same columns is not promised by PTX."""
+    assert not report_of(CUTE).unpromised
+
+
 def without(pattern: str, which: int = 0) -> Any:
     """A change that leaves out the instruction that matches a pattern."""
 
@@ -63,6 +68,7 @@ def passing(which: int = 0) -> Any:
 
 TCGEN05 = "tcgen05_bf16_nt_64x64x64_swizzle64_64_64x64_16x256b_w4_sm100"
 WGMMA = "wgmma_f16_tn_64x64x64_swizzle64_64_n64_w4_sm90"
+CUTE = "cute_nvfp4_128x128x256_s2_sm100"
 MUTANTS = [
     (TCGEN05, "the wait for the load", passing(0), "read-before-complete"),
     (TCGEN05, "the wait for the product", passing(-1), "read-before-complete"),
@@ -72,6 +78,9 @@ MUTANTS = [
     (WGMMA, "the wait for the products", without(r"wgmma\.wait_group"), "read-before-complete"),
     (WGMMA, "the fence of the registers", without(r"wgmma\.fence"), "missing-wgmma-fence"),
     (WGMMA, "the fence of the result", without(r"fence\.proxy\.async", -1), "missing-proxy-fence"),
+    (CUTE, "the wait for the loads", passing(1), "read-before-complete"),
+    (CUTE, "the wait for a free stage", passing(0), "overwritten-in-flight"),
+    (CUTE, "the wait for the products", passing(2), "read-before-complete"),
     ("cluster_rows_to_columns_sm90", "the barrier of the cluster", without(r"barrier\.cluster\.wait"), "data-race"),
 ]
 

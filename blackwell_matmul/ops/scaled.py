@@ -78,8 +78,8 @@ def scaled_mm(*args: Any, **options: Any) -> Tensor:
     """Return scale_a * scale_b * (mat_a[m, k] @ mat_b[k, n]) + bias, as torch.nn.functional.scaled_mm or
     torch._scaled_mm; both orders of arguments are taken.
 
-    mat_a, mat_b: contiguous along k, as `w.T` is; others are copied. bias: [n], of the type of the result. The result
-    is bfloat16, float16 or float32; None is bfloat16. There are no gradients.
+    mat_a, mat_b: contiguous along k, as `w.T` is. Others of 8 bits are copied, and of 4 bits refused. bias: [n], of the
+    type of the result. The result is bfloat16, float16 or float32; None is bfloat16. There are no gradients.
 
     TensorWise, RowWise: e4m3 or e5m2, with fp32 scales, one number ([], [1] or [1, 1]), or [m, 1] or [m] and [1, n] or
     [n]. e4m3 times e5m2 is multiplied in 16 bits, with copies of both.

@@ -134,14 +134,42 @@ def test_either_order_of_scales_and_either_order_of_arguments(name):
     assert torch.equal(made, shaped)
 
 
-def test_what_torch_cannot_copy_is_copied():
+def apart(x, start):
+    """Return rows of fp4 in a wider tensor, from this byte on."""
+    wide = torch.zeros(x.shape[0], 64, dtype=torch.uint8)
+    wide[:, start : start + x.shape[1]] = x.view(torch.uint8)
+    return wide[:, start : start + x.shape[1]].view(torch.float4_e2m1fn_x2)
+
+
+def test_rows_with_a_gap_are_taken():
+    """torch cannot copy fp4."""
     case = Case("nvfp4", randn(M, K), randn(N, K, seed=1))
     made = multiplied(case)
-    wide = torch.zeros(M, 64, dtype=torch.uint8)
-    wide[:, 5 : 5 + K // 2] = case.a.view(torch.uint8)
-    case.a = wide[:, 5 : 5 + K // 2].view(torch.float4_e2m1fn_x2)
-    case.b = case.b.view(torch.uint8).T.contiguous().T.view(torch.float4_e2m1fn_x2)
+    case.a, case.b = apart(case.a, 5), apart(case.b, 16)
     assert not case.a.is_contiguous() and not case.b.is_contiguous()
+    assert torch.equal(multiplied(case), made)
+
+
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4"])
+def test_fp4_of_another_order_is_refused_as_by_torch(name):
+    """The bytes are pairs along k: a square mat_b without .mT would be multiplied as its transpose."""
+    case = Case(name, randn(64, 128), randn(64, 128, seed=1))
+    able = r"mat_b has strides \(64, 1\); elements of 4 bits must be contiguous along k, as w\[n, k / 2\].mT of a"
+    given = case.arguments()
+    for mat_b in (case.b, case.b.view(torch.uint8).T.contiguous().view(torch.float4_e2m1fn_x2)):
+        with pytest.raises(InputError, match=able):
+            scaled_mm(case.a, mat_b, *given[2:], simulate=True)
+    with pytest.raises(InputError, match=r"mat_a has strides \(1, 64\); elements of 4 bits .*, as x\[m, k / 2\] of a"):
+        scaled_mm(case.a.mT, *given[1:], simulate=True)
+    with pytest.raises(InputError, match=able), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        scaled_mm(*(mode.from_tensor(each) for each in (case.a, case.b, case.scale_a, case.scale_b)), simulate=True)
+
+
+def test_mxfp8_of_another_order_is_copied():
+    """As cuBLAS on Blackwell, which takes 8 bits in every order."""
+    case = Case("mxfp8", randn(M, K), randn(N, K, seed=1))
+    made = multiplied(case)
+    case.b = case.b.T.contiguous().T
     assert torch.equal(multiplied(case), made)
 
 

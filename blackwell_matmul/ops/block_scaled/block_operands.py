@@ -11,7 +11,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.kernels.host.matmul import BYTES
 from blackwell_matmul.ops.block_scaled.formats import FORMATS, TorchFormat
 from blackwell_matmul.ops.finished import EpilogueTensors
-from blackwell_matmul.ops.operand_checks import Said, check_extras, check_inner, check_out, unequal
+from blackwell_matmul.ops.operand_checks import Said, check_extras, check_inner, check_out, known, unequal
 
 OF_BLOCKS = Said("scaled_mm", "mat_a", "mat_b")
 STEP_K, STEP_N = 32, 8
@@ -72,6 +72,9 @@ def _check_device(given: Operands) -> None:
 def _check_blocks(given: Operands, form: TorchFormat, of_c: tuple[int, int], how: BlockOptions) -> None:
     for name, x in (("mat_a", given.a), ("mat_b", given.b)):
         _check_elements(name, x, form)
+    if form.per_byte > 1:
+        _check_pairs("mat_a", given.a, given.a.stride(1), "x[m, k / 2]")
+        _check_pairs("mat_b", given.b, given.b.stride(0), "w[n, k / 2].mT")
     k, n = given.a.shape[1] * form.per_byte, of_c[1]
     for name, size, step in (("k", k, STEP_K), ("n", n, STEP_N)):
         if unequal(size % step, 0):
@@ -91,6 +94,16 @@ def _check_elements(name: str, x: Tensor, form: TorchFormat) -> None:
         f"{name} is {x.dtype}; with {RECIPES[form.block]} mat_a and mat_b must both be {types}, as quantize makes "
         f"them{hint}."
     )
+
+
+def _check_pairs(name: str, x: Tensor, stride: int, able: str) -> None:
+    """Refuse bytes of two elements that are not contiguous along k, as torch does: a square operand may be transposed.
+    stride: along k."""
+    if known(stride != 1):
+        raise InputError(
+            f"{name} has strides {tuple(x.stride())}; elements of 4 bits must be contiguous along k, as {able} of a "
+            "contiguous tensor is."
+        )
 
 
 def _check_scales(name: str, scales: Tensor, rows: int, k: int, swizzled: bool, form: TorchFormat) -> None:

@@ -13,8 +13,8 @@ from scaled_operands import arguments, operands
 from blackwell_matmul import predict
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing.explain.explain_launch import scales
-from blackwell_matmul.simulator.timing.explain.what_if import COPY_OF_SCALES, THREADS, group_of
-from blackwell_matmul.simulator.timing.model.path import TRIP, Cause
+from blackwell_matmul.simulator.timing.explain.what_if import COPY_OF_SCALES, ISSUES, THREADS, group_of
+from blackwell_matmul.simulator.timing.model.path import EXECUTES, TRIP, Cause
 
 LINES = [Location("kernel.py", line) for line in (114, 115, 116)]
 
@@ -44,6 +44,7 @@ def test_copies_of_scales_are_told_where_they_cost(gain: float) -> None:
 
 def test_a_copy_is_no_work_of_threads() -> None:
     assert group_of(Cause(TRIP, COPY_OF_SCALES, LINES[0])) != THREADS
+    assert group_of(Cause(EXECUTES, COPY_OF_SCALES, LINES[0])) == ISSUES
     m, n, k = 256, 1024, 4096
     called = arguments(m, n, k, *operands("mxfp4", m, n, k)[:2], torch.empty(m, n))
     told = predict(OverlappingSums(stages=6), *called).explanation

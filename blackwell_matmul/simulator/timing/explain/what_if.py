@@ -47,7 +47,10 @@ COPY_OF_SCALES = "tcgen05.cp of scales"
 MULTIPLY_SYNC = ("dot", "dot_scaled")
 MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", *MULTIPLY_SYNC)
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
-ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
+ISSUED = (
+    "mbarrier.", "cp.async", "tcgen05.cp", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma",
+    "clusterlaunchcontrol",
+)  # fmt: skip
 START_INSTRUCTIONS = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
 
 

@@ -11,6 +11,9 @@
   the host's clock, and mlc-ai/modern-gpu-programming-for-mlsys (chapter_gemm_advanced, steps 4, 7, 8 and 9) the times
   of a thousand calls at locked clocks, both at 4096x4096x4096 on a B200. They were predicted once, before anything here
   knew of them.
+- triton-lang/triton has TFLOPS of block-scaled kernels: of its example 04-2cta-block-scale-matmul, in squares (pull
+  request 9697; triton.testing.do_bench, random values of fp4, also in mxfp8), and of the last kernel of its tutorial
+  11-tcgen05-mma-scaled, 8192x8192x8192. They were known before the kernels were written here; no figure was changed.
 
 `public_ladder_kernels.py` has the same designs in tilus: the tiles, the stages, which warp does what, and how C goes
 out. Tile and stages of each are those published; neither the clock nor, but for Triton's normal ones, the inputs are
@@ -86,6 +89,24 @@ KITTENS = (
     Published("level 9, pairs of CTAs", 1285, "Couples", "stages=4,strip_n=32"),
 )
 
+
+def squares(dtype: str, one: Sequence[float], pairs: Sequence[float]) -> Iterator[Published]:
+    for size, *both in zip((8192, 16384, 32768), one, pairs, strict=True):
+        for ctas, stages, each in zip((1, 2), (3, 5), both, strict=True):
+            name = f"{dtype}, {'pairs of CTAs' if ctas == 2 else 'one CTA'}, {size}"
+            yield Published(name, each, "Scaled", f"ctas={ctas},stages={stages}", (size,) * 3, dtype)
+
+
+GLUON_SCALED = (
+    *squares("mxfp8", (2525.9, 2409.3, 2468.7), (2895.0, 2755.0, 2632.9)),
+    *squares("nvfp4", (4781.9, 4837.0, 4723.3), (5730.0, 5562.0, 5362.4)),
+    *(
+        Published(f"tutorial, {dtype}, 8192", tflops, "Scaled", "ctas=1,stages=3,stay=148", (8192,) * 3, dtype)
+        for dtype, tflops in (("mxfp8", 2378.49), ("mxfp4", 4870.97), ("nvfp4", 4846.83))
+    ),
+)
+"""Tiles, stages, accumulators and the order of tiles are those of the files."""
+
 FLOP = 2 * math.prod(SQUARE)
 
 MLC = (
@@ -137,6 +158,7 @@ def compare(name: str, rungs: Sequence[Published]) -> None:
 def main() -> None:
     compare("public_ladder", GAU_NERNST)
     compare("public_ladder_gluon", GLUON)
+    compare("public_ladder_gluon_scaled", GLUON_SCALED)
     compare("public_ladder_modular", MODULAR)
     compare("public_ladder_kittens", KITTENS)
     compare("public_ladder_mlc", MLC)

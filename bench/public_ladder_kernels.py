@@ -1,11 +1,15 @@
 """Kernels of the same design as those of other published ladders (`public_ladder.py`), written anew in tilus."""
 
 import tilus
-from tilus import bfloat16, float16, float32, int32, uint32, void_p
+from tilus import DataType, bfloat16, float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
 from blackwell_matmul.kernels.parts.raster import GroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.scale_atoms import ScaleAtoms
+from blackwell_matmul.kernels.parts.tile_scheduler import ClcTileScheduler
+from blackwell_matmul.lang import FORMATS
 
 STRIP = 8
 """Columns of C that a thread loads from tensor memory and stores at once: 16 bytes."""
@@ -635,3 +639,204 @@ class Couples(tilus.Script):
             )
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)
+
+
+class Snake(tilus.Class):
+    """Order of tiles_m x tiles_n tiles: `width` of them side by side, along n or m, down the other extent; the next
+    ones come back."""
+
+    def __init__(self, tiles_m: int32, tiles_n: int, along_n: bool, width: int = 8):
+        self.lines: int32 = tiles_n if along_n else tiles_m
+        self.steps: int32 = tiles_m if along_n else tiles_n
+        self.along_n, self.width = along_n, width
+
+    def place(self, tile: int32):
+        """Return the row and the column of a tile, in tiles."""
+        lane: int32 = tile // (self.width * self.steps)
+        within: int32 = tile % (self.width * self.steps)
+        lines: int32 = min(self.width, self.lines - lane * self.width)
+        line: int32 = lane * self.width + within % lines
+        step: int32 = within // lines
+        if lane % 2 == 1:
+            step = self.steps - 1 - step
+        row: int32 = step if self.along_n else line
+        column: int32 = line if self.along_n else step
+        return row, column
+
+
+class EveryFew(tilus.Class):
+    """Tiles of a CTA that stays: its own number, and each that is a grid further. The methods are those of
+    `ClcTileScheduler`."""
+
+    def __init__(self, tiles: int32):
+        self.tiles = tiles
+        self.tile: int32 = self.blockIdx.x
+
+    def first(self):
+        """Return the first tile of this CTA."""
+        return self.blockIdx.x
+
+    def next_tile(self):
+        """Return True and the next tile; or False and any number, if there is no tile left."""
+        self.tile = self.tile + self.gridDim.x
+        return self.tile < self.tiles, self.tile
+
+
+class Scaled(ScaledMatmulScript):
+    """Block scales: a warp loads, one multiplies into the only accumulator, and four store C.
+
+    ctas: CTAs of a tile of `128 * ctas` x 256. stay: 0 or a number of CTAs. 0: tiles come by CLC, to and fro; C leaves
+    in strips of 64 columns from two places in turn, before the next tile begins. Else the CTAs stay and go through
+    groups of 8 rows; all of the accumulator is loaded, then the next tile begins, and C leaves at once.
+    """
+
+    features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "scaled")
+    knobs = ()
+
+    def __init__(self, dtype: str, ctas: int = 1, stages: int = 3, stay: int = 0, c_dtype: DataType = bfloat16):
+        super().__init__()
+        self.dtype, self.format, self.c_dtype = dtype, FORMATS[dtype], c_dtype
+        self.ctas, self.stages, self.stay = ctas, stages, stay
+        self.mask = 0b11 if ctas == 2 else None
+
+    @classmethod
+    def complete(cls, pins, args, target, gpu=None):
+        """Return the arguments of `__init__`: the pins, and the types of the tensors."""
+        knobs = dict(pins)
+        problem, of_c = cls.problem_of(knobs, *args)
+        return {"dtype": problem.dtype, **knobs, **of_c}
+
+    def __call__(
+        self, m: int32, n: int, k: int,
+        a_ptr: void_p, b_ptr: void_p, scale_a_ptr: void_p, scale_b_ptr: void_p, c_ptr: void_p,
+    ):  # fmt: skip
+        tile_m, rows_b = 128 * self.ctas, 256 // self.ctas
+        element, per_byte = self.format.element, self.format.per_byte
+        block_k = 128 * per_byte
+        self.attrs.blocks = self.stay if self.stay else self.ctas * cdiv(m, 128 * self.ctas) * cdiv(n, 256)
+        self.attrs.cluster_blocks = self.ctas
+        self.attrs.warps = 6 if self.stay else 7
+        rank = self.cluster.blockRank
+        g_a = self.global_view(a_ptr, dtype=element, shape=[m, k // per_byte])
+        g_b = self.global_view(b_ptr, dtype=element, shape=[n, k // per_byte])
+        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
+        s_a = self.shared_tensor(dtype=element, shape=[self.stages, 128, 128])
+        s_b = self.shared_tensor(dtype=element, shape=[self.stages, rows_b, 128])
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[4 if self.stay else 2, 128, 64])
+        scales = ScaleAtoms(self.dtype, m, n, k, scale_a_ptr, scale_b_ptr, 128, 256, block_k, self.stages, self.ctas)
+        ring = Ring(self.stages)
+        sums = Ring(1, empties=128 * self.ctas, scope="cta" if self.ctas == 1 else "cluster")
+        if self.stay:
+            tiles = GroupedTiles(cdiv(m, tile_m), cdiv(n, 256), 8)
+            scheduler = EveryFew(cdiv(m, tile_m) * cdiv(n, 256))
+        else:
+            tiles = Snake(cdiv(m, tile_m), cdiv(n, 256), along_n=self.ctas == 1)
+            scheduler = ClcTileScheduler(warps=7, ctas=self.ctas)
+        self.cluster.sync()
+        t_all = self.tcgen05.alloc(dtype=float32, shape=[128, 512], cta_group=self.ctas)
+        t_acc = self.tcgen05.slice(t_all, [0, 0], [0, 1], [128, 256])
+        scales.t_all = t_all
+        self.sync()
+        with self.single_warp(4):
+            tile: int32 = scheduler.first()
+            while True:
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * tile_m + rank * 128
+                offset_n: int32 = column * 256 + rank * rows_b
+                for offset_k in range(0, k, block_k):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    if rank == 0:
+                        tile_bytes = (tile_m + 256) * 128 + self.ctas * scales.nbytes
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    else:
+                        full = self.cluster.map_shared_addr(full, target_rank=0)
+                    byte: int32 = offset_k // per_byte
+                    self.tma.global_to_shared(
+                        src=g_a, dst=s_a[stage], offsets=[offset_m, byte], mbarrier=full, cta_group=self.ctas
+                    )
+                    self.tma.global_to_shared(
+                        src=g_b, dst=s_b[stage], offsets=[offset_n, byte], mbarrier=full, cta_group=self.ctas
+                    )
+                    scales.load(stage, offset_m, column * 256, offset_k, full)
+                    ring.advance()
+                another, tile = scheduler.next_tile()
+                if not another:
+                    break
+        with self.single_warp(5):
+            while True:
+                if rank == 0:
+                    sums.wait_empty()
+                    for offset_k in range(0, k, block_k):
+                        ring.wait_full()
+                        stage = ring.stage
+                        scale_a, scale_b = scales.copy(ring, 256)
+                        self.tcgen05.mma_scaled(
+                            s_a[stage], s_b[stage].transpose(), t_acc, scale_a, scale_b, block=self.format.block,
+                            enable_input_d=offset_k != 0, first_row=0, cta_group=self.ctas,
+                        )  # fmt: skip
+                        self.tcgen05.commit(mbarrier=ring.empty(), cta_group=self.ctas, multicast_mask=self.mask)
+                        ring.advance()
+                    self.tcgen05.commit(mbarrier=sums.full(), cta_group=self.ctas, multicast_mask=self.mask)
+                    sums.advance()
+                another, _ = scheduler.next_tile()
+                if not another:
+                    break
+        if self.stay == 0:
+            with self.single_warp(6):
+                scheduler.ask()
+        with self.warp_group(0, 4):
+            tile: int32 = scheduler.first()
+            while True:
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * tile_m + rank * 128
+                sums.wait_full()
+                if self.stay:
+                    strips = [
+                        self.tcgen05.load(self.tcgen05.slice(t_acc, [0, first], [0, 1], [128, 64]))
+                        for first in (0, 64, 128, 192)
+                    ]
+                    self.tcgen05.wait_load()
+                    self.mbarrier.arrive(sums.empty())
+                    with self.single_warp():
+                        self.tma.wait_group(n=0, read=True)
+                    self.sync()
+                    self.store_shared(s_c[0], strips[0].to(self.c_dtype))
+                    self.store_shared(s_c[1], strips[1].to(self.c_dtype))
+                    self.store_shared(s_c[2], strips[2].to(self.c_dtype))
+                    self.store_shared(s_c[3], strips[3].to(self.c_dtype))
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        for strip in self.range(0, 4, 1, unroll="all"):
+                            self.tma.shared_to_global(s_c[strip], g_c, offsets=[offset_m, column * 256 + strip * 64])
+                        self.tma.commit_group()
+                else:
+                    for strip in self.range(0, 4, 1, unroll="all"):
+                        r_strip = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, strip * 64], [0, 1], [128, 64]))
+                        self.tcgen05.wait_load()
+                        with self.single_warp():
+                            self.tma.wait_group(n=1, read=True)
+                        self.sync()
+                        self.store_shared(s_c[strip % 2], r_strip.to(self.c_dtype))
+                        self.fence.proxy_async(space="shared")
+                        self.sync()
+                        with self.single_warp():
+                            offsets = [offset_m, column * 256 + strip * 64]
+                            self.tma.shared_to_global(s_c[strip % 2], g_c, offsets=offsets)
+                            self.tma.commit_group()
+                    if self.ctas == 1:
+                        self.mbarrier.arrive(sums.empty())
+                    else:
+                        self.mbarrier.arrive_and_expect_tx_remote(
+                            sums.empty(), transaction_bytes=0, target_rank=0, sem="release", scope="cluster"
+                        )
+                sums.advance()
+                another, tile = scheduler.next_tile()
+                if not another:
+                    break
+            with self.single_warp():
+                self.tma.wait_group(n=0, read=True)
+        self.cluster.sync()
+        self.tcgen05.dealloc(t_all)

@@ -96,6 +96,16 @@ def test_a_third_published_ladder_is_predicted_as_docs_say():
         assert f"| {cell.replace('%', ' %')} |" in told
 
 
+def test_block_scaled_kernels_of_others_are_predicted_as_docs_say():
+    record = json.loads((BENCH / "results" / "public_ladder_gluon_scaled.json").read_text())
+    told = (BENCH.parent / "docs" / "time.md").read_text(encoding="utf-8")
+    assert record["rows"] == 15
+    for each in record["rungs"]:
+        cell = f"{each['published']:,.0f}: {each['predicted']:,.0f}, {each['error']:+.1%}"
+        assert f"| {cell.replace('%', ' %')} |" in told
+        assert abs(each["error"]) < (0.16 if "32768" in each["name"] else 0.1)
+
+
 LADDER = "block_n=128,block_k=64,stages=2"
 
 
@@ -106,6 +116,9 @@ LADDER = "block_n=128,block_k=64,stages=2"
         *((kernel, LADDER, "bf16") for kernel in ("Serial", "Specialised", "Pairs")),
         *((kernel, "ctas=3", "fp16") for kernel in ("Together", "Stays")),
         ("Together", "ctas=0", "fp16"),
+        ("Scaled", "ctas=1", "mxfp8"),
+        ("Scaled", "ctas=2,stages=5", "nvfp4"),
+        ("Scaled", "stay=3", "mxfp4"),
     ],
 )
 def test_the_ladders_kernels_multiply(kernel, schedule, dtype):

@@ -7,13 +7,13 @@ Scheduling" leaves the order open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, lanes
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, indices, lanes
 from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, Memory, SharedBank, Undefined
 
@@ -239,6 +239,15 @@ class LaneState:
     def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
         """Return each warp that has lanes in the mask, with these."""
         raise NotImplementedError
+
+    def each_lane(
+        self, mask: int, readers: Sequence[Callable[[Any], Array]]
+    ) -> list[tuple[WarpState, int, tuple[Any, ...]]]:
+        """Return for each lane of the mask its warp, its place there, and its number of each reader's array."""
+        found = [(warp, lane) for warp, part in self.parts(mask) for lane in indices(part)]
+        places = [lane + warp.start * (self.count > LANES) for warp, lane in found]
+        numbers = zip(*(read(self)[places].tolist() for read in readers))
+        return [(*each, own) for each, own in zip(found, numbers)]
 
     count = LANES
     all = ALL

@@ -31,7 +31,7 @@ RESERVED_WGMMA = bit_mask(14, 15, 30, 31, 46, 47, 48, *range(52, 62))
 RESERVED_TCGEN05 = bit_mask(14, 15, 30, 31, *range(53, 61))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # `descriptor` keeps those that it has made
 class Descriptor:
     """A matrix descriptor in bytes. leading, stride: their meaning depends on the layout, see `chunks`.
 
@@ -104,19 +104,22 @@ def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_
 
 def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> Array:
     """Return chunks of shared memory; Undefined beyond its end, or if one of their `used` bytes was not written."""
-    count = memory.nbytes // CHUNK * CHUNK
-    if memory.written is None or not memory.all_written(index):
-        last = int(index.max()) * CHUNK + CHUNK
-        if last > memory.nbytes:
-            raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
-    if memory.written is not None and not memory.all_written(index):
-        marks = memory.written[:count].reshape(-1, CHUNK)[index][..., :used]
+    if not memory.all_written(index):
+        _verify_chunks(memory, index, what, used)
+    if memory.listener is not None:
+        memory.listener.read(memory, np.ravel(index) * CHUNK + memory.base, CHUNK)
+    return memory.view(CHUNK)[index]
+
+
+def _verify_chunks(memory: Memory, index: Array, what: str, used: int) -> None:
+    last = int(index.max()) * CHUNK + CHUNK
+    if last > memory.nbytes:
+        raise Undefined(f"{what} reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
+    if memory.written is not None:
+        marks = memory.written[: memory.nbytes // CHUNK * CHUNK].reshape(-1, CHUNK)[index][..., :used]
         if not marks.all():
             missing = marks.size - int(marks.sum())
             memory.lack(f"{what} reads {missing:,} bytes of {memory.name} that nothing has written")
-    if memory.listener is not None:
-        memory.listener.read(memory, np.ravel(index) * CHUNK + memory.base, CHUNK)
-    return memory.data[:count].view("V16")[index]
 
 
 # --- elements

@@ -6,9 +6,11 @@ By default an operation completes late: when a wait names it, or when nothing el
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -227,16 +229,25 @@ class Execution:
         return True
 
     def _complete_some(self, ran: int) -> bool:
-        """Complete an operation, in rows one of each cluster that can do nothing else, or has done nothing by what ran.
+        """Complete an operation; in rows, of each cluster that can do nothing else until it can, or one by what ran.
 
         Operations of clusters that have ended come last.
         """
         if not self.in_rows:
             return self._complete_one(self.pending)
         able = {id(warp.cta.cluster) for row in self.rows for each in row.strands for warp in _able(row, each)}
+        waits: dict[ClusterState, dict[int, Waiting]] = {cluster: {} for cluster in self.resident}
+        for strand in self._strands():
+            for warp, _, wait in strand.blocked or ():
+                waits[warp.cta.cluster][id(wait)] = wait  # warps may share one
         stuck = [cluster for cluster in self.resident if ran or id(cluster) not in able]
-        done = [self._complete_one(cluster.pending) for cluster in stuck]
-        return any(done) or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
+        done = False
+        for cluster in stuck:
+            while self._complete_one(cluster.pending):
+                done = True
+                if ran or any(wait.ready() for wait in waits[cluster].values()):
+                    break
+        return done or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
 
     def _chosen(self, ready: list[InFlight]) -> InFlight:
         if self.order == "random":
@@ -250,7 +261,7 @@ class Execution:
 
     def run(self) -> None:
         """Run to the end; EmulationError, one sentence with the line, if it has none."""
-        with np.errstate(all="ignore"):  # what overflows, and NaN, is part of the arithmetic
+        with np.errstate(all="ignore"), _apart_from_garbage():  # what overflows, and NaN, is part of the arithmetic
             self._run_all()
 
     def _run_all(self) -> None:
@@ -522,6 +533,19 @@ class Execution:
             f"endless: {IDLE_STEPS:,} instructions ran and changed neither memory nor a barrier, the last near "
             f"{_where(self.steps[min(where.pc, len(self.steps) - 1)])}."
         )
+
+
+@contextmanager
+def _apart_from_garbage() -> Iterator[None]:
+    """Let the garbage collector look at new objects alone, as a look at all modules takes a tenth of a second."""
+    freezes = not gc.get_freeze_count()
+    if freezes:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if freezes:
+            gc.unfreeze()
 
 
 def _name(cta: CtaState, warp: WarpState) -> str:

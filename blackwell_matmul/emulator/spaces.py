@@ -118,6 +118,8 @@ class Memory:
         """Return true if all 16 bytes of each chunk are written, which they stay. chunks: not to be changed."""
         if self._all_written.get(id(chunks)) is chunks:
             return True
+        if self.written is None:
+            return False
         marks = self._marks(16).view(np.uint64).reshape(-1, 2)
         found = int(chunks.max()) < len(marks) and bool((marks[chunks] == _ONE8).all())
         if found:
@@ -126,9 +128,11 @@ class Memory:
 
     def taken_words(self, offsets: Array, nbytes: int) -> Array:
         """Return words at offsets that are inside and aligned to them, words x bytes."""
-        if nbytes not in WORDS:
-            return self.data[offsets[:, None] + np.arange(nbytes)]
-        return self.view(nbytes)[offsets // nbytes].view(np.uint8).reshape(-1, nbytes)
+        return _words_at(self.data, offsets, nbytes)
+
+    def unwritten(self, offsets: Array, nbytes: int) -> int:
+        """Return how many bytes of such words nothing has written."""
+        return 0 if self.written is None else int((_words_at(self.written, offsets, nbytes) == 0).sum())
 
     def put_words(self, offsets: Array, values: Array) -> None:
         """Store words at offsets that are inside and aligned to them, and mark them; values: words x bytes."""
@@ -209,6 +213,12 @@ _ONES: dict[int, Any] = {1: 1, 2: 0x0101, 4: 0x01010101, 8: _ONE8, 16: np.frombu
 
 def _as_words(data: Array, nbytes: int) -> Array:
     return data[: data.size // nbytes * nbytes].view(WORDS[nbytes])
+
+
+def _words_at(data: Array, offsets: Array, nbytes: int) -> Array:
+    if nbytes not in WORDS:
+        return data[offsets[:, None] + np.arange(nbytes)]
+    return _as_words(data, nbytes)[offsets // nbytes].view(np.uint8).reshape(-1, nbytes)
 
 
 class GlobalSpace:

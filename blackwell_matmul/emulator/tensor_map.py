@@ -8,7 +8,7 @@ maps that CUDA's driver encodes.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,32 +218,32 @@ def _row_bytes(found: Map) -> int:
 
 @dataclass(frozen=True)
 class Box:
-    """A box of a tensor, in pieces: elements, or 16 of a packed type.
+    """A box of a tensor, in pieces: 16 bytes where each is inside of the tensor or outside of it, else elements, or 16
+    of a packed type.
 
-    places: address of each piece, -1 outside of the tensor. targets: its byte offset in shared memory, before the
-    swizzle. piece_bytes: in global memory. slot_bytes, nbytes: in shared memory. counted_bytes: for complete_tx.
+    places: address of each piece, -1 outside of the tensor. piece_bytes: in global memory. slot_bytes, nbytes: in
+    shared memory. counted_bytes: for complete_tx.
     """
 
     places: Array
-    targets: Array
     piece_bytes: int
     slot_bytes: int
     nbytes: int
     counted_bytes: int
 
     @functools.cached_property
-    def is_inside(self) -> bool:
-        return bool((self.places >= 0).all())
+    def inside(self) -> Array:
+        """Return the places inside of the tensor."""
+        return self.places if self.places.min() >= 0 else self.places[self.places >= 0]
 
     @functools.cached_property
-    def in_chunks(self) -> Box:
-        """The box in pieces of 16 bytes, if each is inside of the tensor or outside of it, else in its own."""
-        per_chunk = ROW_STEP_BYTES // self.slot_bytes
-        chunks = self.places.reshape(-1, per_chunk)
-        if self.piece_bytes != self.slot_bytes or ((chunks[:, 0] >= 0) != (chunks[:, -1] >= 0)).any():
-            return self
-        size = ROW_STEP_BYTES
-        return replace(self, places=chunks[:, 0], targets=self.targets[::per_chunk], piece_bytes=size, slot_bytes=size)
+    def ends(self) -> tuple[int, int]:
+        """Return the first address inside of the tensor, and the one behind the last."""
+        return int(self.inside.min()), int(self.inside.max()) + self.piece_bytes
+
+    def of_inside(self, values: Array) -> Array:
+        """Return those of the pieces inside of the tensor. values: one for each piece."""
+        return values if self.inside is self.places else values[self.places >= 0]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -253,14 +253,9 @@ def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
     PTX does not say so, but the innermost must be a multiple of 16 bytes. An H200 stops at others with an illegal
     instruction (bench/results/h200_foreign.json).
     """
-    piece, slot, per_piece = _pieces(found)
-    if not found.is_packed and coordinates[0] * piece % ROW_STEP_BYTES:
-        told = f"{coordinates[0]} elements of {piece} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
-        raise Undefined(f"a box starts at {told}; a GPU stops with an illegal instruction")
+    piece, slot, per_piece = _pieces(found, coordinates[0])
     steps = (1, *found.steps[1:])  # the innermost step is ignored; others select every step-th element
     extents = (-(-found.box[0] // per_piece), *(-(-size // step) for size, step in zip(found.box[1:], steps[1:])))
-    if found.is_packed and coordinates[0] % per_piece:
-        raise Undefined(f"a box of {found.type} starts at {coordinates[0]}, which is no multiple of {per_piece}")
     address = np.full((1,) * found.rank, found.address, np.int64)
     inside = np.ones((1,) * found.rank, bool)
     for axis, (start, extent) in enumerate(zip(coordinates, extents)):
@@ -271,16 +266,34 @@ def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
         address = address + index * (piece if axis == 0 else found.strides[axis - 1])
         inside = inside & (index >= 0) & (index < limit)
     places = np.where(inside, address, -1).reshape(-1)
-    targets = np.arange(places.size) * slot
     counted = places.size * (piece if found.is_packed else slot)
-    return Box(places, targets, piece, slot, places.size * slot, counted)
+    return Box(places, piece, slot, places.size * slot, counted)
 
 
-def _pieces(found: Map) -> tuple[int, int, int]:
-    """Return a piece's bytes in global and in shared memory (b4x16_p64, b6x16_p32: padded to 16), and its elements."""
+def _pieces(found: Map, start: int) -> tuple[int, int, int]:
+    """Return a piece's bytes in global and in shared memory (b4x16_p64, b6x16_p32: padded to 16), and its elements.
+
+    start: innermost coordinate of the box.
+    """
     packed = {"b4x16": (8, 8, 16), "b4x16_p64": (8, 16, 16), "b6x16_p32": (12, 16, 16)}
     size = ELEMENT_BYTES.get(found.type, 1)
-    return packed.get(found.type) or (size, size, 1)
+    piece, slot, elements = packed.get(found.type) or (size, size, 1)
+    if found.is_packed and start % elements:
+        raise Undefined(f"a box of {found.type} starts at {start}, which is no multiple of {elements}")
+    if not found.is_packed and start * size % ROW_STEP_BYTES:
+        told = f"{start} elements of {size} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
+        raise Undefined(f"a box starts at {told}; a GPU stops with an illegal instruction")
+    chunk = elements * ROW_STEP_BYTES // slot
+    is_split = found.dims[0] % chunk and not 0 <= start <= found.dims[0] - found.box[0]
+    if piece != slot or start % chunk or is_split:
+        return piece, slot, elements
+    return ROW_STEP_BYTES, ROW_STEP_BYTES, chunk
+
+
+@functools.lru_cache(maxsize=1024)
+def slots(start: int, box_bytes: int, slot_bytes: int, span: int) -> Array:
+    """Return the offset in shared memory of each piece of a box that begins at `start`, after the swizzle."""
+    return swizzled(np.arange(start, start + box_bytes, slot_bytes), span)
 
 
 def swizzled(addresses: Array, span: int) -> Array:

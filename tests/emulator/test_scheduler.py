@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from ptx import run, stored
@@ -159,6 +161,19 @@ def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     run("mov.u32 %r0, 0;", grid=6, cluster=2, progress=lambda done, of: told.append((done, of)))
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_garbage_collector_is_left_as_it_was(frozen: bool) -> None:
+    gc.unfreeze()
+    if frozen:
+        gc.freeze()
+    before = gc.get_freeze_count()
+    assert stored("mov.u32 %r0, 7;").tolist() == [7] * 32
+    with pytest.raises(EmulationError):
+        stored("trap;")
+    assert (before > 0) == (gc.get_freeze_count() > 0) == frozen
+    gc.unfreeze()
 
 
 def test_past_the_last_instruction_is_told() -> None:

@@ -120,6 +120,16 @@ def test_a_map_for_im2col_is_refused() -> None:
         tensor_map.decode(packed(3 | 1 << 4 | 6 << 7))
 
 
+def elements(box: tensor_map.Box, nbytes: int) -> list[int]:
+    """Return the address of each element of a box, -1 outside."""
+    steps = range(0, box.piece_bytes, nbytes)
+    return [place if place < 0 else place + step for place in box.places.tolist() for step in steps]
+
+
+def targets(box: tensor_map.Box) -> list[int]:
+    return tensor_map.slots(0, box.nbytes, box.slot_bytes, 0).tolist()
+
+
 @pytest.mark.parametrize("corner", [(0, 0), (56, 8), (-8, -2), (56, 3), (64, 0), (104, 100)])
 @pytest.mark.parametrize("dims", [(64, 10), (61, 10)])
 def test_a_box_has_its_elements_in_rows_and_minus_one_outside(corner: tuple[int, int], dims: tuple[int, int]) -> None:
@@ -129,8 +139,9 @@ def test_a_box_has_its_elements_in_rows_and_minus_one_outside(corner: tuple[int,
     for y, x in itertools.product(range(corner[1], corner[1] + 4), range(corner[0], corner[0] + 16)):
         inside = 0 <= x < dims[0] and 0 <= y < dims[1]
         wanted.append(4096 + 128 * y + 2 * x if inside else -1)
-    assert box.places.tolist() == wanted
-    assert box.targets.tolist() == list(range(0, 128, 2)) and box.nbytes == box.counted_bytes == 128
+    assert elements(box, 2) == wanted
+    assert targets(box) == list(range(0, 128, box.slot_bytes)) and box.nbytes == box.counted_bytes == 128
+    assert box.slot_bytes == (2 if dims[0] == 61 and corner != (0, 0) else 16)
 
 
 @pytest.mark.parametrize("start", [-4, 1, 60])
@@ -148,13 +159,13 @@ def test_five_dimensions() -> None:
         4096 + 192 * e + 96 * d + 48 * c + 16 * b + 2 * a if b < 3 and e < 2 else -1
         for e, d, c, b, a in itertools.product((1, 2), (1,), (0, 1), (2, 3), range(8))
     ]
-    assert box.places.tolist() == wanted
+    assert elements(box, 2) == wanted
 
 
 def test_steps_between_elements_make_the_box_smaller() -> None:
     """Of a box of 6 rows in steps of 2 there are 3."""
     box = tensor_map.box_of(decoded(box=(16, 6), element_strides=(1, 2)), (0, 1))
-    assert box.places.reshape(-1, 16)[:, 0].tolist() == [4096 + 128 * y for y in (1, 3, 5)] and box.nbytes == 96
+    assert elements(box, 2)[::16] == [4096 + 128 * y for y in (1, 3, 5)] and box.nbytes == 96
 
 
 @pytest.mark.parametrize(
@@ -164,11 +175,18 @@ def test_steps_between_elements_make_the_box_smaller() -> None:
 def test_packed_elements_move_by_sixteen(dtype: str, global_bytes: int, shared_bytes: int) -> None:
     found = decoded(dtype=dtype, dims=(256, 4), strides_bytes=(192,), box=(128, 2))
     box = tensor_map.box_of(found, (128, 3))
-    assert box.places.tolist() == [4096 + 3 * 192 + global_bytes * (8 + i) for i in range(8)] + [-1] * 8
-    assert box.targets.tolist() == [shared_bytes * i for i in range(16)]
+    assert elements(box, global_bytes) == [4096 + 3 * 192 + global_bytes * (8 + i) for i in range(8)] + [-1] * 8
+    assert targets(box) == list(range(0, 16 * shared_bytes, box.slot_bytes))
     assert (box.nbytes, box.counted_bytes) == (16 * shared_bytes, 16 * global_bytes)
     with pytest.raises(Undefined, match="no multiple of 16"):
         tensor_map.box_of(found, (8, 0))
+
+
+def test_packed_elements_between_multiples_of_16_bytes_move_by_eight_bytes() -> None:
+    found = decoded(dtype="16U4_ALIGN8B", dims=(256, 4), strides_bytes=(192,), box=(128, 2))
+    assert tensor_map.box_of(found, (32, 0)).piece_bytes == 16
+    box = tensor_map.box_of(found, (16, 0))
+    assert box.piece_bytes == 8 and box.places[:9].tolist() == [4096 + 8 * i for i in range(1, 9)] + [4096 + 192 + 8]
 
 
 @pytest.mark.parametrize(("span", "bits"), [(32, 1), (64, 3), (128, 7)])

@@ -307,21 +307,25 @@ def _map_at(warp: WarpState, lane: int, address: int) -> tensor_map.Map:
 
 def _tensor_load(build: Builder, each: Statement) -> Act:
     words, operands = each.modifiers, each.operands
-    to, (map_address, coordinates) = shared_addresses(build, operands[0]), _described(build, operands[1])
-    barrier = shared_addresses(build, operands[2])
-    multicast = build.scalar(operands[3], "b16") if "multicast::cluster" in words else None
-    pairs, gathers = "cta_group::2" in words, "tile::gather4" in words
+    map_address, coordinates = _described(build, operands[1])
+    readers = [map_address, *(shared_addresses(build, operands[place]) for place in (0, 2)), *coordinates]
+    if "multicast::cluster" in words:
+        readers.insert(3, build.reader(operands[3], "b16"))
+    multicast, pairs, gathers = len(readers) - len(coordinates) > 3, "cta_group::2" in words, "tile::gather4" in words
 
-    def act(warp: WarpState, mask: int) -> None:
-        for lane in indices(mask):
-            found = _map_at(warp, lane, int(map_address(warp)[lane]))
-            place = tuple(int(each(warp)[lane]) for each in coordinates)
-            target, signal = int(to(warp)[lane]), int(barrier(warp)[lane])
-            if target % 128:
-                raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
-            targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
-            boxes = _rows(found, place) if gathers else [_box(found, place)]
-            _issue_load(warp, lane, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
+    def load_of(warp: WarpState, lane: int, address: int, target: int, signal: int, *rest: int) -> Callable[[], None]:
+        found, place = _map_at(warp, lane, address), rest[multicast:]
+        if target % 128:
+            raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
+        targets = in_ctas(target, rest[0]) if multicast else [target]
+        boxes = _rows(found, place) if gathers else [_box(found, place)]
+        return partial(_load, warp.cta, found, boxes, targets, _signals(targets, signal, pairs, multicast))
+
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        found = [(one, lane, load_of(one, lane, *numbers)) for one, lane, numbers in warp.each_lane(mask, readers)]
+        for one, lane, load in found:
+            warp.grid.issue("copy", load, one, 1 << lane)
 
     return act
 
@@ -329,12 +333,12 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
 def _box(found: tensor_map.Map, place: tuple[int, ...]) -> tensor_map.Box:
     if len(place) != found.rank:
         raise Undefined(f"{len(place)} coordinates for a tensor map of rank {found.rank}")
-    return tensor_map.box_of(found, place).in_chunks
+    return tensor_map.box_of(found, place)
 
 
 def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
     """Return the four rows of tile::gather4 or tile::scatter4, each at its own coordinate, of a rank-2 tensor."""
-    return [tensor_map.box_of(found, (place[0], row)).in_chunks for row in place[1:]]
+    return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
 
 
 def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -> list[int]:
@@ -348,21 +352,15 @@ def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -
     return [signal & OFFSET | ((rank & ~1 | parity) if pairs else rank) << RANK for rank in ranks]
 
 
-def _issue_load(
-    warp: WarpState, lane: int, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int],
-    signals: list[int],
+def _load(
+    cta: CtaState, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int], signals: list[int]
 ) -> None:  # fmt: skip
-    cta = warp.cta
-
-    def run() -> None:
-        for target, signal in zip(targets, signals):
-            start = target
-            for box in boxes:
-                _fill(cta, found, box, start)
-                start += box.nbytes
-            _bring(cta, signal, sum(box.counted_bytes for box in boxes))
-
-    cta.cluster.grid.issue("copy", run, warp, 1 << lane)
+    for target, signal in zip(targets, signals):
+        start = target
+        for box in boxes:
+            _fill(cta, found, box, start)
+            start += box.nbytes
+        _bring(cta, signal, sum(box.counted_bytes for box in boxes))
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
@@ -371,29 +369,34 @@ def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int
     memory.bytes(target, box.nbytes, "copies a box to")
     memory.hear(target, box.nbytes, True)
     words = _fetched(cta, found, box)
-    offsets = tensor_map.swizzled(np.int64(target - memory.base) + box.targets, found.swizzle_bytes)
-    memory.put_words(offsets, words)
+    memory.put_words(tensor_map.slots(target - memory.base, box.nbytes, box.slot_bytes, found.swizzle_bytes), words)
 
 
 def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
     """Return the pieces' bytes from global memory; outside of the tensor zero, or NaN if the map says so."""
+    pieces = None
+    if box.inside.size:
+        memory = _tensor(cta, box, "copies a box from")
+        if memory.listener is not None:
+            memory.listener.read(memory, box.inside, box.piece_bytes)
+        pieces = memory.taken_words(box.inside - memory.base, box.piece_bytes)
+        pieces = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
+        if box.inside is box.places and box.slot_bytes == box.piece_bytes:
+            return pieces
     words = np.zeros((box.places.size, box.slot_bytes), np.uint8)
     if found.fills_nan:
         words[:] = np.resize(np.frombuffer(_nan(found.type), np.uint8), box.slot_bytes)
-    inside = box.places >= 0
-    if inside.any():
-        places = box.places[inside]
-        memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box from")
-        low, high = int(places.min()), int(places.max()) + box.piece_bytes
-        memory.bytes(low, high - low, "copies a box from")
-        if memory.listener is not None:
-            memory.listener.read(memory, places, box.piece_bytes)
-        pieces = memory.taken_words(places - memory.base, box.piece_bytes)
-        pieces = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
-        if box.is_inside and box.slot_bytes == box.piece_bytes:
-            return pieces
-        words[inside, : box.piece_bytes] = pieces
+    if pieces is not None:
+        words[box.places >= 0, : box.piece_bytes] = pieces
     return words
+
+
+def _tensor(cta: CtaState, box: tensor_map.Box, what: str) -> Memory:
+    """Return the memory that has the box's tensor; Undefined if it does not have all of the box."""
+    first, end = box.ends
+    memory = cta.cluster.grid.memory.at(int(box.inside[0]), what)
+    memory.bytes(first, end - first, what)
+    return memory
 
 
 def _to_nearest_tf32(pieces: Array) -> Array:
@@ -437,27 +440,23 @@ def _storing(
     def run() -> None:
         shared = cta.cluster.owner(start).shared
         shared.bytes(start, box.nbytes, "copies a box from")
-        inside = box.places >= 0
-        if not inside.any():
+        if not box.inside.size:
             return
-        offsets = tensor_map.swizzled(np.int64(start - shared.base) + box.targets, found.swizzle_bytes)[inside]
-        index = offsets[:, None] + np.arange(box.piece_bytes)
-        if shared.written is not None and not shared.written[index].all():
-            missing = int((shared.written[index] == 0).sum())
+        slots = tensor_map.slots(start - shared.base, box.nbytes, box.slot_bytes, found.swizzle_bytes)
+        offsets, nbytes = box.of_inside(slots), box.piece_bytes
+        missing = shared.unwritten(offsets, nbytes)
+        if missing:
             shared.lack(f"copies a box from shared memory, of which nothing has written {missing:,} bytes")
-        places = box.places[inside]
-        memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box to")
-        memory.bytes(int(places.min()), int(places.max() - places.min()) + box.piece_bytes, "copies a box to")
-        into = (places - memory.base)[:, None] + np.arange(box.piece_bytes)
+        memory = _tensor(cta, box, "copies a box to")
         if memory.listener is not None and shared.listener is not None:
-            shared.listener.read(shared, offsets + shared.base, box.piece_bytes)
-            memory.listener.written(memory, places, box.piece_bytes)
-        if reduce is None:
-            memory.data[into] = shared.data[index]
-        else:
-            values = np.ascontiguousarray(memory.data[into]).reshape(-1)
-            reduce(values, np.ascontiguousarray(shared.data[index]).reshape(-1))
-            memory.data[into] = values.reshape(into.shape)
+            shared.listener.read(shared, offsets + shared.base, nbytes)
+            memory.listener.written(memory, box.inside, nbytes)
+        values, into = shared.taken_words(offsets, nbytes), box.inside - memory.base
+        if reduce is not None:
+            old = np.ascontiguousarray(memory.taken_words(into, nbytes)).reshape(-1)
+            reduce(old, values.reshape(-1))
+            values = old.reshape(-1, nbytes)
+        memory.put_words(into, values)
 
     return run
 

@@ -138,21 +138,25 @@ def _waits(row: Row, places: Array, phases: Array, mask: int, by_parity: bool) -
     if (places != places[:, :1]).any() or (phases != phases[:, :1]).any():
         raise Undefined("lanes of a warp wait for several mbarriers")
     asked = zip(row.warps, places[:, 0].tolist(), phases[:, 0].tolist())
-    found: dict[Any, Waiting] = {}
+    found: dict[Any, Waiting | None] = {}
     waits = []
     for warp, place, phase in asked if mask == row.all else [each for each in asked if mask >> each[0].start & 1]:
         key = warp.cta, place, phase
         if key not in found:
-            found[key] = _waiting(warp, place, phase, by_parity)
-        waits.append((warp, ALL, found[key]))
-    passed = {key for key, wait in found.items() if wait.ready()}
-    return waits if not passed else [each for each in waits if not each[2].ready()]
+            passed = _passed(warp, place, phase, by_parity)
+            found[key] = None if passed else _waiting(warp, place, phase, by_parity)
+        wait = found[key]
+        if wait is not None:
+            waits.append((warp, ALL, wait))
+    return waits
 
 
 def _waiting(warp: WarpState, place: int, phase: int, by_parity: bool) -> Waiting:
-    what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {phase}"
-    ready, told = partial(_passed, warp, place, phase, by_parity), lambda: f"{what}: {warp.cta.barrier(place)}"
-    return Waiting(ready, True, told, may_fail=True)
+    def told() -> str:
+        what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {phase}"
+        return f"{what}: {warp.cta.barrier(place)}"
+
+    return Waiting(partial(_passed, warp, place, phase, by_parity), True, told, may_fail=True)
 
 
 def _hear(warp: WarpState, mask: int, places: Array, phases: Array, by_parity: bool) -> None:

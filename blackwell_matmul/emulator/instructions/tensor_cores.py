@@ -29,7 +29,7 @@ from blackwell_matmul.emulator.instructions.matrices.shapes import (
     verify,
 )
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
-from blackwell_matmul.emulator.lanes import ALL, LANES, Array, first, indices
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, first, indices, lanes
 from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     CHUNK,
@@ -134,15 +134,35 @@ _SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 """Registers of one repetition, by shape."""
 
 
-def _window(warp: WarpState, address: int, lane: Array, column: Array, what: str) -> tuple[Array, Array]:
-    """Return absolute lanes and columns. A warp reaches its 32 lanes ("Access restrictions"), whichever 32 the address
-    names; kernels that name others run so on a B200.
+class Window:
+    """The words of tensor memory that a warp loads or stores, by a shape. what: "reads" or "writes".
+
+    lane, column: behind the address, of each register (first axis) in each thread. is_plain: a thread has a lane, and a
+    register a column.
     """
-    base, start = (address >> 16) % LANES, address & 0xFFFF
-    if base + int(lane.max()) >= LANES:
-        raise Undefined(f"{what} lanes {base} to {base + int(lane.max())} of the 32 that a warp reaches")
-    warp.cta.tensor.check(start + int(column.min()), int(column.max() - column.min()) + 1, what)
-    return 32 * (warp.index % 4) + base + lane, start + column
+
+    def __init__(self, each: Statement, what: str) -> None:
+        self.what, (self.lane, self.column) = what, _places(each)
+        self.is_plain = "32x32b" in each.modifiers
+        self.registers, self.last_lane = len(self.lane), int(self.lane.max())
+        self.first, self.columns = int(self.column.min()), int(np.ptp(self.column)) + 1
+
+    def _start(self, warp: WarpState, address: int) -> tuple[int, int]:
+        """Return the first lane and column. A warp reaches its 32 lanes ("Access restrictions"), whichever 32 the
+        address names; kernels that name others run so on a B200.
+        """
+        base, start = (address >> 16) % LANES, address & 0xFFFF
+        if base + self.last_lane >= LANES:
+            raise Undefined(f"{self.what} lanes {base} to {base + self.last_lane} of the 32 that a warp reaches")
+        warp.cta.tensor.check(start + self.first, self.columns, self.what)
+        return 32 * (warp.index % 4) + base, start
+
+    def place(self, warp: WarpState, address: int) -> tuple[Any, Any]:
+        """Return lanes and columns, registers x threads; as slices, threads x registers, where nobody listens."""
+        lane, column = self._start(warp, address)
+        if self.is_plain and warp.cta.tensor.listener is None:
+            return slice(lane, lane + LANES), slice(column, column + self.columns)
+        return lane + self.lane, column + self.column
 
 
 @instruction("tcgen05.ld")
@@ -151,22 +171,21 @@ def load(build: Builder, each: Statement) -> Act:
     if "red" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     packs = "pack::16b" in each.modifiers
-    lane, column = _places(_doubled(each) if packs else each)
+    window = Window(_doubled(each) if packs else each, "reads")
     targets, address = build.targets(each.operands[0]), _tensor_address(build, each.operands[1])
-
-    def loaded(warp: WarpState) -> Array:
-        rows, columns = _window(warp, address(warp, 0), lane, column, "reads")
-        if warp.cta.tensor.listener is not None:
-            warp.cta.tensor.listener.touched(warp.cta.tensor, rows, columns, False, warp)
-        return warp.cta.tensor.read(rows, columns)
 
     @wide
     @collective
     def act(warp: LaneState, mask: int) -> None:
         if isinstance(warp, Row):
             warp.verify_all(mask)
-        parts = [loaded(each) for each in warp.warps]
-        values = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+        values = np.empty((window.registers, warp.count), np.uint32)
+        for place, one in enumerate(warp.warps):
+            rows, columns = window.place(one, address(one, 0))
+            if one.cta.tensor.listener is not None:
+                one.cta.tensor.listener.touched(one.cta.tensor, rows, columns, False, one)
+            found = one.cta.tensor.read(rows, columns)
+            values[:, LANES * place : LANES * (place + 1)] = found.T if isinstance(rows, slice) else found
         if packs:
             values = values[0::2] & np.uint32(0xFFFF) | values[1::2] << np.uint32(16)
         for slot, value in zip(targets, values, strict=True):
@@ -187,13 +206,14 @@ def _doubled(each: Statement) -> Statement:
 def store(build: Builder, each: Statement) -> Act:
     """Store late, by wait::st at the latest: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr], r`."""
     unpacks = "unpack::16b" in each.modifiers
-    lane, column = _places(_doubled(each) if unpacks else each)
+    window = Window(_doubled(each) if unpacks else each, "writes")
     address = _tensor_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[-1])]
 
     def issue(warp: WarpState, values: Array) -> None:
-        rows, columns = _window(warp, address(warp, 0), lane, column, "writes")
-        operation = warp.grid.issue("other", lambda: warp.cta.tensor.write(rows, columns, values), warp, ALL)
+        rows, columns = window.place(warp, address(warp, 0))
+        values = values.T if isinstance(rows, slice) else values
+        operation = warp.grid.issue("other", partial(warp.cta.tensor.write, rows, columns, values), warp, ALL)
         join(warp, TENSOR_STORES, operation)
 
     @wide
@@ -211,8 +231,13 @@ def store(build: Builder, each: Statement) -> Act:
 
 
 def _tensor_address(build: Builder, operand: Any) -> Callable[[WarpState, int], int]:
+    read = _tensor_addresses(build, operand)
+    return lambda warp, lane: int(read(warp)[lane])
+
+
+def _tensor_addresses(build: Builder, operand: Any) -> Callable[[LaneState], Array]:
     read = build.address(operand)
-    return lambda warp, lane: int(read(warp)[lane]) & 0xFFFFFFFF
+    return lambda warp: read(warp) & np.uint64(0xFFFFFFFF)
 
 
 @instruction("tcgen05.wait::ld")
@@ -248,32 +273,33 @@ def multiply(build: Builder, each: Statement) -> Act:
     if stationary and (scaled or group == 2):
         raise Unknown(f"{each.opcode}, with .ws and {'scales' if scaled else 'two CTAs'}, is not emulated")
     block = scale_block(each) if scaled else 0
-    d, rest = _tensor_address(build, each.operands[0]), each.operands[1:]
+    d, rest = _tensor_addresses(build, each.operands[0]), each.operands[1:]
     a_in_tensor = isinstance(rest[0], Address)
-    a = _tensor_address(build, rest[0]) if a_in_tensor else build.scalar(rest[0], "b64")
-    b, idesc = build.scalar(rest[1], "b64"), build.scalar(rest[2])
-    scale_addresses = [_tensor_address(build, rest[3 + place]) for place in range(2 * scaled)]
-    rest = rest[3 + len(scale_addresses) :]
-    masked = [build.scalar(part) for part in rest[0].parts] if isinstance(rest[0], Vector) else []
+    a = _tensor_addresses(build, rest[0]) if a_in_tensor else build.reader(rest[0], "b64")
+    b, idesc = build.reader(rest[1], "b64"), build.reader(rest[2], "b32")
+    of_scales = [_tensor_addresses(build, rest[3 + place]) for place in range(2 * scaled)]
+    rest = rest[3 + len(of_scales) :]
+    masked = [build.reader(part, "b32") for part in rest[0].parts] if isinstance(rest[0], Vector) else []
     rest = rest[1:] if masked else rest
     enable = build.predicate(rest[0])
     if stationary and len(rest) > 1:
         raise Unknown(f"{each.opcode} with a mask of zero columns is not emulated")
     down = int(rest[1].value) if len(rest) > 1 and isinstance(rest[1], Number) else 0
+    readers = (lambda warp: lanes(enable(warp), warp.count), idesc, d, a, b, *of_scales, *masked)
 
-    def act(warp: WarpState, mask: int) -> None:
-        for lane in indices(mask):
-            shape = shape_of(idesc(warp, lane), kind, block, group, stationary)
-            left, right = a(warp, lane), b(warp, lane)
-            if (shape.k == LONG_K or (left | right) >> 52 & 1) and build.gpu != "sm_103a":
-                raise Undefined(f"K of {LONG_K} and descriptors with bit 52 are sm_103a's; this PTX is for {build.gpu}")
-            target, scales = d(warp, lane), [read(warp, lane) for read in scale_addresses]
-            skipped = sum(read(warp, lane) << 32 * index for index, read in enumerate(masked))
-            keeps = bool(enable(warp) >> lane & 1)
-            found = TensorProduct(
-                _pair(warp.cta, group), shape, target, left, right, a_in_tensor, scales, keeps, down, skipped
-            )
-            _issue(warp, lane, found.run)
+    def product_of(cta: CtaState, keeps: bool, bits: int, target: int, left: int, right: int, *more: int) -> Any:
+        shape = shape_of(bits, kind, block, group, stationary)
+        if (shape.k == LONG_K or (left | right) >> 52 & 1) and build.gpu != "sm_103a":
+            raise Undefined(f"K of {LONG_K} and descriptors with bit 52 are sm_103a's; this PTX is for {build.gpu}")
+        scales, masks = [*more[: len(of_scales)]], more[len(of_scales) :]
+        skipped = sum(word << 32 * index for index, word in enumerate(masks))
+        return TensorProduct(_pair(cta, group), shape, target, left, right, a_in_tensor, scales, keeps, down, skipped)
+
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        found = [(one, lane, product_of(one.cta, *numbers)) for one, lane, numbers in warp.each_lane(mask, readers)]
+        for one, lane, made in found:
+            _issue(one, lane, made.run)
 
     return act
 
@@ -294,7 +320,7 @@ def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
     cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, warp, 1 << lane, cta.pipe)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TensorProduct:
     """A product with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
     rows of the result. keeps: D is added to, times 2 ** -down. skipped: mask of lanes that are not written.

@@ -10,6 +10,7 @@ from ptx import LANE, REGISTERS, module, run
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import TensorMap, emulate
+from blackwell_matmul.emulator.listener import Listener
 
 BOX = (
     ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; "
@@ -216,14 +217,15 @@ PLAIN = {
 TENSOR = ".param .align 64 .b8 map[128]"
 
 
-def tensor(body: str, array: Any, *others: Any, **changed: Any) -> None:
+def tensor(body: str, array: Any, *others: Any, grid: int = 1, listener: Any = None, **changed: Any) -> None:
     """The body, with the map's address in %x10 and those of the others behind it."""
     names = "".join(f"ld.param.u64 %x{11 + place}, [p{place}];" for place in range(len(others)))
     text = module(
         REGISTERS + LANE + "mov.u64 %x10, map;" + names + body,
         [TENSOR[7:], *[f".u64 p{place}" for place in range(len(others))]],
     )
-    emulate(text, TensorMap(pointer=array, dims=array.shape[::-1], **(PLAIN | changed)), *others, grid=1, block=32)
+    described = TensorMap(pointer=array, dims=array.shape[::-1], **(PLAIN | changed))
+    emulate(text, described, *others, grid=grid, block=32, listener=listener)
 
 
 LOAD = (
@@ -248,6 +250,25 @@ def test_a_box_is_clipped_and_counts_whole(corner: tuple[int, int], swizzle: str
     if swizzle == "32B":  # chunks of 16 bytes in rows of 32 change places in every other group of 4 rows
         wanted = np.array([np.roll(row, 8) if y // 4 % 2 else row for y, row in enumerate(wanted)])
     assert out.tolist() == wanted.reshape(-1).tolist()
+
+
+ACROSS = "mov.u32 %r9, %ctaid.x; mul.lo.u32 %r9, %r9, {step}; mul.wide.u32 %x2, %r9, 32; add.s64 %x11, %x11, %x2;"
+
+
+@pytest.mark.parametrize("listener", [None, Listener()])
+def test_ctas_load_a_box_each_at_once(listener: Any) -> None:
+    array, out = np.arange(1, 321, dtype=np.uint16).reshape(10, 32), np.zeros((3, 8, 16), np.uint16)
+    load = ACROSS.format(step=8) + LOAD.replace("{{{}, {}}}", "{{%r9, 1}}").format()
+    tensor(load + HALF + OUT, array, out, grid=3, listener=listener)
+    wide = np.pad(array, ((0, 0), (0, 16)))
+    assert all((out[cta] == wide[1:9, 8 * cta :][:, :16]).all() for cta in range(3))
+
+
+@pytest.mark.parametrize("listener", [None, Listener()])
+def test_a_box_of_one_cta_alone_that_starts_between_multiples_of_16_bytes_stops(listener: Any) -> None:
+    load = ACROSS.format(step=4) + LOAD.replace("{{{}, {}}}", "{{%r9, 1}}").format()
+    with pytest.raises(EmulationError, match=r"^PTX line \d+: .*a box starts at 4 elements of 2 bytes"):
+        tensor(load, np.zeros((10, 32), np.uint16), np.zeros(384, np.uint16), grid=3, listener=listener)
 
 
 def test_a_load_rounds_to_tf32() -> None:

@@ -26,7 +26,7 @@ SCALE_IDS = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
 """Bytes that a row's scales may begin at, by their number (table 37, and "Scale Factor A ID" of tcgen05.mma)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # `shape_of` keeps those that it has made
 class Shape:
     """Instruction descriptor (PTX ISA, "Instruction Descriptor"): types, majors, M and N in 32 bits.
 

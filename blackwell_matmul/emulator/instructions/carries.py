@@ -14,19 +14,23 @@ from blackwell_matmul.emulator.parser import SIZES_BYTES, Statement
 
 @instruction("addc", "subc", "madc")
 def with_carry(build: Builder, each: Statement) -> Act:
-    """Add, subtract or multiply-add with carry: `addc{.cc}`, `madc.lo{.cc}` and similar. .cc writes the carry."""
+    """Add, subtract or multiply-add with carry: `addc{.cc}`, `madc.lo{.cc}` and similar. .cc writes the carry.
+
+    `a - b` is the sum of a, the complement of b and a carry of 1, which is also the carry without a borrow. NVIDIA's
+    division of 128-bit integers reads the carry of `subc.cc` by `addc`.
+    """
     type = last_type(each)
     bits, name = 8 * SIZES_BYTES[type], each.opcode.split(".")[0]
     takes, gives = name.endswith("c"), "cc" in each.modifiers
     total = _total(name.rstrip("c"), "hi" in each.modifiers, bits)
     reads = [build.reader(operand, type) for operand in each.operands[1:]]
-    target = build.target(each.operands[0])
+    target, fresh = build.target(each.operands[0]), name.startswith("sub")
 
     def act(warp: WarpState, mask: int) -> None:
         columns = [read(warp).tolist() for read in reads]
         result, carry = np.zeros(len(columns[0]), WORDS[SIZES_BYTES[type]]), warp.carry
         for lane in indices(mask):
-            value = total([column[lane] for column in columns], carry >> lane & 1 if takes else 0)
+            value = total([column[lane] for column in columns], carry >> lane & 1 if takes else fresh)
             result[lane] = value & (1 << bits) - 1
             if gives:
                 carry = carry & ~(1 << lane) | (value >> bits & 1) << lane
@@ -37,12 +41,9 @@ def with_carry(build: Builder, each: Statement) -> Act:
 
 
 def _total(name: str, high: bool, bits: int) -> Callable[[list[int], int], int]:
-    """Return a function for the result, with its carry or borrow in the bit above."""
-    if name == "add":
-        return lambda values, carry: values[0] + values[1] + carry
-    if name == "sub":
-        return lambda values, borrow: values[0] - values[1] - borrow
-    part: Callable[[int], int] = (
-        (lambda product: product >> bits) if high else (lambda product: product & (1 << bits) - 1)
-    )
-    return lambda values, carry: part(values[0] * values[1]) + values[2] + carry
+    """Return a function for the sum of unsigned words, with its carry in the bit above."""
+    mask = (1 << bits) - 1
+    if name in ("add", "sub"):
+        return lambda values, carry: (values[0] & mask) + ((~values[1] if name == "sub" else values[1]) & mask) + carry
+    shift = bits if high else 0
+    return lambda values, carry: (values[0] * values[1] >> shift & mask) + (values[2] & mask) + carry

@@ -22,7 +22,7 @@ from blackwell_matmul.emulator.machine import (
     WarpState,
     together,
 )
-from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Number, Statement, Symbol
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Number, Operand, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 
@@ -204,10 +204,7 @@ def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBar
 
 
 def _warp_barrier(build: Builder, each: Statement) -> Act:
-    members = build.scalar(each.operands[0])
-
-    def act(warp: WarpState, mask: int) -> Any:
-        wanted = members(warp, first(mask))
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         before, round = warp.meetings.get(wanted, (0, 0))
         warp.meetings[wanted] = (before | mask, round)
         listener = warp.cta.cluster.grid.listener
@@ -224,7 +221,7 @@ def _warp_barrier(build: Builder, each: Statement) -> Act:
 
         return None if is_over() else Waiting(is_over, False, lambda: "for the other lanes of its warp")
 
-    return act
+    return _by_members(build, each.operands[0], act)
 
 
 def _cluster_barrier(build: Builder, each: Statement) -> Act:
@@ -267,15 +264,37 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
 # --- between lanes
 
 
+def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int], Waiting | None]) -> Act:
+    """Execute `act` once for all lanes that name the same members, as parts of a warp may name their own.
+
+    act: takes the warp, the lanes and their members; returns a wait for others.
+    """
+    read, place = build.reader(operand, "b32"), build.place
+
+    def executed(warp: WarpState, mask: int) -> Any:
+        names = read(warp)
+        wanted = int(names[first(mask)])
+        if isinstance(operand, Number) or (names == wanted).all():
+            return act(warp, mask, wanted)
+        if isinstance(warp, Row):
+            raise Undefined("lanes of a row name other members")
+        parts = {name: mask_of(names == name) & mask for name in dict.fromkeys(names[lanes(mask)].tolist())}
+        waits = {part: wait for name, part in parts.items() if (wait := act(warp, part, name)) is not None}
+        late = sum(waits)
+        if late != mask:
+            return {place: late, place + 1: mask & ~late} if late else None
+        one, *_ = every = [*waits.values()]
+        return one._replace(ready=lambda: (any if one.again else all)(each.ready() for each in every))
+
+    return executed
+
+
 @instruction("elect.sync")
 def elect(build: Builder, each: Statement) -> Act:
     """Elect one lane, here the lowest; PTX leaves the choice open: `elect.sync d|p, members` ("elect.sync")."""
     lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
-    members = build.shared_scalar(each.operands[1])
 
-    @wide
-    def act(warp: WarpState, mask: int) -> Any:
-        wanted = members(warp, first(mask))
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
@@ -284,7 +303,7 @@ def elect(build: Builder, each: Statement) -> Act:
         warp.set_predicate(chosen_to, warp.all // ALL << lane, mask)
         return None
 
-    return act
+    return wide(_by_members(build, each.operands[1], act))
 
 
 @instruction("shfl.sync")
@@ -294,13 +313,11 @@ def shuffle(build: Builder, each: Statement) -> Act:
     to, inside_to = build.pair(each.operands[0])
     targets = build.target(to), build.target(inside_to)
     a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4].exactly(3))
-    members = build.shared_scalar(each.operands[4])
 
-    @wide
-    def act(warp: WarpState, mask: int) -> Any:
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         lane = np.arange(warp.count)
         own = lane % LANES
-        wait = together(warp, mask, members(warp, first(mask)))
+        wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
         amount, clamp = b(warp).astype(np.int64) & 31, c(warp).astype(np.int64)
@@ -317,18 +334,16 @@ def shuffle(build: Builder, each: Statement) -> Act:
             warp.set_predicate(targets[1], mask_of(inside), mask)
         return None
 
-    return act
+    return wide(_by_members(build, each.operands[4], act))
 
 
 @instruction("vote.sync")
 def vote(build: Builder, each: Statement) -> Act:
     """Vote: all, any, uni to a predicate, ballot to a mask ("vote.sync")."""
     mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
-    asked, members = build.predicate(each.operands[1]), build.shared_scalar(each.operands[2])
+    asked = build.predicate(each.operands[1])
 
-    @wide
-    def act(warp: WarpState, mask: int) -> Any:
-        wanted = members(warp, first(mask))
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
@@ -342,7 +357,7 @@ def vote(build: Builder, each: Statement) -> Act:
         warp.set_predicate(target, mask_of(np.repeat(holds, LANES)), mask)
         return None
 
-    return act
+    return wide(_by_members(build, each.operands[2], act))
 
 
 @instruction("match")
@@ -351,10 +366,9 @@ def match(build: Builder, each: Statement) -> Act:
     mode, type = each.modifiers.first_of(("any", "all")), last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
-    members = build.scalar(each.operands[2])
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask, members(warp, first(mask)))
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
+        wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
         values = read(warp)
@@ -366,7 +380,7 @@ def match(build: Builder, each: Statement) -> Act:
         warp.set(targets[0], np.array(same, np.uint32), mask)
         return None
 
-    return act
+    return _by_members(build, each.operands[2], act)
 
 
 _REDUCE: Known[str, Callable[..., Any]] = Known({
@@ -379,16 +393,11 @@ _REDUCE: Known[str, Callable[..., Any]] = Known({
 def reduce(build: Builder, each: Statement) -> Act:
     """Reduce over the lanes to a sum, an extreme or logic, returned to each of them ("redux.sync")."""
     type = last_type(each)
-    target, read, members = (
-        build.target(each.operands[0]),
-        build.reader(each.operands[1], type),
-        build.scalar(each.operands[2]),
-    )
+    target, read = build.target(each.operands[0]), build.reader(each.operands[1], type)
     function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES_BYTES[type]]
     magnitude = "abs" in each.modifiers
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wanted = members(warp, first(mask))
+    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)
         if wait is not None:
             return wait
@@ -400,7 +409,7 @@ def reduce(build: Builder, each: Statement) -> Act:
         warp.set(target, result, mask)
         return None
 
-    return act
+    return _by_members(build, each.operands[2], act)
 
 
 @instruction("activemask")

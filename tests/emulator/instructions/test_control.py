@@ -347,6 +347,40 @@ def test_signed_and_float_reductions() -> None:
     assert np.isnan(stored(code + "redux.sync.max.NaN.f32 %r0, %r1, -1;", np.float32, **target)).all()
 
 
+OF_HALVES = "setp.lt.u32 %p0, %r39, 16; selp.b32 %r5, 0xFFFF, 0xFFFF0000, %p0; and.b32 %r1, %r39, 3;"
+"""%r5: the lane's half of the warp as members. %r1: its number modulo 4."""
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_parts_of_a_warp_name_their_own_members(comes_late: bool) -> None:
+    """As tiles of cooperative groups do; lane 20 may come alone, behind the others."""
+    late = "setp.eq.u32 %p2, %r39, 20; @!%p2 bra THERE; add.u32 %r1, %r1, 0; THERE:" * comes_late
+    lane, half = np.arange(32), np.arange(32) // 16
+
+    def found(body: str) -> list[int]:
+        told = stored(OF_HALVES + late + body).tolist()
+        assert isinstance(told, list)
+        return told
+
+    assert found("setp.eq.u32 %p1, %r39, 3; vote.sync.any.pred %p3, %p1, %r5; selp.b32 %r0, 1, 0, %p3;") == [
+        int(each == 0) for each in half
+    ]
+    assert found("vote.sync.ballot.b32 %r0, 1, %r5;") == [0xFFFF << 16 * each for each in half.tolist()]
+    assert found("match.any.sync.b32 %r0, %r1, %r5;") == [0x1111 << each % 4 + each // 16 * 16 for each in range(32)]
+    assert found("redux.sync.add.u32 %r0, %r39, %r5;") == [int(lane[half == each].sum()) for each in half]
+    assert found("elect.sync %r0|%p1, %r5;") == [16 * each for each in half.tolist()]
+    assert found("shfl.sync.idx.b32 %r0, %r39, 5, 0x101F, %r5;") == [5 + 16 * each for each in half.tolist()]
+    assert found("bar.warp.sync %r5; mov.u32 %r0, %r39;") == lane.tolist()
+
+
+def test_a_part_of_a_warp_goes_on_while_another_one_waits() -> None:
+    body = """.shared .b32 flag; mov.u32 %r0, flag; setp.eq.u32 %p2, %r39, 31; @!%p2 bra MEET;
+        WAIT: ld.volatile.shared.b32 %r6, [%r0]; setp.ne.u32 %p3, %r6, 7; @%p3 bra WAIT;
+        MEET: vote.sync.ballot.b32 %r7, 1, %r5;
+        setp.eq.u32 %p1, %r39, 0; @%p1 st.volatile.shared.b32 [%r0], 7; mov.u32 %r0, %r7;"""
+    assert stored(OF_HALVES + body, unwritten="note").tolist() == [0xFFFF] * 16 + [0xFFFF0000] * 16
+
+
 def test_what_is_only_time_or_order_does_nothing() -> None:
     found = stored("""
         fence.sc.gpu; membar.gl; fence.proxy.async; griddepcontrol.wait; griddepcontrol.launch_dependents;

@@ -586,6 +586,10 @@ CARRIED = np.array([0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 123
         ("add.cc.u32 %d, %a, %b;", "addc.u32 %d, %a, %b;", lambda a, b: a * (2**32 + 1) + b * (2**32 + 1)),
         ("sub.cc.u32 %d, %a, %b;", "subc.u32 %d, %a, %b;", lambda a, b: a * (2**32 + 1) - b * (2**32 + 1)),
         ("mad.lo.cc.u32 %d, %a, %b, %a;", "madc.hi.u32 %d, %a, %b, %b;", lambda a, b: a * b + a + (b << 32)),
+        ("add.cc.s32 %d, %a, %b;", "addc.s32 %d, %a, 0;", lambda a, b: a * (2**32 + 1) + b),
+        ("sub.cc.s32 %d, %a, %b;", "subc.cc.s32 %d, %a, %b;", lambda a, b: a * (2**32 + 1) - b * (2**32 + 1)),
+        ("sub.cc.u32 %d, %a, %b;", "addc.u32 %d, 0, 0;", lambda a, b: (a - b) % 2**32 + ((a >= b) << 32)),
+        ("add.cc.u32 %d, %a, %b;", "subc.u32 %d, %a, 0;", lambda a, b: a + b + (a - 1 << 32)),
     ],
 )
 def test_a_carry_goes_from_word_to_word(

@@ -8,6 +8,7 @@ returns.
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from blackwell_matmul.emulator.cuda_runtime.host import (
     CLUSTER_DIMENSION,
     CONTEXT,
     COOPERATIVE,
+    ILLEGAL_STATE,
     INVALID_VALUE,
     MAX_DYNAMIC_SHARED,
     NOT_FOUND,
@@ -39,7 +41,7 @@ NOTHING = (
     "cuModuleUnload", "cuLibraryUnload", "cuFuncSetCacheConfig", "cuFuncSetSharedMemConfig", "cuFuncLoad",
     "cuKernelSetCacheConfig", "cuMemAdvise", "cuMemPrefetchAsync", "cuMemPoolSetAttribute", "cuMemPoolTrimTo",
     "cuMemPoolDestroy", "cuMemPoolSetAccess", "cuDeviceSetMemPool", "cuPointerSetAttribute", "cuProfilerStart",
-    "cuProfilerStop",
+    "cuProfilerStop", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
 )  # fmt: skip
 """Entry points that do nothing and succeed."""
 
@@ -59,6 +61,7 @@ SAME = {
     "cuLibraryLoadData": "cuModuleLoadData", "cuLibraryLoadFromFile": "cuModuleLoad",
     "cuLibraryGetKernel": "cuModuleGetFunction", "cuEventRecordWithFlags": "cuEventRecord",
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuGraphInstantiateWithFlags": "cuGraphInstantiate",
 }  # fmt: skip
 """Entry points that take the same first arguments as another, and do the same."""
 
@@ -221,7 +224,7 @@ def cuStreamGetCtx(host: Host, stream: int, place: int) -> None:
 
 
 def cuStreamIsCapturing(host: Host, stream: int, status: int) -> None:
-    host.program.put(status, "i", 0)
+    host.program.put(status, "i", int(host.captured is not None))
 
 
 cuStreamGetCaptureInfo = cuStreamIsCapturing
@@ -235,15 +238,34 @@ cuStreamGetFlags = cuStreamGetPriority
 
 
 def cuStreamBeginCapture(host: Host, stream: int) -> None:
-    raise Refused(NOT_SUPPORTED)
+    if host.captured is not None:
+        raise Refused(ILLEGAL_STATE)
+    host.captured = []
+
+
+def cuStreamEndCapture(host: Host, stream: int, graph: int) -> None:
+    if host.captured is None:
+        raise Refused(ILLEGAL_STATE)
+    host.program.put(graph, "Q", host.handle(host.captured))
+    host.captured = None
+
+
+def cuGraphInstantiate(host: Host, place: int, graph: int) -> None:
+    """Give a handle of the same work: its parameters were read when it was captured."""
+    host.program.put(place, "Q", host.handle(host.object(graph, list)))
+
+
+def cuGraphLaunch(host: Host, graph: int) -> None:
+    for work in host.object(graph, list):
+        host.do(work)
 
 
 def cuLaunchHostFunc(host: Host, stream: int, function: int, data: int) -> None:
-    host.program.call_back(function, (data,))
+    host.do(partial(host.program.call_back, function, (data,)))
 
 
 def cuStreamAddCallback(host: Host, stream: int, function: int, data: int) -> None:
-    host.program.call_back(function, (stream, 0, data))
+    host.do(partial(host.program.call_back, function, (stream, 0, data)))
 
 
 def cuEventRecord(host: Host, event: int) -> None:
@@ -304,11 +326,11 @@ def cuMemGetAddressRange(host: Host, base: int, nbytes: int, address: int) -> No
 
 
 def cuMemcpy(host: Host, target: int, source: int, nbytes: int) -> None:
-    host.store(target, host.fetch(source, nbytes))
+    host.do(lambda: host.store(target, host.fetch(source, nbytes)))
 
 
 def _set(host: Host, address: int, value: int, nbytes: int, count: int) -> None:
-    host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count)
+    host.do(lambda: host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count))
 
 
 def cuMemsetD8(host: Host, address: int, value: int, count: int) -> None:
@@ -399,8 +421,7 @@ def cuFuncGetModule(host: Host, place: int, function: int) -> None:
 
 def cuFuncGetAttribute(host: Host, value: int, attribute: int, function: int) -> None:
     found = host.object(function, Function)
-    architecture = host.gpu.architecture
-    answers = {0: found.most_threads, 1: found.shared_bytes, 4: 32, 5: architecture, 6: architecture}
+    answers = {0: found.most_threads, 1: found.shared_bytes, 4: 32, 5: found.architecture, 6: host.gpu.architecture}
     answers[MAX_DYNAMIC_SHARED] = found.most_dynamic_bytes
     number = attribute & 0xFFFFFFFF
     host.program.put(value, "i", found.attributes.get(number, answers.get(number, 0)))

@@ -13,7 +13,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ CONTEXT = 1
 """Handle of the only context."""
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = 1, 2, 200, 400, 500, 801
+ILLEGAL_STATE = 401
 COOPERATIVE_TOO_LARGE = 720
 """Error code of a cooperative launch whose CTAs cannot all run at the same time."""
 
@@ -108,6 +109,11 @@ class Function:
     @property
     def most_dynamic_bytes(self) -> int:
         return self.attributes.get(MAX_DYNAMIC_SHARED, DEFAULT_SHARED_BYTES - self.shared_bytes)
+
+    @property
+    def architecture(self) -> int:
+        """Return the GPU that the PTX is for: 90 for sm_90a. CUB chooses its tuning by it."""
+        return int(self.module.parsed.target.removeprefix("sm_").rstrip("af"))
 
     @property
     def most_threads(self) -> int:
@@ -176,7 +182,7 @@ class HostSpace(GlobalSpace):
 
 class Host:
     """The host of one program. objects: by handle. last: the code that the runtime reports next. checked: called with
-    the report of each launch; None: launches are not checked.
+    the report of each launch; None: launches are not checked. captured: work for a graph, while a stream captures.
     """
 
     def __init__(
@@ -190,6 +196,7 @@ class Host:
         self.told: set[str] = set()
         self.registered: dict[int, tuple[int, str]] = {}
         self.configurations: list[tuple[int, ...]] = []
+        self.captured: list[Callable[[], None]] | None = None
         self._numbers = itertools.count(1)
 
     # --- handles
@@ -286,8 +293,15 @@ class Host:
 
     # --- launches
 
+    def do(self, work: Callable[[], None]) -> None:
+        """Do the work of a stream; while a stream captures a graph, keep the work for the graph."""
+        if self.captured is None:
+            work()
+        else:
+            self.captured.append(work)
+
     def launch(self, function: Function, shape: LaunchShape, values: list[bytes]) -> None:
-        """Run a kernel to its end."""
+        """Check a launch, and run the kernel to its end."""
         if shape.shared_bytes > function.most_dynamic_bytes or not prod(shape.grid + shape.block):
             self.tell(
                 f"the launch of {function.entry.name} is refused: grid {shape.grid}, block {shape.block}, and "
@@ -296,6 +310,9 @@ class Host:
             raise Refused(INVALID_VALUE)
         if shape.cooperative and prod(shape.grid) > self.gpu.sms * blocks_per_sm(function, shape):
             raise Refused(COOPERATIVE_TOO_LARGE)
+        self.do(partial(self._run, function, shape, values))
+
+    def _run(self, function: Function, shape: LaunchShape, values: list[bytes]) -> None:
         module, entry = function.module, function.entry
         listener = OrderListener() if self.checked else None
         choices = replace(self.choices, listener=listener)

@@ -18,7 +18,7 @@ RUNTIME_NOTHING = (
     "cudaFuncSetCacheConfig", "cudaFuncSetSharedMemConfig", "cudaMemAdvise", "cudaMemPrefetchAsync",
     "cudaLibraryUnload", "cudaProfilerStart", "cudaProfilerStop", "cudaMemPoolSetAttribute", "cudaMemPoolTrimTo",
     "cudaThreadExchangeStreamCaptureMode", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary",
-    "__cudaInitModule",
+    "__cudaInitModule", "cudaGraphDestroy", "cudaGraphExecDestroy", "cudaGraphUpload",
 )  # fmt: skip
 """Entry points that do nothing and succeed."""
 
@@ -41,6 +41,8 @@ AS_THE_DRIVER = {
     "cudaMemsetAsync": "cuMemsetD8", "cudaEventRecord": "cuEventRecord", "cudaEventRecordWithFlags": "cuEventRecord",
     "cudaEventElapsedTime": "cuEventElapsedTime", "cudaStreamIsCapturing": "cuStreamIsCapturing",
     "cudaStreamGetCaptureInfo": "cuStreamIsCapturing", "cudaStreamBeginCapture": "cuStreamBeginCapture",
+    "cudaStreamEndCapture": "cuStreamEndCapture", "cudaGraphInstantiate": "cuGraphInstantiate",
+    "cudaGraphInstantiateWithFlags": "cuGraphInstantiate", "cudaGraphLaunch": "cuGraphLaunch",
     "cudaStreamAddCallback": "cuStreamAddCallback", "cudaLaunchHostFunc": "cuLaunchHostFunc",
     "cudaLibraryLoadData": "cuModuleLoadData", "cudaLibraryLoadFromFile": "cuModuleLoad",
     "cudaLibraryGetKernel": "cuModuleGetFunction", "cudaLibraryGetGlobal": "cuModuleGetGlobal",
@@ -217,9 +219,8 @@ cudaGetKernel = cudaGetFuncBySymbol = __cudaGetKernel
 
 def cudaFuncGetAttributes(host: Host, place: int, function: int) -> None:
     found = _kernel(host, function)
-    architecture = host.gpu.architecture
-    host.program.put(place, "3Q6i", found.shared_bytes, 0, 0, found.most_threads, 32, architecture, architecture, 0,
-                     found.most_dynamic_bytes)  # fmt: skip
+    host.program.put(place, "3Q6i", found.shared_bytes, 0, 0, found.most_threads, 32, found.architecture,
+                     host.gpu.architecture, 0, found.most_dynamic_bytes)  # fmt: skip
 
 
 def cudaFuncSetAttribute(host: Host, function: int, attribute: int, value: int) -> None:

@@ -164,6 +164,44 @@ print(found.value, cuda.cuLaunchCooperativeKernel(function(b"meet"), 132 * 32 + 
     assert ran(capfd, tmp_path, DRIVER + text) == "100 720\n"
 
 
+def test_a_graph_repeats_the_work_that_a_stream_captured(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = """
+x, stream, graph, again, status = memory(12), c_void_p(), c_void_p(), c_void_p(), c_int()
+check(cuda.cuMemsetD32_v2(x, 1, c_size_t(3)))
+check(cuda.cuStreamCreate(byref(stream), 0))
+check(cuda.cuStreamBeginCapture_v2(stream, 0))
+check(cuda.cuStreamIsCapturing(stream, byref(status)))
+launch(function(b"scale"), 1, 32, x, x, c_uint32(3), c_uint32(2))
+check(cuda.cuMemcpyDtoDAsync_v2(c_uint64(x.value + 8), x, c_size_t(4), stream))
+check(cuda.cuStreamEndCapture(stream, byref(graph)))
+values = array.array("I", bytes(12))
+def read():
+    check(cuda.cuMemcpyDtoH_v2(address(values), x, c_size_t(12)))
+    return list(values)
+print(status.value, read())
+check(cuda.cuGraphInstantiateWithFlags(byref(again), graph, c_uint64(0)))
+for _ in range(2):
+    check(cuda.cuGraphLaunch(again, stream))
+    print(read())
+print(cuda.cuStreamEndCapture(stream, byref(graph)), cuda.cuGraphLaunch(stream, stream))
+"""
+    assert ran(capfd, tmp_path, DRIVER + text) == "1 [1, 1, 1]\n[3, 3, 3]\n[9, 9, 9]\n401 400\n"
+
+
+def test_a_kernel_tells_the_gpu_that_its_ptx_is_for(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        DRIVER
+        + """
+value = c_int()
+for attribute in (5, 6):
+    check(cuda.cuFuncGetAttribute(byref(value), attribute, function(b"meet")))
+    print(value.value)
+"""
+    )
+    assert run([sys.executable, str(tmp_path / "program.py")], "sm_100a") == 0
+    assert capfd.readouterr().out == "90\n100\n"
+
+
 def test_a_refused_launch_has_a_note(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = """
 places = (c_void_p * 1)(ctypes.addressof(memory(4)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
 import typer
 
@@ -28,9 +29,12 @@ EXAMPLES = """Examples:
 - `blackwell-matmul compile v6 --check -o out/`
 - `blackwell-matmul compile h7 --size 4096 4096 4096 --timeline 4096 -o out/`
 - `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
+- `blackwell-matmul compile --pack H100 -o pack.zip`
+- `blackwell-matmul compile --pack pack.zip`
 
 Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the launch
-plan; `blackwell_matmul.runtime.load(folder)` runs it.
+plan; `blackwell_matmul.runtime.load(folder)` runs it. A pack has the kernels that calls on a GPU need most: they are
+compiled into this machine's cache, or copied there from a file.
 """
 
 
@@ -40,8 +44,21 @@ def _folder(name: str) -> str:
     return name
 
 
+OptionalKernel = Annotated[str | None, *get_args(Kernel)[1:]]
 Output = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.", callback=checked(_folder))
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FOLDER", help="Write the bundle, or the pack's file.", callback=checked(_folder)
+    ),
+]
+Packed = Annotated[
+    str | None,
+    typer.Option(
+        "--pack",
+        metavar="GPU|FILE",
+        help="In place of a kernel: compile those of common layers for a GPU, or take them from a file.",
+        show_default="none",
+    ),
 ]
 Sass = Annotated[bool, flag("--sass", "Show the machine instructions that matter.")]
 Check = Annotated[bool, flag("--check", "Execute the code on the CPU, on few rows, and judge it.")]
@@ -57,7 +74,7 @@ Records = Annotated[
 
 @takes_form
 def compile(
-    kernel: Kernel,
+    kernel: OptionalKernel = None,
     output: Output = None,
     size: Size = None,
     dtype: Dtype = None,
@@ -66,13 +83,20 @@ def compile(
     sass: Sass = False,
     check: Check = False,
     timeline: Records = None,
+    pack: Packed = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Compile one kernel for a GPU, and report its registers and shared memory.
+    """Compile one kernel for a GPU, and report its registers and shared memory; or the kernels of common layers.
 
     Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not compile.
     """
+    if pack is not None:
+        if any((kernel, size, dtype, schedule, target, sass, check, timeline, form.words)):
+            raise InputError("--pack compiles what calls of operations need; only -o and --json go with it.")
+        _pack(pack, output, as_json)
+    if kernel is None:
+        raise InputError("there is no kernel; name one, such as v2, or a GPU by --pack.")
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     records = None if timeline is None else options.integer("--timeline", timeline)
     with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr):
@@ -87,6 +111,28 @@ def compile(
         bundle.save(output)
     shown = bundle, output if right else None, sass, checked
     finish(as_json, lambda: named(kernel, bundle_record(*shown)), lambda: bundle_lines(*shown), right)
+
+
+def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
+    """Make the pack of a GPU, or take a file's kernels."""
+    from blackwell_matmul.hardware.gpus import gpu_named
+    from blackwell_matmul.tuner import packs
+
+    with terminal.telling(as_json) as tell:
+        if Path(name).is_file():
+            if output is not None:
+                raise InputError(f"{name} is a pack already; -o goes with a GPU's name.")
+            made, verb = packs.install(Path(name)), "copied"
+        else:
+            made, verb = packs.make(gpu_named(name), tell), "compiled"
+    size = ""
+    if output is not None:
+        packs.save(made, Path(output))
+        size = f"; {output}  {Path(output).stat().st_size / 1e6:.1f} MB"
+    told = f"{len(made.keys)} kernels for {made.gpu} {verb} into this machine's cache{size}"
+    lines = "\n".join([told, *(f"{count} problems without a kernel: {why}" for why, count in made.refused.items())])
+    record = {"pack": output, "gpu": made.gpu, "kernels": len(made.keys), "refused": dict(made.refused)}
+    finish(as_json, lambda: record, lambda: lines)
 
 
 def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result | ScriptResult:

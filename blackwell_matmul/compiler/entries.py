@@ -21,6 +21,9 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
 ENTRY_FORMAT = 2
+CODES_FOLDER = "codes"
+"""Folder of the cache with the bundles' keys by all inputs of the code (`known_code.py`)."""
+
 NAME, KEY = "name", "bundle"
 """Fields of a record: its file's name, and a bundle's key."""
 

@@ -15,8 +15,6 @@ from tilus import DataType
 from blackwell_matmul.compiler import entries
 from blackwell_matmul.frontend import Bound
 
-CODES_FOLDER = "codes"
-
 
 def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str]) -> Path | None:
     """Return the entry of all calls with equal code; None if nothing is stored, or if candidates differ."""
@@ -25,7 +23,7 @@ def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str])
     (bound,) = candidates
     made_with = {name: each.name if isinstance(each, DataType) else each for name, each in bound.init_kwargs.items()}
     compiled_in = dict(bound.consts), dict(bound.divisibility), _left_out(bound)
-    return entries.place(CODES_FOLDER, bound.script_cls, made_with, *compiled_in, target, dict(versions))
+    return entries.place(entries.CODES_FOLDER, bound.script_cls, made_with, *compiled_in, target, dict(versions))
 
 
 def _left_out(bound: Bound) -> list[str]:

@@ -51,6 +51,11 @@ class TaskOutcome:
     step: str = ""
     timed_out: bool = False
 
+    @property
+    def why(self) -> str:
+        """Return the reason of a task without a result."""
+        return self.refused or self.failed
+
 
 class WorkerEnded(Exception):
     """A task was given to a worker that has ended."""
@@ -235,6 +240,19 @@ def worker_pool(
         for worker in pool.workers:
             worker.prepare()
         yield pool
+
+
+def compiled_in_pool(
+    tasks: Mapping[str, Task], limit_s: float, module: str, tell: Callable[[str], None]
+) -> dict[str, TaskOutcome]:
+    """Run tasks that compile; tell the end of each by its name, and return the outcomes in the order of the tasks."""
+    found = dict[str, TaskOutcome]()
+    with worker_pool(len(tasks), limit_s, module) as pool:
+        for name, outcome in pool.run(tasks, lambda name: tasks[name]):
+            found[name] = outcome
+            verb = "refused" if outcome.result is None else "compiled"
+            tell(f"{verb} {len(found)} of {len(tasks)}: {name}")
+    return {name: found[name] for name in tasks}
 
 
 def end_all(workers: Iterable[Worker]) -> None:

@@ -45,7 +45,7 @@ class Launches:
     """
 
     def __init__(self, kernel: Any, device: int) -> None:
-        self._kernel, self.device = kernel, device
+        self.kernel, self.device = kernel, device
         self._calls = ScriptCalls(kernel) if device >= 0 else None
         self._code: tuple[Loaded, tuple[int, ...]] | None = None
         self._moving: dict[int, Moving] = {}
@@ -55,7 +55,7 @@ class Launches:
         tensors stand in the order of `tensors`.
         """
         if self._calls is None:
-            self._kernel(*arguments())
+            self.kernel(*arguments())
             return
         addresses = [each.data_ptr() for each in tensors]
         if not self.at(addresses):
@@ -141,6 +141,12 @@ class ProductPlan:
         a, b, *extras = (each for each in tensors if each is not None)
         read = [each.data_ptr() for each in (a, b, *map(readable, extras))]
         return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
+
+    def call(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> tuple[Any, Sequence[object]]:
+        """Return the kernel and its arguments for operands that are not copied, with a new C."""
+        c = a.new_empty(self.shape, dtype=self.out)
+        extras = (each for each in tensors if each is not None)
+        return self.launches.kernel, self._arguments(a, b.mT, c, tensors, extras)
 
     def _writes(self, into: Tensor) -> bool:
         """Return true if `into` has the layout of a new C."""

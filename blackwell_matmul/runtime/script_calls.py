@@ -176,7 +176,7 @@ def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[ob
         key = _key(kernel, bound, gpu.arch)
         found = None if key is None else _loaded.get(key)
         if found is None:
-            found = _compile(kernel, bound, gpu)
+            found = load(_compile(kernel, bound, gpu))
             found = _loaded.get(found.bundle.key) or found
             for each in (found.bundle.key, key):
                 if each is not None:
@@ -258,9 +258,20 @@ def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
     return None if None in key else key
 
 
-def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Loaded:
+def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Bundle:
     """Compile on the CPU alone, so that it may happen during a stream capture."""
     from blackwell_matmul.compiler import compile
 
     chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None
-    return load(compile(_completed(kernel), *bound.args, schedule=chosen, target=gpu.arch))
+    return compile(_completed(kernel), *bound.args, schedule=chosen, target=gpu.arch)
+
+
+def compiled_ahead(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> tuple[Path | None, Bundle]:
+    """Compile a call for a GPU, which may be absent; return the cache's record by which the first call of this code
+    finds the bundle, and the bundle. A schedule is chosen, never a tuned one.
+    """
+    from blackwell_matmul.compiler import known_code
+    from blackwell_matmul.compiler.compiling import versions
+
+    bound = _bound(kernel, {}, arguments, gpu)
+    return known_code.place([bound], gpu.arch, versions()), _compile(kernel, bound, gpu)

@@ -91,7 +91,7 @@ def test_only_kernels_and_schedules_with_one_order_are_taken():
     for gpu, kernel in (("H200", "HopperMatmul"), ("B200", "BlackwellMatmul")):
         a, b = operands(1)
         how = launching.How(batch_invariant=True)
-        made = launching.planned(a, b.T, launching.EpilogueTensors(), GPUS[gpu], a.dtype, how).launches._kernel
+        made = launching.planned(a, b.T, launching.EpilogueTensors(), GPUS[gpu], a.dtype, how).launches.kernel
         assert made.script_cls.__name__ == kernel
         has = launching.ONE_ORDER_OF_SUMS.keys() & set(made.script_cls.knobs)
         wanted = {knob: launching.ONE_ORDER_OF_SUMS[knob] for knob in has}

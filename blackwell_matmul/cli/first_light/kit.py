@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_json
 from blackwell_matmul.base.records import content_of, parsed
+from blackwell_matmul.base.zip_files import unzipped, zip_folder
 from blackwell_matmul.cli.first_light import cases
 from blackwell_matmul.cli.first_light.cases import Case
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.request import Request
-from blackwell_matmul.jobs.worker import TaskOutcome, worker_pool
+from blackwell_matmul.jobs.worker import compiled_in_pool
 
 KIT, KIT_FORMAT = "kit.json", 2
 TASKS = "blackwell_matmul.cli.first_light.tasks"
@@ -26,7 +26,6 @@ STAGE_OF: Mapping[str, str] = {
 }  # fmt: skip
 """Stages by the task that prepares them."""
 PREPARE_LIMIT_S = 300.0
-MOST_KIT_BYTES = 4 << 30
 Tell = Callable[[str], None]
 
 
@@ -81,21 +80,14 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
     items += [("prepare_timeline", case) for case in cases.timeline_cases(gpu.arch, emulated)]
     if not emulated:
         items += [("prepare_speed", case) for case in cases.speed_cases(gpu.arch)]
-    found, refused = dict[int, Any](), dict[str, str]()
-    with worker_pool(len(items), PREPARE_LIMIT_S, TASKS) as pool:
-        outcomes = pool.run(range(len(items)), lambda place: _task(*items[place], gpu, folder))
-        for done, (place, outcome) in enumerate(outcomes, 1):
-            task, case = items[place]
-            verb = "refused" if outcome.result is None else "compiled"
-            tell(f"{verb} {done} of {len(items)}: {case or 'microbenchmarks'}")
-            if outcome.result is not None:
-                found[place] = outcome.result
-            else:
-                refused[f"{STAGE_OF[task]}: {case or 'microbenchmarks'}"] = _why(outcome)
-    return {
-        task: [found[place] for place, (each, _) in enumerate(items) if each == task and place in found]
-        for task in STAGE_OF
-    }, refused
+    named = {f"{STAGE_OF[task]}: {case or 'microbenchmarks'}": (task, case) for task, case in items}
+    tasks = {name: _task(*item, gpu, folder) for name, item in named.items()}
+    outcomes = compiled_in_pool(tasks, PREPARE_LIMIT_S, TASKS, tell)
+    made: dict[str, list[Any]] = {task: [] for task in STAGE_OF}
+    for name, outcome in outcomes.items():
+        if outcome.result is not None:
+            made[named[name][0]].append(outcome.result)
+    return made, {name: outcome.why for name, outcome in outcomes.items() if outcome.result is None}
 
 
 def _task(task: str, case: Case | None, gpu: Gpu, folder: Path) -> dict[str, Any]:
@@ -103,42 +95,17 @@ def _task(task: str, case: Case | None, gpu: Gpu, folder: Path) -> dict[str, Any
     return {"do": f"{TASKS}:{task}", "target": gpu.arch, "folder": str(folder), **about}
 
 
-def _why(outcome: TaskOutcome) -> str:
-    return outcome.refused or outcome.failed
-
-
 # --- files
 
 
-def pack(folder: Path, file: Path) -> None:
-    """Write a folder as one zip file; InputError if that fails."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file() and path.suffix != ".lock":
-                    packed.write(path, path.relative_to(folder))
-    except OSError as error:
-        raise InputError(f"cannot write the kit to {file}: {error.strerror or error}; choose another file.") from error
+pack = partial(zip_folder, what="the kit")
 
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Kit]:
     """Yield the kit of a zip file, in a folder that is removed afterwards; InputError for a broken or foreign file."""
-    with tempfile.TemporaryDirectory(prefix="first-light-") as folder:
-        try:
-            with zipfile.ZipFile(file) as packed:
-                _require_plain(file, packed)
-                packed.extractall(folder)
-        except (OSError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or f"{error}".rstrip(".")
-            raise InputError(f"{file} is no kit that can be read: {why}; `first-light --prepare` makes one.") from error
-        yield opened_folder(Path(folder), str(file))
-
-
-def _require_plain(file: Path, packed: zipfile.ZipFile) -> None:
-    if sum(each.file_size for each in packed.infolist()) > MOST_KIT_BYTES:
-        raise InputError(f"{file} has more than {MOST_KIT_BYTES:,} bytes unpacked, which no kit has.")
+    with unzipped(file, "kit", "`first-light --prepare` makes one") as folder:
+        yield opened_folder(folder, str(file))
 
 
 def opened_folder(folder: Path, name: str = "") -> Kit:

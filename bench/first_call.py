@@ -1,0 +1,138 @@
+"""How long the first call of a product takes, with an empty cache and with a pack, on a CPU.
+
+    blackwell-matmul compile --pack H100 -o pack.zip
+    python bench/first_call.py pack.zip [--out bench/results/first_call.json]
+
+The driver is the one of the tests, which records launches and runs nothing (tests/runtime/fake_gpu.py): loading a
+kernel to a GPU is not in the times. Two processes make the same calls, one with each cache. The first call of a process
+is apart, as what it imports and reads once is in it; the others each have a schedule that the process has not had. CPU
+seconds are what other work on the machine changes least.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+GPU, CAPABILITY, SMS, SHARED_BYTES = "NVIDIA H100 80GB HBM3", (9, 0), 132, 232448
+CALLS = 24
+"""Calls of each process, spread over the pack's products."""
+CACHE = "BLACKWELL_MATMUL_CACHE"
+
+
+def first_calls(count: int) -> list[dict[str, Any]]:
+    """Make calls of matmul and linear, each of another product; return the seconds of each."""
+    started = time.perf_counter(), time.process_time()
+    import torch
+
+    from blackwell_matmul import linear, matmul
+
+    _record()
+    rows = [{"call": "import", **_since(started)}]
+    for m, n, k, bias in _products(count):
+        x, w, b = (_on_gpu(torch.empty(shape, dtype=torch.bfloat16)) for shape in ((m, k), (n, k), (n,)))
+        started = time.perf_counter(), time.process_time()
+        made = linear(x, w, b) if bias else matmul(x, w.T)
+        rows.append({"call": f"{'linear with bias' if bias else 'matmul'} {m}x{n}x{k}", **_since(started)})
+        assert made.shape == (m, n)
+    return rows
+
+
+def _since(started: tuple[float, float]) -> dict[str, float]:
+    wall, cpu = started
+    return {"seconds": round(time.perf_counter() - wall, 3), "cpu_seconds": round(time.process_time() - cpu, 3)}
+
+
+def _products(count: int) -> list[tuple[int, int, int, bool]]:
+    """Return sizes, and whether there is a bias, of products that are spread over a pack's."""
+    from blackwell_matmul.tuner.packs import problems
+
+    names = ("matmul", "linear with bias")
+    every = [each for each in problems() if each["dtype"] == "bf16" and each["operation"] in names]
+    chosen = [every[index * len(every) // count] for index in range(count)]
+    return [(each["m"], each["n"], each["k"], each["operation"] == names[1]) for each in chosen]
+
+
+def _record() -> None:
+    """Take the driver that records for an H100's."""
+    import pytest
+    import torch
+
+    sys.path.insert(0, str(ROOT / "tests" / "runtime"))
+    import fake_gpu
+
+    from blackwell_matmul.ops import direct, ready
+    from blackwell_matmul.runtime import torch_cuda
+
+    library, reason = fake_gpu.build(Path(tempfile.mkdtemp()))
+    if library is None:
+        raise SystemExit(reason)
+    patch, gpu = pytest.MonkeyPatch(), fake_gpu.FakeGpu(library)
+    fake_gpu.install(patch)
+    gpu.reset()
+    gpu.is_a(GPU, CAPABILITY, SMS, SHARED_BYTES)
+    for module in (ready, direct):
+        patch.setattr(module, "PLAIN_TYPES", {*direct.PLAIN_TYPES, fake_gpu.OnGpu})
+    patch.setattr(torch_cuda, "_fast_empty", torch._C._dynamo.guards._empty_strided_cpu)
+
+
+def _on_gpu(tensor: Any) -> Any:
+    from fake_gpu import OnGpu
+
+    return OnGpu.of(tensor)
+
+
+def in_a_process(folder: Path, count: int) -> list[dict[str, Any]]:
+    """Return the rows of `first_calls` in a process of its own, with a cache in a folder."""
+    command = [sys.executable, __file__, "--calls", str(count)]
+    made = subprocess.run(command, env={**os.environ, CACHE: str(folder)}, stdout=subprocess.PIPE, check=True)
+    return json.loads(made.stdout)
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the seconds of the first call, and of the others the median and the longest."""
+    _, first, *others = rows
+    told: dict[str, Any] = {"first_of_a_process": {name: first[name] for name in ("seconds", "cpu_seconds")}}
+    for name in ("seconds", "cpu_seconds"):
+        found = [row[name] for row in others]
+        told[f"{name}_of_others"] = {"median": round(statistics.median(found), 3), "longest": max(found)}
+    return told
+
+
+def main(
+    pack: Annotated[Path | None, typer.Argument(help="A pack for an H100")] = None,
+    out: Annotated[Path, typer.Option(help="The JSON file to write")] = ROOT / "bench" / "results" / "first_call.json",
+    calls: Annotated[int, typer.Option(help="How many; without a pack they are made here")] = CALLS,
+) -> None:
+    """Measure, print and write."""
+    if pack is None:
+        print(json.dumps(first_calls(calls)))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        empty, filled = Path(name) / "empty", Path(name) / "filled"
+        install = [sys.executable, "-m", "blackwell_matmul", "compile", "--pack", str(pack), "--json"]
+        made = subprocess.run(install, env={**os.environ, CACHE: str(filled)}, stdout=subprocess.PIPE, check=True)
+        found = {"without a pack": in_a_process(empty, calls), "with a pack": in_a_process(filled, calls)}
+    record = {
+        "command": "python bench/first_call.py pack.zip", "measured_on": "a CPU, with a driver that records",
+        "cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg(),
+        "python": platform.python_version(), "gpu": GPU, "pack_kernels": json.loads(made.stdout)["kernels"],
+        "pack_bytes": pack.stat().st_size, "summary": {name: summary(rows) for name, rows in found.items()}, **found,
+    }  # fmt: skip
+    out.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record["summary"], indent=1))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,81 @@
+"""One kernel of a pack as a task of a worker: compiled as the first call of an operation compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.hardware.gpus import gpu_named
+from blackwell_matmul.ops.finished import NO_TENSORS, EpilogueTensors
+from blackwell_matmul.ops.launching import planned
+from blackwell_matmul.ops.operand_checks import DEFAULTS, How
+from blackwell_matmul.problem.problem import TORCH_NAMES
+from blackwell_matmul.runtime.script_calls import compiled_ahead
+
+import_tilus()  # early, as children are forked from a process that has imported this
+
+
+class Operands(NamedTuple):
+    """Operands of a product, as `ops` multiplies them: a[m, k], b[k, n]."""
+
+    a: Tensor
+    b: Tensor
+    tensors: EpilogueTensors = NO_TENSORS
+    how: How = DEFAULTS
+
+
+def _matmul(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(x, w.T)
+
+
+def _linear(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(x, w.T, EpilogueTensors(bias=w.new_empty(w.shape[0])))
+
+
+def _gradient_of_x(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(dy, w)
+
+
+def _gradient_of_w(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(dy.T, x)
+
+
+def _scaled_mm(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(x, w.T, _scales((), ()), How(out_dtype=torch.bfloat16))
+
+
+def _scaled_mm_of_rows(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
+    return Operands(x, w.T, _scales((x.shape[0], 1), (1, w.shape[0])), How(out_dtype=torch.bfloat16))
+
+
+def _scales(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> EpilogueTensors:
+    return EpilogueTensors(scale_a=torch.empty(of_a), scale_b=torch.empty(of_b))
+
+
+OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Operands]] = {
+    "matmul": _matmul, "linear with bias": _linear, "gradient of x": _gradient_of_x, "gradient of w": _gradient_of_w,
+    "scaled_mm": _scaled_mm, "scaled_mm of rows": _scaled_mm_of_rows,
+}  # fmt: skip
+"""Operands of a layer's products by name: y[m, n] = x[m, k] @ w[n, k].T, with dy the gradient of y."""
+
+
+def compile_product(
+    step: Callable[[str], None], gpu: str, operation: str, m: int, n: int, k: int, dtype: str
+) -> dict[str, Any]:
+    """Compile a layer's product into the cache; return the bundle's key and its record's name."""
+    step(f"compile {operation} {dtype} {m}x{n}x{k}")
+    kind, found = getattr(torch, TORCH_NAMES[dtype]), gpu_named(gpu)
+    x, w, dy = (torch.empty(shape, dtype=kind) for shape in ((m, k), (n, k), (m, n)))  # no memory is written
+    a, b, tensors, how = OPERATIONS[operation](x, w, dy)
+    plan = planned(a, b, tensors, found, how.out_dtype or kind, how)
+    assert plan is not None  # no size is 0
+    kernel, arguments = plan.call(a, b, tensors)
+    record, bundle = compiled_ahead(kernel, arguments, found)
+    if record is None or not record.is_file():
+        raise CompileError("The cache did not keep the kernel.")
+    return {"record": record.name, "key": bundle.key}

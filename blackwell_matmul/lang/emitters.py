@@ -1,5 +1,5 @@
 """The code of the block-scaled instructions: tcgen05 for the family sm_100f (sm_100a, sm_103a), mma.sync for sm_120f
-(sm_120a, sm_121a)."""
+(sm_120a, sm_121a), and the conversion to e2m1 for both."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tilus.target import nvgpu_sm100f, nvgpu_sm120f
 
 from blackwell_matmul.lang.instructions import (
     DotScaledInst,
+    PackE2m1Inst,
     Tcgen05CopyScalesInst,
     Tcgen05MmaScaledInst,
     Tcgen05ViewScalesInst,
@@ -153,3 +154,24 @@ class DotScaledEmitter(BaseInstEmitter):
         word, thread = int(layout.get_local(where)), int(layout.get_spatial(where)[0])
         register = cast(~self.tensor2var[tensor][word], ~uint32)[0]
         return register, uint16(byte), uint16(thread % 4 // lanes)
+
+
+PACK_PTX = (
+    "{ .reg .b8 a, b, c, d;"
+    " cvt.rn.satfinite.e2m1x2.f32 a, %2, %1; cvt.rn.satfinite.e2m1x2.f32 b, %4, %3;"
+    " cvt.rn.satfinite.e2m1x2.f32 c, %6, %5; cvt.rn.satfinite.e2m1x2.f32 d, %8, %7;"
+    " mov.b32 %0, {a, b, c, d}; }"
+)
+"""Eight elements as four bytes of a register; the second operand of cvt is in the low four bits (PTX ISA, "cvt")."""
+
+
+@register_emitter(PackE2m1Inst, target=nvgpu_sm100f)
+@register_emitter(PackE2m1Inst, target=nvgpu_sm120f)
+class PackE2m1Emitter(BaseInstEmitter):
+    """Four cvt for each eight elements."""
+
+    def emit(self, inst: Any) -> None:
+        x, packed = self.tensor2var[inst.inputs[0]], self.get_or_allocate_var(inst.output)
+        with self.for_range(inst.output.local_size // 4) as word:
+            register = cast(~packed[4 * word], ~uint32)[0]
+            self.append(asm(PACK_PTX, outputs=[register], inputs=[x[8 * word + each] for each in range(8)]))

@@ -1,4 +1,5 @@
-"""`BlockScaled`: the tcgen05 instructions of tilus, and those with scales. `BlockScaledWarps`: mma.sync with scales."""
+"""`BlockScaled`: the tcgen05 instructions of tilus, and those with scales. `BlockScaledWarps`: mma.sync with scales.
+`Rounded`: what makes block-scaled data, with the bits that torch gives."""
 
 from __future__ import annotations
 
@@ -13,13 +14,16 @@ from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
 from tilus.lang.instructions import InstructionGroup, Tcgen05InstructionGroup
 
 from blackwell_matmul.lang import misuse
+from blackwell_matmul.lang.byte_types import float4_e2m1x2
 from blackwell_matmul.lang.instructions import (
     DotScaledInst,
+    PackE2m1Inst,
     Tcgen05CopyScalesInst,
     Tcgen05MmaScaledInst,
     Tcgen05ViewScalesInst,
 )
 from blackwell_matmul.lang.kinds import COLUMN_ROWS
+from blackwell_matmul.lang.rounded import rounded
 from blackwell_matmul.problem.block_scaled import ATOM_BYTES, ATOM_ROWS
 
 
@@ -132,3 +136,52 @@ class BlockScaledWarps(InstructionGroup):
         d = RegisterTensor.create(c.dtype, shape=c.shape)
         self._builder.append(DotScaledInst(d, (a, b, c, scale_a, scale_b), block))
         return d
+
+
+class Rounded(InstructionGroup):
+    """Arithmetic and conversions of float32 register tensors, each rounded as IEEE 754 and PTX say.
+
+    A script gets them by the line `rounded = Rounded()` in its class. They keep subnormal numbers. tilus's operators
+    flush them to zero, divide approximately, and a product and a sum may become one operation.
+    """
+
+    def add(self, x: Any, y: Any) -> Any:
+        """Return x + y; dimensions of extent 1 broadcast."""
+        return self._rounded("add", x, y)
+
+    def mul(self, x: Any, y: Any) -> Any:
+        """Return x * y; dimensions of extent 1 broadcast."""
+        return self._rounded("mul", x, y)
+
+    def div(self, x: Any, y: Any) -> Any:
+        """Return x / y; dimensions of extent 1 broadcast."""
+        return self._rounded("div", x, y)
+
+    def _rounded(self, operator: str, x: Any, y: Any) -> Any:
+        misuse.float32_registers(operator, x, y)
+        return self._builder.elementwise_binary(x, y, f_compute=rounded(operator))
+
+    def ue8m0(self, x: Any, up: bool) -> Any:
+        """Return the byte of the least power of two that is not below x, or with up=False the greatest not above x, in
+        int32; bytes 0 to 254 are 2^-127 to 2^127, of which the nearest is taken for other x (PTX ISA, "cvt").
+
+        x: not negative.
+        """
+        misuse.float32_registers("ue8m0", x)
+        return self._builder.elementwise_unary(x, f_compute=rounded("power_up" if up else "power_down"))
+
+    def magnitude(self, x: Any) -> Any:
+        """Return the bits of |x| in int32, which are in the order of magnitudes; those of NaN are the largest."""
+        misuse.float32_registers("magnitude", x)
+        return self._builder.elementwise_unary(x, f_compute=rounded("magnitude"))
+
+    def e2m1x2(self, x: Any) -> Any:
+        """Return x [.., n] in e2m1, two in a byte [.., n / 2], the even element in the low four bits (PTX ISA, "cvt").
+
+        Larger numbers become 6 and smaller ones -6, as does NaN become 6. Each thread must have eights of neighbours.
+        """
+        misuse.float32_registers("e2m1x2", x)
+        misuse.eights(x)
+        packed = RegisterTensor.create(float4_e2m1x2, shape=[*x.shape[:-1], x.shape[-1] // 2])
+        self._builder.append(PackE2m1Inst(output=packed, inputs=(x,)))
+        return packed

@@ -1,4 +1,5 @@
-"""The instructions that this room adds to tilus: columns as scales, the copy of scales, the products with scales."""
+"""The instructions that this room adds to tilus: columns as scales, the copy of scales, the products with scales, the
+conversion to e2m1."""
 
 from __future__ import annotations
 
@@ -54,3 +55,8 @@ class DotScaledInst(Instruction):
     def kind(self) -> ScaledKind:
         a, b, _, scale_a, _ = self.inputs
         return kind_of(a.dtype, b.dtype, scale_a.dtype, self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class PackE2m1Inst(Instruction):
+    """float32 [.., n], the input, as e2m1 in bytes of two [.., n / 2], the output."""

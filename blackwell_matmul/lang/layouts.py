@@ -1,10 +1,12 @@
-"""The rules by which tilus finds the layouts of block-scaled operands and of scales in shared memory."""
+"""The rules by which tilus finds the layouts of block-scaled operands and data, and of scales in shared memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilus.ir.layout import RegisterLayout, register_layout
+from tilus.ir.inst import InstructionError
+from tilus.ir.layout import LayoutOperationError, RegisterLayout, register_layout
+from tilus.ir.layout.inference.inference_rules.elementwise_unary import UnaryRule
 from tilus.ir.layout.inference.inference_rules.mma_dot import MmaDotRule
 from tilus.ir.layout.inference.inference_rules.tcgen05.copy import Tcgen05CopyRule
 from tilus.ir.layout.inference.inference_rules.tcgen05.mma import Tcgen05MmaSSRule
@@ -17,6 +19,7 @@ from tilus.ir.layout.ops.tmemory_ops import tmemory_row_major
 
 from blackwell_matmul.lang.instructions import (
     DotScaledInst,
+    PackE2m1Inst,
     Tcgen05CopyScalesInst,
     Tcgen05MmaScaledInst,
     Tcgen05ViewScalesInst,
@@ -70,6 +73,24 @@ class DotScaledRule(LayoutInferenceRule):
         return {tensor: layout for tensor, layout in wanted.items() if tensor.optional_layout is None}
 
 
+@register_rule(PackE2m1Inst)
+class PackE2m1Rule(LayoutInferenceRule):
+    """Layout of the bytes: each thread has those of its elements, and has elements in eights."""
+
+    @staticmethod
+    def inference(ctx: Any, inst: Any) -> dict[Any, Any]:
+        x, packed = inst.inputs[0], inst.output
+        if x.optional_layout is None or packed.optional_layout is not None:
+            return {}
+        pair, quarter = (local(*[1] * (len(x.shape) - 1), size) for size in (2, 4))
+        try:
+            return {packed: divide(x.layout, quarter * pair) * quarter}
+        except LayoutOperationError:
+            raise InstructionError(
+                "e2m1x2 packs eight neighbours of one thread, and a thread has fewer; annotate_layout gives it more"
+            ) from None
+
+
 def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
     """Return the layout of scales, one word of four blocks for a row (PTX ISA, "Block Scaling for mma.sync").
 
@@ -119,6 +140,7 @@ _TURNS = {
     Tcgen05CopyScalesInst: (CopyScalesRule, Tcgen05CopyRule),
     Tcgen05ViewScalesInst: (ViewScalesRule, Tcgen05SliceRule),
     DotScaledInst: (DotScaledRule, MmaDotRule),
+    PackE2m1Inst: (PackE2m1Rule, UnaryRule),
 }
 """For each instruction its rule, and the rule of tilus in whose turn it is tried."""
 

@@ -303,3 +303,16 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 def _names(types: Any) -> str:
     return " or ".join(each.name for each in types)
+
+
+# --- rounded arithmetic
+
+
+def float32_registers(name: str, *tensors: Any) -> None:
+    for tensor in tensors:
+        found = f"{tensor.dtype.name}" if isinstance(tensor, RegisterTensor) else "another"
+        require(found == float32.name, f"{name} takes register tensors of float32; one is {found}")
+
+
+def eights(x: Any) -> None:
+    require(x.shape[-1] % 8 == 0, f"e2m1x2 packs eights of elements; x has {x.shape[-1]} in its last dimension")

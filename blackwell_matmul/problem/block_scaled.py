@@ -14,6 +14,10 @@ from types import MappingProxyType
 ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
 """Rows, blocks of K, and bytes of an atom of scales, one byte a scale."""
 
+LARGEST_E4M3, LARGEST_E2M1, SMALLEST_NORMAL_E4M3 = 448.0, 6.0, 2.0**-6
+"""Largest numbers of both types, and the smallest normal one of e4m3 (OCP 8-bit Floating Point Specification; OCP
+Microscaling Formats v1.0)."""
+
 
 @dataclass(frozen=True)
 class BlockFormat:
@@ -28,6 +32,11 @@ class BlockFormat:
     @property
     def per_byte(self) -> int:
         return 8 // self.bits
+
+    @property
+    def largest(self) -> float:
+        """Return the largest element."""
+        return LARGEST_E4M3 if self.bits == 8 else LARGEST_E2M1
 
     @property
     def atom_k(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blackwell_matmul.simulator.block_scaled import power_bytes
 from blackwell_matmul.simulator.types import EIGHT_BIT_FLOATS, Element, canonical, convert, element_by_name, flushed
 
 Undefined = Literal["integer-overflow", "division-by-zero", "conversion-range", "shift-range"]
@@ -245,8 +246,19 @@ _IN_FLOAT = ("tanh", "erf", "pow")
 """Functions that the 8-bit floats compute in float, not in half."""
 
 
+_ROUNDED: dict[str, Callable[..., Any]] = {
+    "rounded_add": np.add,
+    "rounded_mul": np.multiply,
+    "rounded_div": np.divide,
+    "rounded_magnitude": lambda x: x.view(np.int32) & 0x7FFFFFFF,
+    "rounded_power_up": lambda x: power_bytes(x, up=True),
+    "rounded_power_down": lambda x: power_bytes(x, up=False),
+}
+"""Functions of float32 that keep subnormal numbers (`lang.rounded`)."""
+
+
 def known_function(name: str) -> bool:
-    return name in _FUNCTIONS or name in _COMPARISONS
+    return name in _FUNCTIONS or name in _COMPARISONS or name in _ROUNDED
 
 
 @functools.cache
@@ -254,6 +266,8 @@ def floats(kind: str, item: Element) -> Callable[..., Any]:
     """Return an operator, comparison or function of arrays of one float type; it gives that type, or bool."""
     if item.name in EIGHT_BIT_FLOATS:
         return _through(element_by_name("float32", 32) if kind in _IN_FLOAT else HALF, kind, item)
+    if kind in _ROUNDED:
+        return _quiet(lambda *x: canonical(np.asarray(_ROUNDED[kind](*x))))
     if item.nbits == 16 and kind == "round":
         kind = "rint"  # hrint: halves go to the even neighbour
     if kind in _COMPARISONS:

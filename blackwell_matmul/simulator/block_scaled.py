@@ -27,6 +27,24 @@ _PAIRS = np.stack([np.arange(256) & 15, np.arange(256) >> 4], axis=1).astype(np.
 _FP4 = _PAIRS.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
 """The two values in each byte, the low four bits first."""
 
+_LARGEST_FP4 = 6
+
+
+def packed_fp4(values: np.ndarray) -> np.ndarray:
+    """Return float32 [.., n] as bytes [.., n / 2], as cvt.rn.satfinite.e2m1x2 gives them: NaN is 6 (PTX ISA, "cvt")."""
+    known = np.clip(np.where(np.isnan(values), _LARGEST_FP4, values), -_LARGEST_FP4, _LARGEST_FP4)
+    codes = known.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)
+
+
+def power_bytes(x: np.ndarray, up: bool) -> np.ndarray:
+    """Return bytes of e8m0 in int32, as cvt.rp or cvt.rz.satfinite.ue8m0x2 give them of float32 that is not negative;
+    NaN is 255 (PTX ISA, "cvt")."""
+    bits = np.asarray(x, np.float32).view(np.int32).astype(np.int64)
+    half = np.where(bits < 1 << 23, (1 << 22) - 1, (1 << 23) - 1)  # the byte 0 is the bits 1 << 22
+    byte = np.minimum(bits + half * up >> 23, 254)
+    return np.where(np.isnan(x), 255, byte).astype(np.int32)
+
 
 @dataclass(frozen=True)
 class RowScales:

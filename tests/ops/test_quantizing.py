@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from blackwell_matmul import InputError, dequantize, quantize
 from blackwell_matmul.ops.block_scaled.swizzling import swizzle, unswizzle
@@ -218,6 +219,28 @@ def test_compiled_and_exported_it_is_the_same(name, backend):
     assert torch.equal(exported(x), both(x))
 
 
+@pytest.mark.parametrize("swizzled", [True, False])
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_simulated_kernel_has_the_same_bytes(name, swizzled):
+    x = wide(40, 64).view(2, 20, 64)[..., ::2].to(torch.bfloat16)
+    factor = torch.tensor([[0.3]]) if name == "nvfp4" else None
+    for given in (x, x[0], x[:, :0]):
+        made = quantize(given, name, global_scale=factor, swizzled=swizzled, simulate=True)
+        wanted = quantize(given, name, global_scale=factor, swizzled=swizzled)
+        for one, two in zip(made, wanted, strict=True):
+            assert (one.shape, one.dtype, one.stride()) == (two.shape, two.dtype, two.stride())
+            assert np.array_equal(as_bytes(one), as_bytes(two))
+
+
+def test_the_simulated_kernel_is_compiled_as_an_operation():
+    x = wide(24, 64)
+    both = torch.compile(lambda x: quantize(x, "nvfp4", simulate=True), backend="aot_eager", fullgraph=True)(x)
+    assert all(np.array_equal(as_bytes(one), as_bytes(two)) for one, two in zip(both, quantize(x, "nvfp4")))
+    with FakeTensorMode():
+        data, scales = quantize(torch.empty(24, 64, dtype=torch.bfloat16), "nvfp4", simulate=True)
+    assert data.shape == (24, 32) and scales.shape == (512,)
+
+
 X = torch.ones(4, 64)
 
 
@@ -237,6 +260,8 @@ X = torch.ones(4, 64)
         (lambda: quantize(X, "nvfp4", global_scale=torch.ones(2)), "one number of torch.float32 on cpu"),
         (lambda: quantize(X, "nvfp4", global_scale=torch.ones((), device="meta")), "float32 on cpu"),
         (lambda: quantize(X, "nvfp4", swizzled=1), "swizzled is 1; it must be True or False"),
+        (lambda: quantize(X, "nvfp4", simulate=1), "simulate is 1; it must be True or False"),
+        (lambda: quantize(X.to("meta"), "nvfp4", simulate=True), "x is on meta; simulate=True takes CPU tensors"),
         (lambda: dequantize(X, X, "nvfp4"), "data has shape (4, 64) and type torch.float32; nvfp4 has"),
         (lambda: dequantize(quantize(X, "mxfp8")[0], X, "mxfp8"), "scales has shape (4, 64) and type torch.float32"),
         (

@@ -12,7 +12,7 @@ PAGE = (refresh.HERE / "01-block-scaling.md").read_text(encoding="utf-8")
 
 def test_snippets_print_what_the_page_shows() -> None:
     found = refresh.snippets(PAGE)
-    assert len(found) == 2
+    assert len(found) == 3
     for snippet, text in zip(found, refresh.run(PAGE, "01-block-scaling"), strict=True):
         assert snippet.says_the_same(text)
 

@@ -18,14 +18,14 @@ MAX_RANK = 5
 BOX_BYTES = 8192
 """Size of a default box, in bytes: small enough for many CTAs on an SM, and no measured optimum."""
 
-_TILUS_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+TILUS_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 
 def element_type(tensor: torch.Tensor) -> Any:
     """Return the type of tilus for the elements of a tensor."""
     import tilus
 
-    return getattr(tilus, _TILUS_NAMES[tensor.dtype])
+    return getattr(tilus, TILUS_NAMES[tensor.dtype])
 
 
 def check_alike(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
@@ -103,8 +103,8 @@ def _power_of_two(extent: int) -> int:
 def _check_tensor(name: str, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or not has_memory(tensor):
         raise InputError(f"{name} is {shown(tensor)}; it must be a dense torch.Tensor.")
-    if tensor.dtype not in _TILUS_NAMES:
-        known = ", ".join(_TILUS_NAMES.values())
+    if tensor.dtype not in TILUS_NAMES:
+        known = ", ".join(TILUS_NAMES.values())
         raise InputError(f"{name} is {tensor.dtype}; it must be one of {known}.")
     if not 1 <= tensor.dim() <= MAX_RANK or not tensor.numel():
         raise InputError(

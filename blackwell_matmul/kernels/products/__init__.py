@@ -1,4 +1,5 @@
-"""Products: the kernels that `matmul`, `linear`, `bmm`, `scaled_mm` and `tune` use. They grew out of the ladders."""
+"""Products: the kernels that `matmul`, `linear`, `bmm`, `scaled_mm` and `tune` use, which grew out of the
+ladders, and the kernel of `quantize`."""
 
 from __future__ import annotations
 

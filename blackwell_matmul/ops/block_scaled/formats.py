@@ -13,9 +13,6 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
-LARGEST_E4M3, LARGEST_E2M1 = 448.0, 6.0
-"""Largest numbers of both types (OCP 8-bit Floating Point Specification; OCP Microscaling Formats v1.0)."""
-
 
 @dataclass(frozen=True)
 class TorchFormat:
@@ -29,7 +26,7 @@ class TorchFormat:
 
     @property
     def largest(self) -> float:
-        return LARGEST_E4M3 if self.per_byte == 1 else LARGEST_E2M1
+        return BLOCK_SCALED[self.name].largest
 
     def scales(self, rows: int, k: int) -> int:
         """Return the number of scales in whole atoms."""

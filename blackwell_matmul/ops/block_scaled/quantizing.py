@@ -1,4 +1,5 @@
-"""`quantize` and `dequantize`: block-scaled operands by torch, on any device and in torch.compile.
+"""`quantize` and `dequantize`: block-scaled operands by torch, on any device and in torch.compile; `quantize` on
+Blackwell by a kernel with the same bits.
 
 The rules are those of torchao's `MXTensor` and `NVFP4Tensor`: scales of e8m0 by OCP Microscaling Formats v1.0 ("floor")
 or by cuBLAS, "1D Block Quantization" ("rceil"), scales of e4m3 by NVIDIA's two levels.
@@ -15,15 +16,18 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, shown
-from blackwell_matmul.ops.block_scaled.formats import LARGEST_E2M1, LARGEST_E4M3, TorchFormat, format_of, unpacked
+from blackwell_matmul.ops.block_scaled.by_kernel import quantized_by_kernel, runs_kernel
+from blackwell_matmul.ops.block_scaled.formats import TorchFormat, format_of, unpacked
 from blackwell_matmul.ops.block_scaled.swizzling import swizzle, unswizzle
+from blackwell_matmul.ops.direct import bypasses_dispatch
+from blackwell_matmul.ops.launching import gpu_of
 from blackwell_matmul.ops.operand_checks import check_tensors, plain_number
+from blackwell_matmul.problem.block_scaled import LARGEST_E2M1, LARGEST_E4M3, SMALLEST_NORMAL_E4M3
 from blackwell_matmul.problem.form import check_flag
 
 INPUTS = (torch.float16, torch.bfloat16, torch.float32)
 SCALINGS = ("rceil", "floor")
 
-SMALLEST_NORMAL_E4M3 = 2.0**-6
 MANTISSA_BITS, MANTISSA, NAN_E8M0 = 23, 0x7FFFFF, 255
 """Bits of fp32's mantissa, their mask, and the byte of e8m0 that is NaN."""
 
@@ -35,6 +39,7 @@ def quantize(
     global_scale: Tensor | float | None = None,
     *,
     swizzled: bool = True,
+    simulate: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return x[.., rows, k] in a block-scaled format, and its scales; `scaled_mm` takes both as they are.
 
@@ -48,15 +53,31 @@ def quantize(
     number for the whole tensor, x.abs().max() / (448 * 6) by NVIDIA's rule; without it blocks alone have scales.
 
     A block with NaN gets the scale NaN; so does one of mxfp8 or mxfp4 with an infinity, and nvfp4 saturates infinities.
+    On a Blackwell GPU a kernel quantises, outside of torch.compile; elsewhere torch. simulate: run the kernel for a CPU
+    tensor, in the simulator. The bits are the same.
+
     There are no gradients. Raises InputError, also for a k that blocks do not divide.
     """
     _check(x, dtype, scaling, global_scale, swizzled)
-    run = _as_operation("quantize") if _needs_operations(x) else _quantized
-    made: tuple[Tensor, Tensor] = run(x.detach(), dtype, scaling, _number(global_scale, x.device), swizzled)
+    check_flag("simulate", simulate)
+    if simulate:
+        gpu_of(x, simulate, "quantize", "x")
+    traced = _needs_operations(x) or (simulate and not bypasses_dispatch((x,)))
+    run = _as_operation("quantize") if traced else _run
+    made: tuple[Tensor, Tensor] = run(x.detach(), dtype, scaling, _number(global_scale, x.device), swizzled, simulate)
     return made
 
 
-def _quantized(x: Tensor, dtype: str, scaling: str, factor: Tensor | None, swizzled: bool) -> tuple[Tensor, Tensor]:
+def _run(
+    x: Tensor, dtype: str, scaling: str, factor: Tensor | None, swizzled: bool, simulate: bool = False
+) -> tuple[Tensor, Tensor]:
+    run = quantized_by_kernel if runs_kernel(x, simulate) else _quantized
+    return run(x, dtype, scaling, factor, swizzled)
+
+
+def _quantized(
+    x: Tensor, dtype: str, scaling: str, factor: Tensor | None, swizzled: bool, simulate: bool = False
+) -> tuple[Tensor, Tensor]:
     form = format_of(dtype)
     blocks = x.float().unflatten(-1, (x.shape[-1] // form.block, form.block))
     amax = blocks.abs().amax(-1)
@@ -242,10 +263,12 @@ def _as_operation(name: str) -> Callable[..., Any]:
 
 
 _library = torch.library.Library("blackwell_matmul", "FRAGMENT")
-for _name, _computed, _schema in (
-    ("quantize", _quantized, "(Tensor x, str dtype, str scaling, Tensor? factor, bool swizzled) -> (Tensor, Tensor)"),
-    ("dequantize", _dequantized, "(Tensor x, Tensor scales, str dtype, Tensor? factor, bool swizzled) -> Tensor"),
+_QUANTIZE = "(Tensor x, str dtype, str scaling, Tensor? factor, bool swizzled, bool simulate=False) -> (Tensor, Tensor)"
+_DEQUANTIZE = "(Tensor x, Tensor scales, str dtype, Tensor? factor, bool swizzled) -> Tensor"
+for _name, _computed, _by_torch, _schema in (
+    ("quantize", _run, _quantized, _QUANTIZE),
+    ("dequantize", _dequantized, _dequantized, _DEQUANTIZE),
 ):
     _library.define(_name + _schema, tags=[torch.Tag.pt2_compliant_tag])
     _library.impl(_name, _computed, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"blackwell_matmul::{_name}", _computed, lib=_library)
+    torch.library.register_fake(f"blackwell_matmul::{_name}", _by_torch, lib=_library)

@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import Undefined, conversion
+from blackwell_matmul.simulator.block_scaled import packed_fp4
 from blackwell_matmul.simulator.description import FREE, Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.lowering.context import LoweringContext, poisoned, report_undefined
@@ -68,6 +69,24 @@ def cast(inst: Any, context: LoweringContext) -> Any:
     source, target, seen = element(inst.inputs[0].dtype), element(inst.output.dtype), list[Undefined]()
     context.carry = lambda warp, arguments, origins: spread(numbers(origins), target.dtype)
     return _reporting(context, conversion(source, target, seen.append), seen)
+
+
+@describe(
+    "PackE2m1Inst",
+    name="e2m1x2",
+    **{**_FACTS, "ptx": "cvt.rn.satfinite.e2m1x2.f32"},
+    time=Time(Unit.ARITHMETIC, "cast_cycles"),
+)
+def pack_e2m1(inst: Any, context: LoweringContext) -> Any:
+    """Lower the conversion; a thread's elements are neighbours in pairs."""
+    context.use(inst.inputs[0])
+
+    def carry(warp: Warp, arguments: tuple[Any, ...], origins: np.ndarray) -> np.ndarray:
+        each = numbers(origins)
+        return spread(np.maximum(each[:, 0::2], each[:, 1::2]), np.dtype(np.uint8))
+
+    context.carry = carry
+    return lambda warp, x: packed_fp4(x)
 
 
 def _watched(context: LoweringContext, args: Sequence[Any], body: Any, dtype: Any) -> Callable[..., Any]:

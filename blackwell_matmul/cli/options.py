@@ -194,7 +194,7 @@ class KernelRequest:
 
     @property
     def problem(self) -> Problem:
-        return problem_of(self.size, self.dtype, self.form, self.batches)
+        return problem_of(self.kernel, self.size, self.dtype, self.form, self.batches)
 
     def resolved(self, seed: int | None, target: str | None) -> KernelCall:
         from blackwell_matmul.harness.calls.kernel_call import resolve

@@ -53,10 +53,13 @@ TRUSTED = frozenset((
 _OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
 """Modules of this package without kernels. The key of a program has their files."""
 
-_IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")
+_IMPURE = re.compile(
+    r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource)|_?core\.(arrayprint|_ufunc_config|printoptions))\b"
+)
 _IMPURE_BUILTINS = frozenset((
     "open", "input", "exec", "eval", "compile", "globals", "locals", "breakpoint", "__import__", "id", "fromfile",
-    "memmap", "load", "loadtxt", "genfromtxt",
+    "memmap", "load", "loadtxt", "genfromtxt", "getcontext",
+    "_get_extobj_dict",
 ))  # fmt: skip
 _READS_BY_TEXT = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
 _READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))
@@ -83,6 +86,12 @@ _UNREAD = frozenset((
 
 _OF_FILES = frozenset(dir(Path)) - frozenset(dir(PurePath))
 """Attributes of a path that ask the file system."""
+
+_OF_CLOCKS = frozenset(("now", "today", "utcnow"))
+"""Methods of classes of datetime that ask the clock."""
+
+_OF_MEMBERS = frozenset(("__objclass__", "_name_", "_sort_order_"))
+"""Attributes that each member of an enumeration has beside its value."""
 
 MOST_OBJECTS = 20_000
 """Maximum number of objects of one walk; a script with more has no name."""
@@ -283,7 +292,7 @@ class _Walk:
 
     def _of_module(self, module: types.ModuleType, name: str) -> Any:
         found = self._get(vars(module), name)
-        if found is _MISSING and "__getattr__" in vars(module):
+        if found is _MISSING and ("__getattr__" in vars(module) or type(module) is not types.ModuleType):
             (found,) = self._watch(functools.partial(_asked, name=name), module)
         return found
 
@@ -328,6 +337,8 @@ class _Walk:
     # classes, modules, objects
 
     def _class(self, value: Any) -> str:
+        if value.__module__ == "datetime" and self.read & _OF_CLOCKS:
+            raise Unnameable
         if _is_named(value):
             return f"class {value.__module__}.{value.__qualname__}"
         order = self._watch(attrgetter("__mro__"), value)
@@ -397,17 +408,26 @@ class _Walk:
         if named in _PLAIN or isinstance(value, (np.dtype, np.generic)):
             return f"{named} {value!r}"
         if isinstance(value, enum.Enum):
-            return f"{self.refer(kind)}.{value.name} {self.refer(value.value)}"
+            return f"{self.refer(kind)}.{value.name} {self._member(value)}"
         if isinstance(value, _DESCRIPTORS):
             return f"descriptor {value.__objclass__.__qualname__}.{value.__name__}"
-        if not all(map(_is_of_python, kind.__mro__)):
-            raise Unnameable
+        if not all(map(_is_of_python, kind.__mro__)) or kind.__module__.startswith("torch.backends."):
+            raise Unnameable  # its state is not in Python: of flags such as allow_tf32 in torch's C library
         self._watch(_kind_of, value)
         told = [self.refer(kind), *self._content(value)]
         whole = dataclasses.is_dataclass(kind) or _is_library(kind.__module__)
         state = getattr(value, "__dict__", None)
         told += [] if state is None else self._attributes(state, whole, _computed(kind))
         return f"{', '.join(told)}, {', '.join(self._slots(value))}"
+
+    def _member(self, value: enum.Enum) -> str:
+        """Describe the attributes of a member of an enumeration, and its value, which can be assigned as well."""
+        items = self._watch(_items, vars(value))
+        pairs = zip(items[::2], items[1::2], strict=True)
+        return ", ".join(f"{name}={self.refer(each)}" for name, each in pairs if name not in _OF_MEMBERS)
+
+    def _partial(self, value: Any) -> str:
+        return f"partial {', '.join(map(self.refer, self._watch(attrgetter('func', 'args', 'keywords'), value)))}"
 
     def _content(self, value: Any) -> list[str]:
         """Describe the value of an object that is also a number, a text or a collection."""
@@ -445,7 +465,7 @@ _DESCRIBED: list[tuple[Any, Callable[[_Walk, Any], str]]] = [
     ((staticmethod, classmethod), _through("__func__")),
     (property, _through("fget", "fset")),
     (functools.cached_property, _through("func")),
-    (functools.partial, _through("func", "args", "keywords")),
+    (functools.partial, _Walk._partial),
     (functools._lru_cache_wrapper, _through("__wrapped__")),
     (types.MethodWrapperType, _through("__name__", "__self__")),
     (types.BuiltinFunctionType, _Walk._builtin),

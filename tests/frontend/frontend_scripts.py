@@ -457,3 +457,9 @@ class Remapped(tilus.Script):
         if self.cluster.blockRank == 0:
             self.mbarrier.wait(full[0], phase=0)
         self.cluster.sync()
+
+
+class Starred(tilus.Script):
+    def __call__(self, n: int32, *args: int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1

@@ -125,9 +125,5 @@ def test_an_argument_of_the_wrong_kind_is_refused(position: int, value: Any, wor
 
 
 def test_a_star_among_the_parameters_is_told() -> None:
-    class Starred(scripts.CpAsync):
-        def __call__(self, n: Any, *args: Any) -> None:  # type: ignore[override]
-            pass
-
     with pytest.raises(InputError, match=r"each of its parameters needs a name and a place; leave out \* and /"):
-        bind(Starred, (3, 4), target="sm_100a")
+        bind(scripts.Starred, (3, 4), target="sm_100a")

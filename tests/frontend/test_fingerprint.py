@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import datetime
+import decimal
+import enum
 import functools
 import linecache
 import os
@@ -157,6 +160,10 @@ def test_values_have_names_by_content() -> None:
     assert named_value(Config([1])) == named_value(Config([1]))
 
 
+class Level(enum.Enum):
+    LOW = 1
+
+
 class Words(dict[str, int]):
     """A dictionary of one's own."""
 
@@ -171,6 +178,8 @@ class Words(dict[str, int]):
         (Words(a=1), lambda value: value.update(a=2)),
         ([[1], {2}], lambda value: value[1].add(3)),
         (np.zeros(2), lambda value: value.fill(1)),
+        (functools.partial(max, 1), lambda value: value.__setstate__((max, (2,), {}, {}))),
+        (Level.LOW, lambda value: setattr(value, "_value_", 2)),
         (functools.partial(max, [1]), lambda value: value.args[0].append(2)),
         (Config([1]), lambda value: value.value.append(2)),
         (Config(1).__init__, lambda value: setattr(value.__self__, "value", -0.0)),
@@ -212,6 +221,15 @@ def test_an_attribute_that_a_module_computes_is_read() -> None:
     assert not means.same()
 
 
+def test_a_flag_of_torch_is_read(monkeypatch: Patch) -> None:
+    space: dict[str, Any] = {"torch": torch, "__name__": "somewhere"}
+    exec("def read():\n    return torch.backends.cudnn.benchmark", space)
+    means = Meaning([space["read"]])
+    assert means.same()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+    assert not means.same()
+
+
 def test_an_object_that_gets_an_attribute_of_its_own_has_changed() -> None:
     config = Config(1)
     means = Meaning([config], everything=True)
@@ -221,10 +239,13 @@ def test_an_object_that_gets_an_attribute_of_its_own_has_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["open('x').read()", "__import__('time').time()", "torch.rand(1)", "os.getpid()", "file.read_text()"]
-)
+    "body",
+    ["open('x').read()", "__import__('time').time()", "torch.rand(1)", "os.getpid()", "file.read_text()",
+     "torch.backends.cuda.matmul.allow_tf32", "datetime.now()", "np.geterr()", "decimal.getcontext()"],
+)  # fmt: skip
 def test_what_comes_from_outside_has_no_name(body: str) -> None:
-    space: dict[str, Any] = {"torch": torch, "os": os, "file": Path("x"), "__name__": "somewhere"}
+    space: dict[str, Any] = {"torch": torch, "os": os, "np": np, "file": Path("x"), "__name__": "somewhere"}
+    space |= {"datetime": datetime.datetime, "decimal": decimal}
     exec(f"def read():\n    return {body}", space)
     assert Meaning([space["read"]]).name is None
 

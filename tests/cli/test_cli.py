@@ -254,6 +254,15 @@ def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_long_work_is_told_by_a_line_without_a_terminal(simulator, capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "LINE_AFTER_SECONDS", 0.05)
+    simulator.seconds = 0.3
+    cli.main(["run", "v1", *SMALL])
+    assert capsys.readouterr().err == "v1 64x64x32 fp16: at work for 0 s, and not done yet\n"
+    cli.main(["run", "v1", *SMALL, "--json"])
+    assert capsys.readouterr().err == ""
+
+
 COMMAND = (sys.executable, "-m", "blackwell_matmul")
 
 

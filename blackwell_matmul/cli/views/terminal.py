@@ -12,7 +12,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.base.validation import printable
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PROGRESS_AFTER_SECONDS = 2.0
+LINE_AFTER_SECONDS = 15.0
+"""Time after which long work is told by a line without a terminal, in seconds."""
+
 PIPE_COLUMNS = 100_000
 """Width without a terminal, so that no line breaks."""
 
@@ -112,11 +115,13 @@ class _AtCommas(textwrap.TextWrapper):
 def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
     """Show progress on stderr from the third second on: stage, CTAs done of all, elapsed time.
 
+    Without a terminal, print one line after `LINE_AFTER_SECONDS`.
     Yields the function that takes the counts; None without a terminal.
     """
     watched = console(stderr=True)
     if quiet or not watched.is_terminal:
-        yield None
+        with _later(LINE_AFTER_SECONDS, _still_at_work(what)) if not quiet else nullcontext():
+            yield None
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -128,16 +133,31 @@ def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
         state = f"{done} of {total} CTAs simulated" if done < total else "checking"
         bar.update(task, description=f"{what}: {state}")
 
-    timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
+    try:
+        with _later(PROGRESS_AFTER_SECONDS, bar.start):
+            yield tell
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def _later(seconds: float, do: Callable[[], None]) -> Iterator[None]:
+    """Call a function after some seconds, unless the block has ended by then."""
+    timer = threading.Timer(seconds, do)
     timer.daemon = True
     timer.start()
     try:
-        yield tell
+        yield
     finally:
         timer.cancel()
         timer.join()
-        if bar.live.is_started:
-            bar.stop()
+
+
+def _still_at_work(what: str) -> Callable[[], None]:
+    """Return a function that prints a line, on the stderr of now."""
+    line = printable(f"{what}: at work for {LINE_AFTER_SECONDS:.0f} s, and not done yet")
+    return functools.partial(print, line, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -301,7 +301,7 @@ CASES: list[tuple[str, str]] = [
     ("for i in [1, 2]:  # here\n    self.sync()", "a for loop goes over range(...) or self.range(...) alone"),
     (
         f"i: int32 = 0\n{LOAD.replace('a =', 'i =')}  # here",
-        "a scalar variable is assigned something that is no scalar",
+        "is a scalar variable, and a register tensor does not go into it",
     ),
     (
         f"{LOAD}\na = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)  # here",

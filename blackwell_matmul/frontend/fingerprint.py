@@ -58,8 +58,7 @@ _IMPURE = re.compile(
 )
 _IMPURE_BUILTINS = frozenset((
     "open", "input", "exec", "eval", "compile", "globals", "locals", "breakpoint", "__import__", "id", "fromfile",
-    "memmap", "load", "loadtxt", "genfromtxt", "getcontext",
-    "_get_extobj_dict",
+    "memmap", "load", "loadtxt", "genfromtxt", "getcontext", "_get_extobj_dict",
 ))  # fmt: skip
 _READS_BY_TEXT = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
 _READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))

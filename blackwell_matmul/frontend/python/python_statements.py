@@ -208,9 +208,7 @@ class PythonTranspiler(PythonCalls):
         for parameter in inspect.signature(method).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 name = str(parameter).partition(":")[0]
-                raise Refusal(
-                    f"`{method.__name__}` takes {name}, and a method of a kernel has a name for each argument"
-                )
+                raise Refusal(f"`{method.__name__}` takes {name}; a method of a kernel has a name for each argument")
         with suppress(TypeError):  # tilus has the sentence for arguments that are missing
             for name, value in inspect.signature(method).bind(*args, **kwargs).arguments.items():
                 if _is_number(value):

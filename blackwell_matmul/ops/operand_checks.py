@@ -264,11 +264,11 @@ def check_without_offs(mat_a: Tensor, mat_b: Tensor) -> None:
         )
 
 
-def check_ends(offs: Tensor, rows: int) -> None:
+def check_ends(offs: Tensor, rows: int, what: str = "rows") -> None:
     """Check known ends of groups; a GPU's are not read, as that would wait."""
     ends = [0, *offs.tolist(), rows]
     if any(end < before for before, end in itertools.pairwise(ends)):
-        raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
+        raise InputError(f"offs is {offs.tolist()} for {rows} {what}; the ends ascend from 0 to {rows} at most.")
 
 
 def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:

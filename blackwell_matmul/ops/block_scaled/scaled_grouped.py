@@ -14,7 +14,7 @@ from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.block_scaled.recipes import ROWWISE, Scaling, recipe_of, scaling_of
 from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.ops.launching import gpu_of
-from blackwell_matmul.ops.operand_checks import How, Said, check_ends, check_out, check_tensors
+from blackwell_matmul.ops.operand_checks import How, Said, check_ends, check_inner, check_out, check_tensors
 from blackwell_matmul.ops.scaled import Recipes, Scales, Swizzles, check_contraction, multiplied
 from blackwell_matmul.problem.form import check_flag
 
@@ -38,17 +38,18 @@ def scaled_grouped_mm(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """Return mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, scaled and stacked by rows, as
-    torch.nn.functional.scaled_grouped_mm.
+    """Return mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, scaled and stacked by rows, or with mat_b[k,
+    n] the products over each group of k, [groups, m, n], as torch.nn.functional.scaled_grouped_mm.
 
-    mat_a: [m, k], its rows by group. mat_b: [groups, k, n]. offs: int32, ascending ends of the groups' rows. Rows after
-    the last end are zeros. Each group is a `scaled_mm`, and the host reads offs, for which it waits: no CUDA graph
-    captures the call.
+    mat_a: [m, k], its rows by group, and mat_b: [groups, k, n]; or both by groups of k. offs: int32, ascending ends of
+    the groups' rows or elements of k. Rows after the last end are zeros. Each group is a `scaled_mm`, and the host
+    reads offs, for which it waits: no CUDA graph captures the call.
 
-    BlockWise1x32 and BlockWise1x16: scale_a has the groups one behind the other, each padded to 128 rows in
-    SWIZZLE_32_4_4; scale_b has all scales of a group in a row [groups, ..]. With NO_SWIZZLE they are [m, k / block] and
-    [groups, n, k / block]. A second scale, of a tensor, is one number, or one for each group. RowWise: [m] and [groups,
-    n]. There are no gradients.
+    BlockWise1x32 and BlockWise1x16: scale_a has the groups one behind the other, each padded to 128 rows and 4 blocks
+    in SWIZZLE_32_4_4, and more behind them is not read. scale_b has all scales of a group in a row [groups, ..]; for
+    groups of k, as scale_a. With NO_SWIZZLE they are [m, k / block] and [groups, n, k / block] or [n, k / block]. A
+    second scale, of a tensor, is one number, or one for each group. RowWise: [m] and [groups, n]; for groups of k,
+    [groups * m] and [groups * n]. There are no gradients.
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
@@ -58,38 +59,85 @@ def scaled_grouped_mm(
     if output_dtype is not None:
         check_out(output_dtype, "output_dtype")
     ends = _ends(mat_a, mat_b, bias, offs)
-    left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a, mat_b.shape[0])
-    right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b, mat_b.shape[0])
-    recipe, groups = recipe_of(left, right, mat_a.dtype), mat_b.shape[0]
+    left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a, len(ends))
+    right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b, len(ends))
+    recipe, of_rows = recipe_of(left, right, mat_a.dtype), mat_b.dim() == 3
     if recipe not in (ROWWISE, *FORMATS):
         raise UnsupportedError(
             "scaled_grouped_mm takes BlockWise1x32, BlockWise1x16 and RowWise; scaled_mm of each group takes more."
         )
-    _check_scales(left.scale, right.scale, None if left.swizzled else mat_a.shape[0], groups)
     gpu_of(mat_a, simulate, *SCALED_GROUPED[:3])
     how = How(out_dtype=output_dtype, simulate=simulate, fast_accum=use_fast_accum)
-    c = torch.zeros((mat_a.shape[0], mat_b.shape[2]), dtype=output_dtype or torch.bfloat16, device=mat_a.device)
-    parts = _scales_of_rows(left, ends, recipe, mat_a.shape[1])
-    for group, (first, last) in enumerate(itertools.pairwise([0, *ends])):
-        of_a = left._replace(scale=next(parts), factor=_one(left.factor, group, groups))
-        of_b = right._replace(scale=right.scale[group], factor=_one(right.factor, group, groups))
-        a, b = mat_a[first:last], mat_b[group]
-        plain = bypasses_dispatch((a, b, of_a.scale, of_b.scale))
-        c[first:last] = multiplied(a, b, of_a, of_b, None, how, SCALED_GROUPED, plain)
+    batches = () if of_rows else (len(ends),)
+    c = mat_a.new_zeros((*batches, mat_a.shape[0], mat_b.shape[-1]), dtype=output_dtype or torch.bfloat16)
+    parts = _groups_of_rows if of_rows else _groups_of_k
+    for group, (a, b, of_a, of_b, out) in enumerate(parts(mat_a, mat_b, left, right, ends, recipe, c)):
+        one_a, one_b = (
+            each._replace(scale=scale, factor=_one(each.factor, group, len(ends)))
+            for each, scale in ((left, of_a), (right, of_b))
+        )
+        plain = bypasses_dispatch((a, b, of_a, of_b))
+        out.copy_(multiplied(a, b, one_a, one_b, None, how, SCALED_GROUPED, plain))
     return c
 
 
-def _scales_of_rows(scaling: Scaling, ends: list[int], recipe: str, columns: int) -> Iterator[Tensor]:
-    """Yield the scales of the rows of each group; swizzled ones are in whole atoms."""
-    done = 0
-    for first, last in itertools.pairwise([0, *ends]):
-        if scaling.swizzled:
-            form = FORMATS[recipe]
-            count = form.scales(last - first, columns * form.per_byte)
-            yield scaling.scale.reshape(-1)[done : done + count]
-            done += count
-        else:
-            yield scaling.scale[first:last]
+Bounds = Sequence[tuple[int, int]]
+"""First and last element of each group, the last one excluded."""
+
+Parts = Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
+"""mat_a, mat_b, their scales and the result of each group."""
+
+
+def _groups_of_rows(
+    a: Tensor, b: Tensor, left: Scaling, right: Scaling, ends: list[int], recipe: str, c: Tensor
+) -> Parts:
+    _check_lines("scale_b", right.scale, b.shape[0], "groups", least=2)
+    bounds = list(itertools.pairwise([0, *ends]))
+    if left.swizzled:
+        of_a = _atoms(left.scale, recipe, [(last - first, a.shape[1]) for first, last in bounds])
+    else:
+        _check_lines("scale_a", left.scale, a.shape[0], "rows")
+        of_a = (left.scale[first:last] for first, last in bounds)
+    for group, (first, last) in enumerate(bounds):
+        yield a[first:last], b[group], next(of_a), right.scale[group], c[first:last]
+
+
+def _groups_of_k(a: Tensor, b: Tensor, left: Scaling, right: Scaling, ends: list[int], recipe: str, c: Tensor) -> Parts:
+    check_inner(a, b, SCALED_GROUPED)
+    per_byte = FORMATS[recipe].per_byte if recipe in FORMATS else 1
+    bounds = [(first // per_byte, last // per_byte) for first, last in itertools.pairwise([0, *ends])]
+    scales = [_scales_of_k(side, each, x, bounds, recipe) for side, each, x in (("a", left, a), ("b", right, b.mT))]
+    for group, ((first, last), of_a, of_b) in enumerate(zip(bounds, *scales)):
+        yield a[:, first:last], b[first:last], of_a, of_b, c[group]
+
+
+def _scales_of_k(side: str, scaling: Scaling, x: Tensor, bounds: Bounds, recipe: str) -> Iterator[Tensor]:
+    """Yield the scales of each group of k. x: [rows, columns] of bytes. bounds: of the columns."""
+    scale, rows = scaling.scale, x.shape[0]
+    if recipe == ROWWISE:
+        if scale.numel() != len(bounds) * rows:
+            raise InputError(
+                f"scale_{side} has shape {tuple(scale.shape)}; {len(bounds)} groups of {rows} rows have "
+                f"{len(bounds) * rows} scales."
+            )
+        return iter(scale.reshape(len(bounds), rows))
+    form = FORMATS[recipe]
+    if wrong := [last * form.per_byte for _, last in bounds if last * form.per_byte % form.block]:
+        raise InputError(f"offs has {wrong[0]}; ends of groups along k must be multiples of {form.block}, a block.")
+    if scaling.swizzled:
+        return _atoms(scale, recipe, [(rows, last - first) for first, last in bounds])
+    _check_lines(f"scale_{side}", scale, rows, "rows", least=2)
+    blocks = [(first * form.per_byte // form.block, last * form.per_byte // form.block) for first, last in bounds]
+    return (scale[:, first:last] for first, last in blocks)
+
+
+def _atoms(scales: Tensor, recipe: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Tensor]:
+    """Yield the whole atoms of each group, one group behind the other. shapes: of the operands, in bytes of columns."""
+    form, done = FORMATS[recipe], 0
+    for rows, columns in shapes:
+        count = form.scales(rows, columns * form.per_byte)
+        yield scales.reshape(-1)[done : done + count]
+        done += count
 
 
 def _one(factor: Tensor | None, group: int, groups: int) -> Tensor | None:
@@ -102,20 +150,20 @@ def _ends(mat_a: Tensor, mat_b: Tensor, bias: object, offs: Any) -> list[int]:
     check_tensors(mat_a=mat_a, mat_b=mat_b, offs=offs)
     if bias is not None:
         raise UnsupportedError("bias is given, and scaled_grouped_mm has none, as torch's; add it to the result.")
-    if mat_a.dim() != 2 or mat_b.dim() != 3 or offs.shape != mat_b.shape[:1]:
+    of_rows = mat_b.dim() == 3
+    if mat_a.dim() != 2 or mat_b.dim() not in (2, 3) or offs.dim() != 1 or (of_rows and offs.shape != mat_b.shape[:1]):
         raise InputError(
             f"mat_a has shape {tuple(mat_a.shape)}, mat_b {tuple(mat_b.shape)} and offs {tuple(offs.shape)}; they must "
-            "be (m, k), (groups, k, n) and (groups,)."
+            "be (m, k), (groups, k, n) and (groups,), or (m, k), (k, n) and (groups,) for groups of k."
         )
     if offs.dtype != torch.int32 or offs.device != mat_a.device:
         raise InputError(f"offs is {offs.dtype} on {offs.device}; it must be torch.int32 on {mat_a.device}.")
-    check_ends(offs, mat_a.shape[0])
+    per_byte = 2 if mat_a.dtype == torch.float4_e2m1fn_x2 else 1
+    check_ends(offs, *((mat_a.shape[0],) if of_rows else (mat_a.shape[1] * per_byte, "elements of k")))
     return list(offs.tolist())
 
 
-def _check_scales(scale_a: Tensor, scale_b: Tensor, rows: int | None, groups: int) -> None:
-    """Refuse scales that cannot be divided by group. rows: of scale_a; None: it has groups one behind the other."""
-    if rows is not None and (not scale_a.dim() or scale_a.shape[0] != rows):
-        raise InputError(f"scale_a has shape {tuple(scale_a.shape)}; it must have a line for each of {rows} rows.")
-    if scale_b.dim() < 2 or scale_b.shape[0] != groups:
-        raise InputError(f"scale_b has shape {tuple(scale_b.shape)}; it must have a line for each of {groups} groups.")
+def _check_lines(name: str, scale: Tensor, lines: int, what: str, least: int = 1) -> None:
+    """Refuse scales that cannot be divided by group."""
+    if scale.dim() < least or scale.shape[0] != lines:
+        raise InputError(f"{name} has shape {tuple(scale.shape)}; it must have a line for each of {lines} {what}.")

@@ -15,11 +15,11 @@ This table has the simulator's description of each tilus instruction. `python do
 the descriptions that execute the instructions.
 
 - **touches**: its accesses to memory, with the proxy. "later" means at some time before the operation is waited for.
-- **tells**, **waits for**: its signals to an mbarrier, and its waits.
+- **signals**, **waits for**: its signals to an mbarrier, and its waits.
 - **time**: the part of the SM that serves it, then the figure of `gpu_figures.TimeFigures` for the warp's issue cycles.
 - **left out**: what the checks of the order leave out.
 
-| instruction | touches | tells | waits for | time | left out | PTX ISA | in tilus |
+| instruction | touches | signals | waits for | time | left out | PTX ISA | in tilus |
 |---|---|---|---|---|---|---|---|
 """
 

@@ -119,7 +119,7 @@ class Unit(enum.Enum):
     WARP = "its warp"
     LATER = "no part, but it ends later"
     WARPS = "all warps that meet"
-    PEER = "its warp, until the other CTA is told"
+    PEER = "its warp, until the other CTA gets the signal"
     TCGEN05 = "tensor core (tcgen05.mma)"
     WGMMA = "tensor core (wgmma)"
     MMA_SYNC = "tensor core (mma.sync)"

@@ -203,7 +203,7 @@ def _places_in_row(bits: Array, of_tf32: bool, ordered: bool) -> Array:
         wrong = first >= second if ordered else first == second
         found = np.stack([4 * start + first, 4 * start + second], axis=-1).reshape(len(bits), -1)
     if wrong.any():
-        raise Undefined(f"the metadata of A has {int(bits[wrong][0]):#06b}, which tells no places")
+        raise Undefined(f"the metadata of A has {int(bits[wrong][0]):#06b}, which names no places")
     return found
 
 

@@ -17,8 +17,8 @@ from blackwell_matmul.simulator.order.signallers import COMMIT
 
 class Announcements(Listener):
     """Counts by mbarrier and warp. arrivals, all_arrivals: completed arrivals of a warp, its commits included, in this
-    phase and in all phases. told: arrivals in all phases, where a commit counts from its issue. passes: completed
-    waits.
+    phase and in all phases. issued_arrivals: the same in all phases, but a commit counts from its issue. passes:
+    completed waits.
 
     seen: the last phase that the warp waited for; -1 is the phase before the first. again: the line of the last wait
     that passed on a phase for which the warp had waited before. late: the warp began its wait after the next phase had
@@ -30,7 +30,7 @@ class Announcements(Listener):
         self.all_arrivals: defaultdict[Mbarrier, Counter[Warp]] = defaultdict(Counter)
         self.seen: dict[tuple[Mbarrier, Warp], int] = {}
         self.again: dict[tuple[Mbarrier, Warp], Location | None] = {}
-        self.told: Counter[tuple[Mbarrier, Warp]] = Counter()
+        self.issued_arrivals: Counter[tuple[Mbarrier, Warp]] = Counter()
         self.passes: Counter[tuple[Mbarrier, Warp]] = Counter()
         self.late: set[tuple[Mbarrier, Warp]] = set()
         self.releases: dict[int, tuple[Warp, Instruction]] = {}
@@ -41,11 +41,11 @@ class Announcements(Listener):
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
         self.arrivals[barrier][warp] += 1
         self.all_arrivals[barrier][warp] += 1
-        self.told[barrier, warp] += 1
+        self.issued_arrivals[barrier, warp] += 1
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         if op.name == COMMIT and op.barrier is not None:
-            self.told[op.barrier, warp] += 1
+            self.issued_arrivals[op.barrier, warp] += 1
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         if op.name == COMMIT and op.barrier is not None:

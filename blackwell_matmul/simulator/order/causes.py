@@ -63,9 +63,9 @@ def _linked(finding: Finding, found: Sequence[Finding], follows: Rule) -> Findin
     early = {each.location for each in found if each.code == NOBODY}
     before = [each is finding for each in found].index(True)
     for cause in found[:before] if follows in (same_line, same_remedy) else found:
-        told = cause.severity is Severity.ERROR or finding.severity is not Severity.ERROR
+        severe = cause.severity is Severity.ERROR or finding.severity is not Severity.ERROR
         explains = cause.follows is None and (cause.missing or cause.at_fault is not None)
-        if cause is not finding and explains and told and follows(finding, cause, early):
+        if cause is not finding and explains and severe and follows(finding, cause, early):
             return _following(finding, cause)
     return finding
 

@@ -51,8 +51,8 @@ class Scene:
 
     def all_arrive(self, barrier: Mbarrier) -> str:
         """Return the lines that arrive on an mbarrier, and the warps that execute them."""
-        telling = self.lines.roles.telling(barrier, "arrive")
-        return ", ".join(f"{each.name} at {each.location} by {spell(each.who_tells(barrier))}" for each in telling)
+        arriving = self.lines.roles.signalling(barrier, "arrive")
+        return ", ".join(f"{each.name} at {each.location} by {spell(each.warps_for(barrier))}" for each in arriving)
 
 
 def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) -> Scene:
@@ -67,7 +67,7 @@ def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) 
 def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a count that no phase reaches: every warp has arrived as often as its lines say."""
     barrier, roles = stuck.barrier, scene.lines.roles
-    arrived, lines = scene.known.arrivals[barrier], roles.telling(barrier, "arrive")
+    arrived, lines = scene.known.arrivals[barrier], roles.signalling(barrier, "arrive")
     expected = {warp: _times_a_round(scene, lines, barrier, warp) for warp in roles.arriving(barrier)}
     if not expected or not barrier.pending or any(arrived[warp] < times for warp, times in expected.items()):
         return None
@@ -80,7 +80,7 @@ def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 def _times_a_round(scene: Scene, lines: list[Signaller], barrier: Mbarrier, warp: Warp) -> int:
     """Return the number of arrivals of the warp in one round of a loop. A prologue counts as a round of its own."""
-    rounds = [scene.lines.round_of(line.location) for line in lines if warp in line.who_tells(barrier)]
+    rounds = [scene.lines.round_of(line.location) for line in lines if warp in line.warps_for(barrier)]
     return max(rounds.count(each) for each in rounds)
 
 
@@ -106,14 +106,14 @@ def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
         return None
     waiting = f"for which {spell([stuck.warp])} waits at {stuck.wait.location}"
     text = f"the missing arrival: no line of the kernel arrives on {barrier}, {waiting}"
-    for line, told in _of_the_ring(scene, barrier):
-        text += f"; {line.name} at {line.location} tells {told} in each round"
+    for line, stage in _of_the_ring(scene, barrier):
+        text += f"; {line.name} at {line.location} signals {stage} in each round"
         return Culprit(stuck, text, "arrive", line.location)
     wrong = min(_doubled(scene, stuck), key=lambda each: each[0], default=None)
     if wrong is None:
         return Culprit(stuck, text, "arrive", None)
     _, line, instead = wrong
-    text += f"; {line.name} at {line.location} tells {instead}, as another line does, and may be meant for {barrier}"
+    text += f"; {line.name} at {line.location} signals {instead}, as another line does, and may be meant for {barrier}"
     return Culprit(stuck, text, "arrive", line.location)
 
 
@@ -121,9 +121,9 @@ def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, M
     """Return lines in a loop that arrive on exactly one mbarrier of the same ring."""
     ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
     for line in scene.lines.roles.lines if len(ring) > 1 else ():
-        told = [each for each in ring if "arrive" in line.kinds and line.who_tells(each)]
-        if len(told) == 1 and scene.lines.in_loop(line.location):
-            yield line, told[0]
+        stages = [each for each in ring if "arrive" in line.kinds and line.warps_for(each)]
+        if len(stages) == 1 and scene.lines.in_loop(line.location):
+            yield line, stages[0]
 
 
 def another_stage(scene: Scene, stuck: Stuck) -> Culprit | None:
@@ -135,17 +135,17 @@ def another_stage(scene: Scene, stuck: Stuck) -> Culprit | None:
             there = next((each for each in barriers_of(barrier.cta) if same_ring(here, each, other)), None)
             if there is None or siblings(here, barrier) or place_of(here) != place_of(barrier):
                 continue
-            waited, told = known.passes, known.told
-            if waited[here, warp] > told[barrier, warp] and told[other, warp] > waited[there, warp]:
-                return _told_another(scene, stuck, warp, here, other)
+            waited, arrived = known.passes, known.issued_arrivals
+            if waited[here, warp] > arrived[barrier, warp] and arrived[other, warp] > waited[there, warp]:
+                return _arrived_on_another(scene, stuck, warp, here, other)
     return None
 
 
-def _told_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, other: Mbarrier) -> Culprit:
-    lines = scene.lines.roles.telling(other, "arrive")
-    line = next(each for each in lines if warp in each.who_tells(other))
-    told = f"{line.name} at {line.location} by {spell([warp])} has told {other}, and not {stuck.barrier}"
-    text = f"{told}, after a wait for {here}: it is for a barrier of another stage"
+def _arrived_on_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, other: Mbarrier) -> Culprit:
+    lines = scene.lines.roles.signalling(other, "arrive")
+    line = next(each for each in lines if warp in each.warps_for(other))
+    what = f"{line.name} at {line.location} by {spell([warp])} has signalled {other}, and not {stuck.barrier}"
+    text = f"{what}, after a wait for {here}: it is for a barrier of another stage"
     return Culprit(stuck, text, "arrive", line.location)
 
 
@@ -154,10 +154,10 @@ def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Si
     come first, then lines at the loop depth of the wait."""
     roles, depth = scene.lines.roles, scene.lines.depth
     for barrier in stuck.barrier.cta.barriers.values():
-        telling = roles.telling(barrier, "arrive")
-        for line in telling if len({each.location for each in telling}) > 1 else ():
+        arriving = roles.signalling(barrier, "arrive")
+        for line in arriving if len({each.location for each in arriving}) > 1 else ():
             if "expect_tx" not in line.kinds:
-                itself = bool(set(line.who_tells(barrier)) & roles.waiting(barrier))
+                itself = bool(set(line.warps_for(barrier)) & roles.waiting(barrier))
                 yield (not itself, depth(line.location) != depth(stuck.wait.location)), line, barrier
 
 
@@ -178,7 +178,7 @@ def run_past(scene: Scene, stuck: Stuck) -> Culprit | None:
     if not _overtaken(scene, stuck):
         return None
     for ahead in sorted(roles.arriving(barrier) - {stuck.warp}, key=number):
-        back = roles.told_by_readers(barrier, ahead)
+        back = roles.arrived_by_readers(barrier, ahead)
         again = next((each for each in back if (each, ahead) in scene.known.again), None)
         if again is not None:
             return _passed_again(stuck, again, ahead, scene.known.again[again, ahead])
@@ -199,7 +199,7 @@ def _passed_again(stuck: Stuck, barrier: Mbarrier, ahead: Warp, line: Location |
 
 def _never_waits(scene: Scene, stuck: Stuck, back: Mbarrier, ahead: Warp) -> Culprit:
     roles, lines = scene.lines.roles, scene.lines
-    arrival = next(each for each in roles.telling(stuck.barrier, "arrive") if ahead in each.who_tells(stuck.barrier))
+    arrival = next(each for each in roles.signalling(stuck.barrier, "arrive") if ahead in each.warps_for(stuck.barrier))
     line = roles.first_write(ahead, lines.round_of(arrival.location)) or arrival.location
     again = f"{spell([ahead])} writes again at {line} and arrives on {stuck.barrier} at {arrival.location}"
     text = f"{again} before {spell([stuck.warp])} has read: the missing wait: {back.remedy} before {line}"
@@ -212,7 +212,9 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
     if barrier.phase != stuck.seen + 2:
         return None
     why = f"and it has not waited for phase {barrier.phase - 1}, which is over"
-    waits = [each for each in scene.lines.roles.telling(barrier, "mbarrier") if stuck.warp in each.who_tells(barrier)]
+    waits = [
+        each for each in scene.lines.roles.signalling(barrier, "mbarrier") if stuck.warp in each.warps_for(barrier)
+    ]
     besides = next((each.location for each in waits if each.location != here), None)
     if besides is None:
         kept = (barrier, stuck.warp) in scene.known.seen

@@ -76,7 +76,7 @@ def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcemen
         key = cta, f"{where}for {agent.wait.why()}{last}"
         lines.setdefault(key, []).append(agent.warp.index)
     waits = "; ".join(f"{_warps(who, cta)} {why}" for (cta, why), who in lines.items())
-    rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
+    rest = f"; in flight, but signalling none of these barriers: {', '.join(others[:3])}" if others else ""
     return f"{waits}; nobody is left who could deliver it{rest}"
 
 
@@ -100,7 +100,7 @@ def _unannounced(op: AsyncOperation) -> str:
     """Return a clause for a copy whose bytes no expect_tx announced; "" for others."""
     if op.agent != "TMA" or op.barrier is None or op.barrier.tx_bytes > 0:
         return ""
-    return f", which tells {op.barrier.name}, where nobody has announced bytes"
+    return f", which signals {op.barrier.name}, where nobody has announced bytes"
 
 
 Waits = Mapping[Warp, Agent]
@@ -130,7 +130,7 @@ def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> I
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
         for each in found:
-            who = tuple(each.who_tells(barrier)) if kind in each.kinds else ()
+            who = tuple(each.warps_for(barrier)) if kind in each.kinds else ()
             if who:
                 groups.setdefault((each.name, who), []).append(str(each.location))
         come = [f"{name} at {', '.join(at)} by {_whereabouts(warps, waits)}" for (name, warps), at in groups.items()]
@@ -161,8 +161,8 @@ def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
     if wait.barrier is None:
         return []
     kinds = set(lacking(wait.barrier))
-    telling = (each for each in found if each.kinds & kinds)
-    return [warp for each in telling for warp in each.who_tells(wait.barrier)]
+    signalling = (each for each in found if each.kinds & kinds)
+    return [warp for each in signalling for warp in each.warps_for(wait.barrier)]
 
 
 def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:

@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Knows, Missing, phase_name
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, OrderState, phase_name
 from blackwell_matmul.simulator.order.missing.phases import PHASE, passed_before
 from blackwell_matmul.simulator.order.missing.search import missing_edge
 from blackwell_matmul.simulator.order.missing.weak_edges import RELAXED
@@ -46,7 +46,7 @@ class EarlyRead(NamedTuple):
 class Diagnosis:
     """Turns conflicts into findings, once for each pair of lines."""
 
-    def __init__(self, order: Knows, lines: ProgramLines) -> None:
+    def __init__(self, order: OrderState, lines: ProgramLines) -> None:
         self.order, self.lines = order, lines
         self.known: dict[Any, Finding] = {}
 
@@ -103,7 +103,7 @@ class Diagnosis:
             f"{instruction.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
             f" initialised yet; {advice}"
         )
-        self._tell(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
+        self._add(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
 
     def peer_not_started(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
         """Report a pair's operation at a time when one CTA may not have started (PTX ISA, tcgen05.alloc: the issuing
@@ -113,7 +113,7 @@ class Diagnosis:
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
             f" {cta.position}, which may not have started; {advice}"
         )
-        self._tell(
+        self._add(
             PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED
         )  # fmt: skip
 
@@ -125,7 +125,7 @@ class Diagnosis:
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} gives back tensor memory of a CTA"
             f" pair, and CTA {cta.position} may not have allocated it yet; {advice}"
         )
-        self._tell(FREED_EARLY, message, warp.cta, instruction, f"warp {warp.index}", advice)
+        self._add(FREED_EARLY, message, warp.cta, instruction, f"warp {warp.index}", advice)
 
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """Report a CTA that may exit before another CTA's lanes, or their operations, have accessed its memory."""
@@ -133,20 +133,20 @@ class Diagnosis:
         signals = instruction.description.signals and lanes.cta is not cta
         over = "has signalled it" if signals else "is over, which uses its memory"
         message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} {over}; {advice}"
-        self._tell(EXIT, message, cta, instruction, str(lanes), advice)
+        self._add(EXIT, message, cta, instruction, str(lanes), advice)
 
     def arrives_early(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
         """Report an arrival for a phase, without an edge from the end of the phase before."""
         here = f"CTA {lanes.cta.position} before {instruction.location}"
-        advice = f"the missing wait: whoever waits there has to tell {here}"
+        advice = f"the missing wait: whoever waits there has to signal {here}"
         message = (
             f"{instruction.name} by {lanes} arrives on {barrier} for {phase_name(barrier.phase)}, and maybe before the"
             f" bytes for {phase_name(barrier.phase - 1)} are there, which has no arrival left; {advice}"
         )
-        self._tell(OVER, message, lanes.cta, instruction, str(lanes), advice, edge="wait")
+        self._add(OVER, message, lanes.cta, instruction, str(lanes), advice, edge="wait")
 
     @staticmethod
-    def _tell(
+    def _add(
         code: Code,
         message: str,
         cta: Cta,
@@ -184,31 +184,31 @@ class Diagnosis:
 
     def _another_stage(self, carried: Carried, phase: int) -> Missing | None:
         """Find a warp that waited for one stage of a ring and arrived on the mbarrier of another stage."""
-        turn, warp = self._last_to_tell(carried)
+        turn, warp = self._last_arrival(carried)
         if warp is None:
             return None
         barrier = carried.barrier.in_cta(warp.cta)
         every = [(each, each.waits.get(warp.index)) for each in map(self.order.of, barriers_of(warp.cta))]
         before = {each.barrier: wait for each, wait in every if wait is not None and wait.turn < turn}
-        for back in self.lines.roles.told_by_readers(barrier, warp)[:1]:
+        for back in self.lines.roles.arrived_by_readers(barrier, warp)[:1]:
             ring = [each for each in before if siblings(each, back)]
             newest = max(ring, key=lambda each: before[each].turn, default=back)
             early = back not in before or before[back].phase < phase - 1
             if newest is not back and place_of(back) == place_of(barrier) and early:
-                told = f"the arrival at {carried.last} by {spell([warp])} tells {barrier}"
+                arrival = f"the arrival at {carried.last} by {spell([warp])} signals {barrier}"
                 after = (
                     f"after the wait for {newest} at {before[newest].location}: it is for a barrier of another stage"
                 )
-                return Missing("arrive", f"{told} {after}", at_fault=carried.last)
+                return Missing("arrive", f"{arrival} {after}", at_fault=carried.last)
         return None
 
-    def _last_to_tell(self, carried: Carried) -> tuple[int, Warp | None]:
+    def _last_arrival(self, carried: Carried) -> tuple[int, Warp | None]:
         """Return the turn of the last arrival on the mbarrier, and its warp."""
         if carried.commit is not None and carried.commit.location == carried.last:
             return carried.commit.turn, carried.commit.lanes.warp
         arrivals = self.order.warpgroups.arrivals
-        told = [(each[carried.barrier].turn, warp) for warp, each in arrivals.items() if carried.barrier in each]
-        return max(told, key=lambda each: each[0], default=(0, None))
+        arrived = [(each[carried.barrier].turn, warp) for warp, each in arrivals.items() if carried.barrier in each]
+        return max(arrived, key=lambda each: each[0], default=(0, None))
 
     @staticmethod
     def uninitialised(warp: Warp, instruction: Instruction, region: Region) -> None:

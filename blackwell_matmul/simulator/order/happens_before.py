@@ -246,7 +246,7 @@ class HappensBefore(Listener):
             operation.after = lanes.issued
             operation.steps |= lanes.issued
         if op.barrier is not None and op.barrier.cta is not warp.cta:
-            self._tells_another_cta(operation, op.barrier, warp, instruction)
+            self._signals_a_peer(operation, op.barrier, warp, instruction)
 
     def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         """Order the operation after everything the other warp has observed, too."""
@@ -311,7 +311,7 @@ class HappensBefore(Listener):
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         if op.barrier is not None:
-            self.of(op.barrier).tell(self.operations[op])
+            self.of(op.barrier).signalled_by(self.operations[op])
 
     def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
         self.warpgroups.committed(warp, family)
@@ -339,7 +339,7 @@ class HappensBefore(Listener):
         if op.registers:
             self.registers.waited(operation, warp)
         ended = operation.source | operation.event
-        if reads:  # an operation whose reads are not told apart has not ended by that
+        if reads:  # an operation whose reads have no event of their own has not ended by that
             ended = operation.source & ~operation.event
         events = operation.after | ended
         who = operation.lanes if operation.lanes.warp is warp else self.acting(warp, instruction)
@@ -358,7 +358,7 @@ class HappensBefore(Listener):
 
     # other CTAs of the cluster
 
-    def _tells_another_cta(self, operation: Operation, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
+    def _signals_a_peer(self, operation: Operation, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
         operation.event = operation.event or self._new_event()  # a commit has no accesses
         operation.steps |= operation.event
         if operation.op.pipe is not None:
@@ -403,9 +403,9 @@ class HappensBefore(Listener):
         Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
         flying = [each for each in self.operations.values() if each.op.cta is cta]
-        told = union_of(each.event for each in flying)  # these are left in flight
+        in_flight = union_of(each.event for each in flying)  # these are left in flight
         for (instruction, lanes, reached), events in self.reaching.items():
-            if reached is cta and events & (~told if lanes.cta is cta else EVERY):
+            if reached is cta and events & (~in_flight if lanes.cta is cta else EVERY):
                 self.diagnosis.exits_before(instruction, lanes, cta)
         for left in cta.columns.allocated.values():
             cta.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
@@ -463,17 +463,17 @@ class HappensBefore(Listener):
             event = self._new_event()
             lanes.steps |= event
             self.reaches(warp, instruction, barrier.cta, event)
-        reaches, told = not afar or instruction.scope == "cluster", carried.coming_afar if afar else carried.coming
+        reaches, coming = not afar or instruction.scope == "cluster", carried.coming_afar if afar else carried.coming
         for each in self._each(warp, lanes):
             carried.coming.steps |= each.steps
-            told.tensor |= each.tensor if reaches else 0
+            coming.tensor |= each.tensor if reaches else 0
             if afar:
                 self.drains.arrives(barrier, lanes, instruction, each.tensor)
-                self._tell(carried.coming, each, ~self.threads if scope else 0, ~self.threads)
+                self._release(carried.coming, each, ~self.threads if scope else 0, ~self.threads)
             if not (scope and reaches):
-                self._tell(carried.loose, each, self.threads if scope else EVERY, 0 if reaches else self.threads)
+                self._release(carried.loose, each, self.threads if scope else EVERY, 0 if reaches else self.threads)
         if scope and reaches:
-            self._publish(told, self._each(warp, lanes))
+            self._publish(coming, self._each(warp, lanes))
         else:
             carried.loosened = Weak(instruction.location, scope)
         carried.last = instruction.location
@@ -488,7 +488,7 @@ class HappensBefore(Listener):
             self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
 
     @staticmethod
-    def _tell(frontier: Frontier, lanes: Lanes, events: int, of_tensor: int) -> None:
+    def _release(frontier: Frontier, lanes: Lanes, events: int, of_tensor: int) -> None:
         """Release these events to the frontier, if the lanes have observed them. of_tensor: events of tensor memory.
 
         A scope that leaves out one of two CTAs orders nothing between them (PTX ISA, "Morally strong operations"). An
@@ -545,8 +545,8 @@ class HappensBefore(Listener):
         """Join the frontiers of all warps that met at a barrier."""
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
-        if self.drains.untold and any(warp.cta is not last.cta for warp in warps):
-            self.drains.told(whole.tensor)
+        if self.drains.unsignalled and any(warp.cta is not last.cta for warp in warps):
+            self.drains.signalled(whole.tensor)
         for lanes in everybody:
             lanes.generic, lanes.shared = whole.generic, whole.shared
             lanes.global_, lanes.tensor, lanes.steps = whole.global_, whole.tensor, whole.steps

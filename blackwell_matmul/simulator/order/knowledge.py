@@ -16,7 +16,7 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.frontier import Frontier, Lanes, union
 
 
-class Telling:
+class EndSignal:
     """A signal on an mbarrier at the end of operations, by a copy itself or by a commit. The lanes issued it at `turn`;
     a commit tracks `tracked` operations. during: the mbarrier's phase at the issue. phase: the phase that got the
     signal."""
@@ -38,12 +38,12 @@ class Operation:
     ordered after; an agent that observes its end observes those, too. steps: waits and steps of other CTAs that the
     issuer had observed. covers: operations that complete with it (the mma and cp of a commit).
 
-    tellings: the signals of its end; several commits may track one mma. passed: the last wait that left it in flight,
-    or the commit that does not track it. round: how often its warp had executed its instruction before.
+    end_signals: signals of its end; several commits may track one mma. passed: the last wait that left it in flight, or
+    the commit that does not track it. round: how often its warp had executed its instruction before.
     """
 
     __slots__ = (
-        "after", "covers", "event", "instruction", "lanes", "op", "passed", "round", "source", "steps", "tellings",
+        "after", "covers", "end_signals", "event", "instruction", "lanes", "op", "passed", "round", "source", "steps",
         "turn", "wait", "waited",
     )  # fmt: skip
 
@@ -53,23 +53,23 @@ class Operation:
         self.op, self.instruction, self.lanes, self.turn, self.covers = op, instruction, lanes, turn, covers
         self.event = self.source = self.after = 0
         self.steps = lanes.steps
-        self.tellings = [] if op.barrier is None else [Telling(op, lanes, turn, len(covers))]
+        self.end_signals = [] if op.barrier is None else [EndSignal(op, lanes, turn, len(covers))]
         self.waited: int | None = None
         self.wait: Location | None = None
         self.passed: TooNew | NotTheirs | None = None
         self.round = 0
         for each in covers:
-            each.tellings += self.tellings
+            each.end_signals += self.end_signals
 
     @property
-    def tells(self) -> Mbarrier | None:
+    def mbarrier(self) -> Mbarrier | None:
         """Return the first mbarrier that its end signals; None without one."""
-        return self.tellings[0].barrier if self.tellings else None
+        return self.end_signals[0].barrier if self.end_signals else None
 
     @property
     def remedy(self) -> str:
         """Return the wait that ends the operation."""
-        return self.op.remedy if self.tells is None else self.tells.remedy
+        return self.op.remedy if self.mbarrier is None else self.mbarrier.remedy
 
 
 class TooNew(NamedTuple):
@@ -176,7 +176,7 @@ class LastWait:
     turn: int
     event: int
     ended: int = 0
-    commit: Telling | None = None
+    commit: EndSignal | None = None
     again: int = 0
 
 
@@ -209,7 +209,7 @@ class Carried:
         self.brought = 0
         self.ended = (0, 0)
         self.arrivals: Counter[Warp] = Counter()
-        self.commit: Telling | None = None
+        self.commit: EndSignal | None = None
         self.turn = 0
 
     @property
@@ -221,7 +221,7 @@ class Carried:
         """Return the events that the mbarrier releases in this phase or released before."""
         return union(self.frontiers[:4]).generic | self.past_afar.tensor | self.coming_afar.tensor
 
-    def tell(self, operation: Operation) -> None:
+    def signalled_by(self, operation: Operation) -> None:
         """Record the signal of a complete operation. The phase releases the operation's own accesses, and the events
         that these are ordered after, and nothing else of its issuer's (PTX ISA, "mbarrier / complete-tx";
         "tcgen05.commit": of the operations it tracks).
@@ -233,11 +233,11 @@ class Carried:
         self.last = operation.op.location
         self.coming.steps |= operation.steps
         self.brought |= operation.event
-        telling = operation.tellings[0]
-        telling.phase = self.barrier.phase
+        signal = operation.end_signals[0]
+        signal.phase = self.barrier.phase
         if operation.instruction.description.arrives_later:
             self.arrivals[operation.lanes.warp] += 1
-            self.commit = telling
+            self.commit = signal
         for each in (*operation.covers, operation):
             self.coming.learn(each.event | each.source | each.after)
 

@@ -27,15 +27,15 @@ class Roles:
 
     def waiting(self, barrier: Mbarrier) -> set[Warp]:
         """Return the warps that wait for the mbarrier at some line."""
-        return {warp for line in self.telling(barrier, "mbarrier") for warp in line.who_tells(barrier)}
+        return {warp for line in self.signalling(barrier, "mbarrier") for warp in line.warps_for(barrier)}
 
     def arriving(self, barrier: Mbarrier) -> set[Warp]:
         """Return the warps that arrive on the mbarrier, or commit to it, at some line."""
-        return {warp for line in self.telling(barrier, "arrive") for warp in line.who_tells(barrier)}
+        return {warp for line in self.signalling(barrier, "arrive") for warp in line.warps_for(barrier)}
 
-    def telling(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
+    def signalling(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
         """Return the lines with a signal or a wait of this kind on the mbarrier, in the order of the program."""
-        return [line for line in self.lines if kind in line.kinds and line.who_tells(barrier)]
+        return [line for line in self.lines if kind in line.kinds and line.warps_for(barrier)]
 
     def leaving_out(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
         """Return the lines that signal the same mbarrier of other CTAs, and not of this one."""
@@ -52,12 +52,12 @@ class Roles:
         waiting = self.waiting(barrier)
         return 0 if not waiting else 1 if warp in waiting else 2
 
-    def told_by_readers(self, barrier: Mbarrier, warp: Warp) -> list[Mbarrier]:
+    def arrived_by_readers(self, barrier: Mbarrier, warp: Warp) -> list[Mbarrier]:
         """Return the mbarriers on which the waiters for this one arrive, and which the warp may have to wait for. Those
         of the same stage come first."""
         readers = self.waiting(barrier) - {warp}
-        told = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
-        meant = [each for each in told if self.rank(each, warp) < 2]
+        arrived = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
+        meant = [each for each in arrived if self.rank(each, warp) < 2]
         return sorted(meant, key=lambda each: (place_of(each) != place_of(barrier), -self.rank(each, warp)))
 
     def writes_for(self, warp: Warp, reader: Warp) -> bool:

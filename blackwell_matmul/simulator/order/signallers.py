@@ -49,9 +49,9 @@ class Signaller:
     location: Location | None
     ranks: int | None
 
-    def who_tells(self, barrier: Mbarrier) -> list[Warp]:
+    def warps_for(self, barrier: Mbarrier) -> list[Warp]:
         """Return the warps that execute the line for this mbarrier, or for one at the same address of another CTA."""
-        return [cta.warps[index] for cta in self._telling(barrier) for index in self.warps]
+        return [cta.warps[index] for cta in self._ctas_of(barrier) for index in self.warps]
 
     def leaves_out(self, barrier: Mbarrier) -> bool:
         """Return True for a commit or a multicast copy that signals the same mbarrier of other CTAs, and not
@@ -61,11 +61,13 @@ class Signaller:
         return whole and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
 
     def misses(self, barrier: Mbarrier) -> str:
-        told = "its own CTA's barrier alone" if self.ranks is None else f"those in the mask {self.ranks:#b} alone"
+        which = "its own CTA's barrier alone" if self.ranks is None else f"those in the mask {self.ranks:#b} alone"
         mask = 1 << len(barrier.cta.cluster.ctas)
-        return f"{self.name} at {self.location} tells {told}; with multicast_mask={mask - 1:#b} it tells every CTA's"
+        return (
+            f"{self.name} at {self.location} signals {which}; with multicast_mask={mask - 1:#b} it signals every CTA's"
+        )
 
-    def _telling(self, barrier: Mbarrier) -> list[Cta]:
+    def _ctas_of(self, barrier: Mbarrier) -> list[Cta]:
         if mapped(barrier.address, barrier.cta.rank) in self.barriers:
             return barrier.cta.cluster.ctas
         if barrier.address not in self.barriers:

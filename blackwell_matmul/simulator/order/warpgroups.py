@@ -78,7 +78,7 @@ class Warpgroups:
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
         """Return the arrival that let `warp` go on too early: its warp had issued the operation and not waited for it.
         None if the operation signals an mbarrier."""
-        if operation.tellings:
+        if operation.end_signals:
             return None
         op = operation.op
         issuers = [op.cta.warps[index] for index in op.meeting.brought] if isinstance(op, Mma) else [op.warp]

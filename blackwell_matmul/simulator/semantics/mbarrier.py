@@ -120,7 +120,7 @@ _IN_CLUSTER: dict[str, Any] = {
     "ptx": "mbarrier.arrive.expect_tx: .shared::cluster",
     "effects": (Effect("barrier", Space.BARRIER, Access.WRITE),),
     "signals": (Signal("expect_tx"), Signal("arrive")),
-    "approximation": "a release to its own CTA alone tells another one of asynchronous operations that were waited for",
+    "approximation": "a release of CTA scope orders, for another CTA as well, asynchronous operations after their wait",
     "again": Again.NOTHING,
 }
 

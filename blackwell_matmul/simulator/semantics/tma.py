@@ -240,7 +240,7 @@ def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
     barrier = barrier_in_cluster(warp.cta, address, context.location)
     if barrier.cta.rank // 2 != warp.cta.rank // 2:
         message = (
-            f"a load for the pair of CTA {warp.cta.position} tells {barrier}, and it can tell one of the pair alone"
+            f"a load for the pair of CTA {warp.cta.position} signals {barrier}, and can signal one of the pair alone"
         )
         raise warp.cta.stop("remote-mbarrier", message, context.location)
     return barrier

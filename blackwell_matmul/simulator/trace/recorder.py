@@ -55,7 +55,7 @@ class CycleRecorder(Listener):
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         if warp.cta in self.slots and end > start:
-            told = f", told by {self.tellers[what]}" if what in self.tellers else ""
+            told = f", signalled by {self.tellers[what]}" if what in self.tellers else ""
             self._add(self._warp(warp), WAITS + what, start, end, location, f"{_of(warp.cta)}{told}")
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:

@@ -383,7 +383,7 @@ def test_wgmma() -> None:
         (
             "mov.u32 %r8, 0x44444404; mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, "
             "{%r4, %r5}, {%r6, %r7}, {%r0, %r1, %r2, %r3}, %r8, 0;",
-            "the metadata of A has 0b0000, which tells no places",
+            "the metadata of A has 0b0000, which names no places",
         ),
         (
             "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7}, "

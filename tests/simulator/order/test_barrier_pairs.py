@@ -127,5 +127,5 @@ def test_bytes_on_the_wrong_barrier_are_named(order: tuple[str, int]) -> None:
     args, _, _ = box()
     message = finding(run_in(order, TwoBarriers("the other barrier"), *args), "deadlock").message
     assert "of full, which is in phase 0 (parity 0) and still lacks 4096 bytes" in message
-    on_the_way, arrived = "which tells other, where nobody has announced", "other has got 4096 bytes that nobody"
+    on_the_way, arrived = "which signals other, where nobody has announced", "other has got 4096 bytes that nobody"
     assert on_the_way in message or arrived in message, message

@@ -98,7 +98,7 @@ PAIRS = [
         "mma",
         "load",
         every=False,
-        says="CTA (1, 0, 0) tells free[0] of CTA (1, 0, 0)",
+        says="CTA (1, 0, 0) signals free[0] of CTA (1, 0, 0)",
     ),
     Pair(PairRelay, "an arrival for the CTA", WEAK, "release", "mma", "store", says="has scope cta"),
     Pair(PairRelay, "a wait for the CTA", WEAK, "acquire", "mma", "store", says="the wait on full"),

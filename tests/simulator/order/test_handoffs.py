@@ -207,12 +207,12 @@ CHANGED = [
     Changed(
         ThreadsToTensorCore,
         (("commit(mbarrier=done)", "commit(mbarrier=empty[0])", 0),),
-        "tcgen05.commit at {last} tells empty[0], as another line does",
+        "tcgen05.commit at {last} signals empty[0], as another line does",
     ),
     Changed(
         ThreadsToThreads,
         ((RELEASE, "self.mbarrier.arrive(full[stage])", 0),),
-        "mbarrier.arrive at {release} tells full[0], as another line does",
+        "mbarrier.arrive at {release} signals full[0], as another line does",
     ),
     Changed(ThreadsToThreads, ((RELEASE, DROP, 0),), "no line of the kernel arrives on empty[0]"),
     Changed(
@@ -258,7 +258,7 @@ CHANGED = [
         HalvesToBoth,
         (("mbarrier=empty[stage]", "mbarrier=empty[0]", 0),),
         "no line of the kernel arrives on empty[1] of CTA (0, 0, 0), for which warp 0 of CTA (0, 0, 0) waits at {room};"
-        " tcgen05.commit at {release} tells empty[0] of CTA (0, 0, 0) in each round",
+        " tcgen05.commit at {release} signals empty[0] of CTA (0, 0, 0) in each round",
     ),
     Changed(
         HalvesToBoth,
@@ -268,18 +268,18 @@ CHANGED = [
     Changed(
         ThreadsToTensorCore,
         (("mbarrier=empty[stage]", "mbarrier=empty[1]", 0),),
-        "tcgen05.commit at {release} tells empty[1] in each round",
+        "tcgen05.commit at {release} signals empty[1] in each round",
     ),
     Changed(
         RefilledByOne,
         (("mbarrier=done[stage])", "mbarrier=done[1 - stage])", 0),),
-        "tcgen05.commit at {commit} by warp 0 has told done[1], and not done[0], after a wait for full[0]",
+        "tcgen05.commit at {commit} by warp 0 has signalled done[1], and not done[0], after a wait for full[0]",
     ),
     Changed(
         ThreadsToThreads,
         ((RELEASE, "self.mbarrier.arrive(empty[1 - stage])", 0),),
-        "the arrival at {release} by warp 1 tells empty[1] after the wait for full[0] at {wait}: it is for a barrier of"
-        " another stage",
+        "the arrival at {release} by warp 1 signals empty[1] after the wait for full[0] at {wait}: it is for a barrier"
+        " of another stage",
     ),
     # a phase that is kept
     Changed(
@@ -334,7 +334,7 @@ CHANGED = [
         HalvesToBoth,
         (("multicast_mask=3)  # fill", "multicast_mask=1)  # fill", 0),),
         "phase 0 of full[0] of CTA (1, 0, 0) cannot end: 8192 bytes are announced at {announce}, and 0 have come;"
-        " cp.async.bulk.tensor (load) at {fill} tells those in the mask 0b1 alone",
+        " cp.async.bulk.tensor (load) at {fill} signals those in the mask 0b1 alone",
     ),
 ]
 

@@ -100,7 +100,7 @@ def test_turns_without_a_fault() -> None:
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("no sync before the release", "publishes what these lanes did and were told of themselves: the missing sync"),
+        ("no sync before the release", "publishes only what these lanes have accessed or observed: the missing sync"),
         ("releases before it stores", "self.sync() between them"),
         ("one warp locks", "is for warp 0 alone: the missing sync: self.sync() between that and"),
         ("nobody locks", "the missing sync: release_semaphore after"),

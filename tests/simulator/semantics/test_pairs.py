@@ -125,8 +125,10 @@ def notes_of(fault: str) -> list[str]:
 def test_a_commit_that_leaves_a_cta_out_is_named() -> None:
     notes = notes_of("commit tells the even CTA only")
     assert "no line of the kernel makes arrivals on empty[0] of CTA (1, 0, 0)" in notes
-    assert any("tells those in the mask 0b1 alone; with multicast_mask=0b11 it tells every CTA's" in n for n in notes)
-    assert any("tells its own CTA's barrier alone" in note for note in notes_of("done tells the even CTA only"))
+    assert any(
+        "signals those in the mask 0b1 alone; with multicast_mask=0b11 it signals every CTA's" in n for n in notes
+    )
+    assert any("signals its own CTA's barrier alone" in note for note in notes_of("done tells the even CTA only"))
 
 
 def test_who_brings_bytes_to_a_mapped_barrier() -> None:
@@ -149,7 +151,7 @@ def test_a_multicast_load_tells_the_ctas_of_one_parity() -> None:
 
 def test_a_load_can_tell_its_own_pair_alone() -> None:
     found = finding(faulty(PairCopies(target=2), *tiles()), "remote-mbarrier")
-    assert "a load for the pair of CTA (1, 0, 0) tells full of CTA (2, 0, 0)" in found.message
+    assert "a load for the pair of CTA (1, 0, 0) signals full of CTA (2, 0, 0)" in found.message
     assert lines(found)[0] == line_of(PairCopies, "# load")
 
 

@@ -247,7 +247,7 @@ def test_an_mma_in_flight_at_the_end() -> None:
     assert "tcgen05.commit to an mbarrier and mbarrier.wait on it" in finding(run, "dealloc-in-flight").message
     message = finding(faulty(LastMma(commit=False), a), "deadlock").message
     assert "warps 1, 2, 3 wait" in message and "for warp(s) 0 at sync()" in message
-    assert "in flight, but telling none of these barriers: tcgen05.mma" in message
+    assert "in flight, but signalling none of these barriers: tcgen05.mma" in message
 
 
 @pytest.mark.parametrize(("name", "nbits", "k"), [("float16", 16, 16), ("float8_e4m3", 8, 32)])

@@ -83,8 +83,8 @@ def test_ends_of_phases_are_changes_of_state():
 def test_a_wait_says_who_ends_it():
     timeline = trace_call(resolve("v2", (128, 128, 256), target="B200"))
     waits = {each.name: each.detail for each in timeline.events if each.name.startswith("waits for ")}
-    assert waits["waits for mma_barrier"].endswith("told by tcgen05.commit")
-    assert waits["waits for tma_barriers[0]"].endswith("told by cp.async.bulk.tensor (load)")
+    assert waits["waits for mma_barrier"].endswith("signalled by tcgen05.commit")
+    assert waits["waits for tma_barriers[0]"].endswith("signalled by cp.async.bulk.tensor (load)")
 
 
 def test_ctas_that_share_an_sm_have_slots_of_their_own():

@@ -9,7 +9,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, spell
-from blackwell_matmul.simulator.order.knowledge import Operation, Telling
+from blackwell_matmul.simulator.order.knowledge import EndSignal, Operation
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes
 
 
@@ -18,7 +18,7 @@ def commit_tracks_none(c: Conflict) -> Missing | None:
     The committing thread has observed the access, or is to signal it."""
     for _, wait in c.waits():
         commit = wait.commit
-        if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.tellings):
+        if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.end_signals):
             continue
         late = _after(c, commit)
         if late is not None:
@@ -32,7 +32,7 @@ def commit_tracks_none(c: Conflict) -> Missing | None:
     return None
 
 
-def _after(c: Conflict, commit: Telling) -> Operation | None:
+def _after(c: Conflict, commit: EndSignal) -> Operation | None:
     """Return the operation, or the next one that the commit's thread issued after the commit and that the commit should
     track. None if that thread has not observed the access. Each CTA of a cluster has its own such thread."""
     op = c.operation
@@ -45,16 +45,16 @@ def _after(c: Conflict, commit: Telling) -> Operation | None:
 
 def arrival_tracks_none(c: Conflict) -> Missing | None:
     """Find a plain arrival after an mma that ended a wait of the warp: a commit was meant."""
-    op, told = c.operation, c.telling
+    op, signal = c.operation, c.end_signal
     if op is None or op.op.pipe != op.op.warp.tensor_core:
         return None
-    if told is not None and c.lines.roles.rank(told.barrier, c.warp) < 2:
+    if signal is not None and c.lines.roles.rank(signal.barrier, c.warp) < 2:
         return None
     for barrier, line in _arrivals(c):
         if op.turn < c.order.warpgroups.arrivals[c.culprit.warp][barrier].turn:
             what = f"the arrival on {barrier} at {line} does not track {op.op.name} at {op.op.location}"
-            if told is not None and c.culprit.warp in c.lines.roles.waiting(told.barrier):
-                return Missing("wait", f"{what}: the missing wait: {told.barrier.remedy} before that", at_fault=line)
+            if signal is not None and c.culprit.warp in c.lines.roles.waiting(signal.barrier):
+                return Missing("wait", f"{what}: the missing wait: {signal.barrier.remedy} before that", at_fault=line)
             advice = f"{what}: the missing commit: tcgen05.commit(mbarrier={barrier.name}) in its place"
             return Missing("commit", advice, at_fault=line)
     return None
@@ -73,7 +73,7 @@ def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Ins
     """Return the line at which the warps arrive on the mbarrier before the access in the same round; None if a wait
     stands between, or an arrival follows the access. A copy that brings bytes comes after the arrival."""
     lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
-    arrivals = [each.location for each in roles.telling(barrier, "arrive") if {*each.who_tells(barrier)} & warps]
+    arrivals = [each.location for each in roles.signalling(barrier, "arrive") if {*each.warps_for(barrier)} & warps]
     waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
     if brings_bytes(access) or any(lines.leads_to(made, each) for each in arrivals):
         return None
@@ -99,7 +99,7 @@ def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
             yield carried.barrier, arrival.location
 
 
-def told_too_early(c: Conflict) -> Missing | None:
+def released_too_early(c: Conflict) -> Missing | None:
     """Find the arrival by which the operation's issuer let this warp go on before its own wait."""
     op = c.operation
     if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
@@ -130,25 +130,25 @@ def _another_lane_knows(c: Conflict) -> bool:
     return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
 
 
-def another_cta_was_told(c: Conflict) -> Missing | None:
+def another_cta_signalled(c: Conflict) -> Missing | None:
     """Find an arrival on the accessing CTA's own mbarrier instead of the mbarrier of the CTA that waits."""
-    for barrier, where in _told(c):
+    for barrier, where in _signalled(c):
         waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
         if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event and c.warp.index in waits:
-            who = f"CTA {c.culprit.cta.position} tells {barrier} at {where}"
+            who = f"CTA {c.culprit.cta.position} signals {barrier} at {where}"
             advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
             return Missing("arrive", advice, at_fault=where)
     return None
 
 
-def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+def _signalled(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
     """Return the mbarriers of the cluster that the operation's end signals, or on which a lane of the accessing
     warpgroup arrived."""
-    if c.operation is not None and c.operation.tells is not None and not c.other.write:
-        yield c.operation.tells, c.order.of(c.operation.tells).last
+    if c.operation is not None and c.operation.mbarrier is not None and not c.other.write:
+        yield c.operation.mbarrier, c.order.of(c.operation.mbarrier).last
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
-            if c.operation is None or c.operation.tells is not carried.barrier or c.culprit.cta is not c.warp.cta:
+            if c.operation is None or c.operation.mbarrier is not carried.barrier or c.culprit.cta is not c.warp.cta:
                 yield from ((carried.barrier, at) for (_, by), at in carried.alone.items() if _speaks_for(c, by))
 
 

@@ -15,13 +15,13 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, SemaphoreRelease, Telling
+from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation, SemaphoreRelease
 from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
 
-class Knows(Protocol):
+class OrderState(Protocol):
     """The interface of `HappensBefore` that the candidates read."""
 
     lanes: dict[Warp, dict[Any, Lanes]]
@@ -51,7 +51,7 @@ class Missing:
 class Conflict:
     """An access (of `lanes`, by `instruction`) and an earlier one (`other`) without an order between them."""
 
-    order: Knows
+    order: OrderState
     lines: ProgramLines
     warp: Warp
     instruction: Instruction
@@ -99,10 +99,10 @@ class Conflict:
         yield from map(self.order.of, barriers_of(self.warp.cta))
 
     @property
-    def telling(self) -> Telling | None:
+    def end_signal(self) -> EndSignal | None:
         """Return the signal of the operation's end that the warp most likely has to wait for."""
-        tellings = [] if self.operation is None else self.operation.tellings
-        return min(tellings, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
+        end_signals = [] if self.operation is None else self.operation.end_signals
+        return min(end_signals, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
 
     def waits(self, of: Warp | None = None) -> list[tuple[Carried, LastWait]]:
         """Return the last wait of the warp, or of another one, on each mbarrier, the newest first."""

@@ -28,15 +28,15 @@ def copied_twice(c: Conflict) -> Missing | None:
     if op is None or mine is None or (mine.instruction, mine.lanes) != (c.instruction, c.lanes):
         return None
     both_bring = brings_bytes(op.instruction) and brings_bytes(c.instruction)
-    if op.tells is None or op.tells is not mine.tells or not both_bring:
+    if op.mbarrier is None or op.mbarrier is not mine.mbarrier or not both_bring:
         return None
-    phase, later = op.tellings[0].during, op.lanes is mine.lanes and op.instruction is mine.instruction
-    if later or op.round != mine.round or mine.tellings[0].during != phase:
+    phase, later = op.end_signals[0].during, op.lanes is mine.lanes and op.instruction is mine.instruction
+    if later or op.round != mine.round or mine.end_signals[0].during != phase:
         return None
     part = "one of them is for another place"
     if op.lanes.cta is not mine.lanes.cta:
         part = "each CTA has to copy a part of its own, or one of them all of it"
-    advice = f"both copies bring their bytes to phase {phase} of {op.tells}: {part}"
+    advice = f"both copies bring their bytes to phase {phase} of {op.mbarrier}: {part}"
     return Missing("", advice, at_fault=c.instruction.location)
 
 

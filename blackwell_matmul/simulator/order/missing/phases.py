@@ -8,7 +8,7 @@ from blackwell_matmul.simulator.description import When
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, by_line
 from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.order.culprits import KEPT, small
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Telling
+from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name
@@ -37,8 +37,8 @@ def count_too_small(c: Conflict) -> Missing | None:
 def _arrives(c: Conflict, carried: Carried) -> bool:
     """Return True if the accessing warp arrives on the mbarrier. For a warp of another CTA the program's lines do not
     show that."""
-    who, tellings = c.culprit.warp, [] if c.operation is None else c.operation.tellings
-    commits = any(each.tracked and each.barrier is carried.barrier for each in tellings)
+    who, end_signals = c.culprit.warp, [] if c.operation is None else c.operation.end_signals
+    commits = any(each.tracked and each.barrier is carried.barrier for each in end_signals)
     return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
 
 
@@ -49,39 +49,39 @@ def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Mis
 
 def wrong_phase(c: Conflict) -> Missing | None:
     """Find a wait on the right mbarrier, after the issue of the operation, that passed on an older phase."""
-    op, told = c.operation, c.telling
-    if op is None or told is None or told.barrier.cta is not c.warp.cta:
+    op, signal = c.operation, c.end_signal
+    if op is None or signal is None or signal.barrier.cta is not c.warp.cta:
         return None
-    wait = c.order.of(told.barrier).waits.get(c.warp.index)
-    phase = told.barrier.phase if told.phase is None else told.phase
+    wait = c.order.of(signal.barrier).waits.get(c.warp.index)
+    phase = signal.barrier.phase if signal.phase is None else signal.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
-    passed = f"the wait on {told.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
-    if op.op.barrier is not None and (wait.phase >= told.during or _unannounced(op, told)):
+    passed = f"the wait on {signal.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
+    if op.op.barrier is not None and (wait.phase >= signal.during or _unannounced(op, signal)):
         of_itself = "it announces them itself, and the arrivals have to come after it"
         announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
-        why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, told, wait)}"
+        why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, signal, wait)}"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return Missing("bytes", advice, BYTES, at_fault=wait.location)
-    ahead = _without_readers(c, told.barrier) if wait.phase >= 0 and not wait.again else None
+    ahead = _without_readers(c, signal.barrier) if wait.phase >= 0 and not wait.again else None
     return ahead or stale_phase(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
 
-def _balance(c: Conflict, told: Telling, wait: LastWait) -> str:
+def _balance(c: Conflict, signal: EndSignal, wait: LastWait) -> str:
     """Return a clause with the bytes of the phase on which the wait passed, and of the copies in flight."""
-    barrier, before = told.barrier, told.barrier.bytes_before
-    flying = [each for each in c.order.operations.values() if not each.op.done and each.tells is barrier]
-    late = {each.op.location: each.op.count_bytes for each in flying if each.tellings[0].during <= wait.phase}
+    barrier, before = signal.barrier, signal.barrier.bytes_before
+    flying = [each for each in c.order.operations.values() if not each.op.done and each.mbarrier is barrier]
+    late = {each.op.location: each.op.count_bytes for each in flying if each.end_signals[0].during <= wait.phase}
     if barrier.phase != wait.phase + 1 or not before.announced:
         return ""
     late.setdefault(c.other_location, c.operation.op.count_bytes if c.operation is not None else 0)
     return f" ({before}; to come: {by_line(late)})"
 
 
-def _unannounced(op: Operation, told: Telling) -> bool:
+def _unannounced(op: Operation, signal: EndSignal) -> bool:
     """Return True if too few bytes ended the copy's phase before its issue: nobody has arrived in the present phase."""
     barrier = op.op.barrier
-    return barrier is not None and told.during == barrier.phase and barrier.pending == barrier.expected
+    return barrier is not None and signal.during == barrier.phase and barrier.pending == barrier.expected
 
 
 def stale_phase(wait: LastWait, what: str) -> Missing:
@@ -93,14 +93,14 @@ def stale_phase(wait: LastWait, what: str) -> Missing:
 def stale_wait(c: Conflict) -> Missing | None:
     """Find a last wait that passed on a phase which had ended before the operation began. Its mbarrier gets signals of
     the operation's issuer, or of a warp that waits for the operation."""
-    op, told, waits = c.operation, c.telling, c.waits()
-    if op is None or not waits or (told is None and c.write):
+    op, signal, waits = c.operation, c.end_signal, c.waits()
+    if op is None or not waits or (signal is None and c.write):
         return None
     (carried, wait), roles = waits[0], c.lines.roles
-    tells = {op.lanes.warp} if told is None else {op.lanes.warp} | roles.waiting(told.barrier)
-    if any(siblings(each.barrier, carried.barrier) for each in op.tellings) or wait.ended > op.turn:
+    signalling = {op.lanes.warp} if signal is None else {op.lanes.warp} | roles.waiting(signal.barrier)
+    if any(siblings(each.barrier, carried.barrier) for each in op.end_signals) or wait.ended > op.turn:
         return None
-    if (roles.arriving(carried.barrier) - {c.warp}) & tells and (wait.turn > op.turn or wait.phase < 0):
+    if (roles.arriving(carried.barrier) - {c.warp}) & signalling and (wait.turn > op.turn or wait.phase < 0):
         passed = f"the wait on {carried.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
         return stale_phase(wait, f"{passed}, which was over before {op.op.name} at {op.op.location} began")
     return None
@@ -127,7 +127,7 @@ def came_too_early(c: Conflict) -> Missing | None:
 def ran_ahead(c: Conflict) -> Missing | None:
     """Find a warp that writes again without a wait for the readers, or a wait of this warp that passed on an older
     phase."""
-    for carried, wait in c.waits()[:1] if c.operation is None or not c.operation.tellings else ():
+    for carried, wait in c.waits()[:1] if c.operation is None or not c.operation.end_signals else ():
         if not carried.known & c.other.event:
             continue
         if wait.phase < 0 or wait.again:
@@ -137,9 +137,9 @@ def ran_ahead(c: Conflict) -> Missing | None:
     return None
 
 
-def _without_readers(c: Conflict, told: Mbarrier) -> Missing | None:
+def _without_readers(c: Conflict, barrier: Mbarrier) -> Missing | None:
     ahead, roles = c.culprit.warp, c.lines.roles
-    back = roles.told_by_readers(told, ahead)
+    back = roles.arrived_by_readers(barrier, ahead)
     if not back or ahead in roles.waiting(back[0]):
         return None
     advice = f"{c.culprit} has written again before that: the missing wait: {back[0].remedy} before {c.other_location}"

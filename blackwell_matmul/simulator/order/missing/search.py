@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from blackwell_matmul.simulator.order.missing.arrivals import (
-    another_cta_was_told,
+    another_cta_signalled,
     arrival_comes_before,
     arrival_tracks_none,
     commit_tracks_none,
     one_lane_arrived,
-    told_too_early,
+    released_too_early,
 )
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
 from blackwell_matmul.simulator.order.missing.issue_order import copied_after, copied_twice, hardware_alone
@@ -33,15 +33,15 @@ from blackwell_matmul.simulator.order.missing.syncs import (
     waited_for_later,
     written_again,
 )
-from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, readers_tell
+from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, readers_arrive
 from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     hardware_alone, copied_twice, copied_after,
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
-    came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, told_too_early,
-    one_lane_arrived, ran_ahead, written_again, readers_tell, barrier_carries_it, another_cta_was_told, released_alone,
-    another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
+    came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, released_too_early,
+    one_lane_arrived, ran_ahead, written_again, readers_arrive, barrier_carries_it, another_cta_signalled,
+    released_alone, another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
 )  # fmt: skip
 
 

@@ -40,10 +40,10 @@ def another_warp_knows(c: Conflict) -> Missing | None:
 def written_again(c: Conflict) -> Missing | None:
     """Find a read after its wait, of memory that the next round's operation already writes: the issuer did not wait for
     the reader. The wait stands between the issue and the read in the text."""
-    op, told = c.operation, c.telling
-    if c.write or op is None or told is None or told.barrier.cta is not c.warp.cta or c.culprit.warp is c.warp:
+    op, signal = c.operation, c.end_signal
+    if c.write or op is None or signal is None or signal.barrier.cta is not c.warp.cta or c.culprit.warp is c.warp:
         return None
-    wait = c.order.of(told.barrier).waits.get(c.warp.index)
+    wait = c.order.of(signal.barrier).waits.get(c.warp.index)
     if wait is None or None in (c.other_location, wait.location, c.instruction.location) or wait.turn >= op.turn:
         return None
     if not (stands_before(c.other_location, wait.location) and stands_before(wait.location, c.instruction.location)):
@@ -56,7 +56,9 @@ def each_waits_for_its_own(c: Conflict) -> Missing | None:
     """Find a copy that both warps execute, each for its part. This warp has not reached the copy yet, or each warp has
     waited for its own part only."""
     op, rounds = c.operation, c.order.rounds
-    if op is None or op.tells is not None or op.lanes.warp is c.warp or c.early or not rounds[c.warp, op.instruction]:
+    if op is None or op.mbarrier is not None or op.lanes.warp is c.warp or c.early:
+        return None
+    if not rounds[c.warp, op.instruction]:
         return None
     if rounds[c.warp, op.instruction] <= op.round:
         where = f"between {c.lines.between(c.instruction.location, c.other_location)}"
@@ -76,7 +78,7 @@ def _same_copy(one: Operation, other: Operation) -> bool:
 def waited_for_later(c: Conflict) -> Missing | None:
     """Find a read before the wait of the operation's own threads. No other thread can wait for the operation."""
     op = c.operation
-    if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
+    if op is None or not c.early or op.mbarrier is not None or op.op in c.order.operations:
         return None
     return Missing("sync", f"{c.culprit} waits for it: {sync_advice(c, c.culprit, f'between that and {c.here}')}")
 
@@ -99,7 +101,7 @@ def _released(c: Conflict, release: SemaphoreRelease) -> Missing:
     behind = stands_before(made, where)
     sync = f"self.sync() between {made} and that" if behind else f"move it behind {made}, and self.sync() between them"
     who = f"release_semaphore at {where} by {release.lanes}"
-    publishes = f"{who} publishes what these lanes did and were told of themselves"
+    publishes = f"{who} publishes only what these lanes have accessed or observed"
     return Missing("sync", f"{publishes}: the missing sync: {sync}", at_fault=where)
 
 

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import number, spell
-from blackwell_matmul.simulator.order.knowledge import Operation, Telling, TooNew
+from blackwell_matmul.simulator.order.knowledge import EndSignal, Operation, TooNew
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
 from blackwell_matmul.simulator.order.missing.phases import passed_before
 from blackwell_matmul.simulator.order.missing.syncs import can_meet
 
 
-def readers_tell(c: Conflict) -> Missing | None:
+def readers_arrive(c: Conflict) -> Missing | None:
     """Find memory that is overwritten while a copy into it is in flight. The readers wait for the copy, and then arrive
     on an mbarrier."""
-    told = c.telling
-    if told is None or told.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
+    signal = c.end_signal
+    if signal is None or signal.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
         return None
-    if c.lines.roles.rank(told.barrier, c.warp) < 2:
+    if c.lines.roles.rank(signal.barrier, c.warp) < 2:
         return None
-    barriers = c.lines.roles.told_by_readers(told.barrier, c.warp)
-    return (_readers_went_on(c, told) or _wait(c, barriers[0])) if barriers else None
+    barriers = c.lines.roles.arrived_by_readers(signal.barrier, c.warp)
+    return (_readers_went_on(c, signal) or _wait(c, barriers[0])) if barriers else None
 
 
-def _readers_went_on(c: Conflict, told: Telling) -> Missing | None:
+def _readers_went_on(c: Conflict, signal: EndSignal) -> Missing | None:
     """Find a reader whose wait passed on a phase before that of the copy."""
-    for warp in sorted(c.lines.roles.waiting(told.barrier), key=number):
-        wait = c.order.of(told.barrier).waits.get(warp.index)
-        if wait is not None and (wait.phase < told.during or wait.again):
-            return passed_before(told.barrier, wait)
+    for warp in sorted(c.lines.roles.waiting(signal.barrier), key=number):
+        wait = c.order.of(signal.barrier).waits.get(warp.index)
+        if wait is not None and (wait.phase < signal.during or wait.again):
+            return passed_before(signal.barrier, wait)
     return None
 
 
 def barrier_carries_it(c: Conflict) -> Missing | None:
     """Find an mbarrier on which the accessing warp arrived afterwards, and for which nobody here waited."""
-    told = c.operation.tells if c.operation is not None else None
+    signalled = c.operation.mbarrier if c.operation is not None else None
     carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
     rank = c.lines.roles.rank
-    found = min(carrying, key=lambda each: (rank(each, c.warp), (each is told) is c.write), default=None)
+    found = min(carrying, key=lambda each: (rank(each, c.warp), (each is signalled) is c.write), default=None)
     return None if found is None else _wait(c, _meant(c, found))
 
 
@@ -53,13 +53,13 @@ def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
     return Missing("wait", advice, at_fault=c.instruction.location if nowhere else None)
 
 
-def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
+def _meant(c: Conflict, barrier: Mbarrier) -> Mbarrier:
     """Return the mbarrier; for an mma, an mbarrier on which the same warp commits further down, if that is more likely
     meant."""
-    tracked = c.operation is not None and any(each.tracked for each in c.operation.tellings)
+    tracked = c.operation is not None and any(each.tracked for each in c.operation.end_signals)
     roles, who = c.lines.roles, c.culprit.warp
     later = [each for each in barriers_of(c.warp.cta) if tracked and who in roles.arriving(each)]
-    return min([told, *later], key=lambda each: roles.rank(each, c.warp))
+    return min([barrier, *later], key=lambda each: roles.rank(each, c.warp))
 
 
 def completion(c: Conflict) -> Missing | None:
@@ -69,14 +69,14 @@ def completion(c: Conflict) -> Missing | None:
         return None
     if op.passed is not None:
         return _no_group(c, op) or Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
-    told = c.telling
-    if told is not None and told.barrier.cta is not c.warp.cta:
+    signal = c.end_signal
+    if signal is not None and signal.barrier.cta is not c.warp.cta:
         here = f"CTA {c.warp.cta.position} before {c.here}"
         return Missing(
-            "wait", f"the missing wait: {told.barrier} is told of it, and whoever waits there has to tell {here}"
+            "wait", f"the missing wait: {signal.barrier} gets its signal, and whoever waits there has to signal {here}"
         )
-    if told is not None:
-        return _wait(c, _meant(c, told.barrier))
+    if signal is not None:
+        return _wait(c, _meant(c, signal.barrier))
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 

@@ -15,7 +15,10 @@ from torch.nn.functional import ScalingType, SwizzleType
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.ops.block_scaled.block_operands import BlockOptions, Operands
+from blackwell_matmul.ops.block_scaled.formats import format_of
 from blackwell_matmul.ops.block_scaled.product import block_scaled_product
+from blackwell_matmul.ops.block_scaled.quantized_product import quantized_product
+from blackwell_matmul.ops.block_scaled.quantizing import as_number, check_global_scale
 from blackwell_matmul.ops.block_scaled.recipes import (
     ROWWISE,
     TENSOR,
@@ -61,6 +64,25 @@ def scaled_mm(
 
 @overload
 def scaled_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Scales,
+    scale_recipe_a: Recipes,
+    scale_b: Scales,
+    scale_recipe_b: Recipes,
+    swizzle_a: Swizzles | None = None,
+    swizzle_b: Swizzles | None = None,
+    bias: Tensor | None = None,
+    *,
+    output_dtype: str,
+    contraction_dim: Sequence[int] = (),
+    global_scale: Tensor | float | None = None,
+    simulate: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def scaled_mm(
     input: Tensor,
     mat2: Tensor,
     scale_a: Tensor,
@@ -74,7 +96,7 @@ def scaled_mm(
 ) -> Tensor: ...
 
 
-def scaled_mm(*args: Any, **options: Any) -> Tensor:
+def scaled_mm(*args: Any, **options: Any) -> Any:
     """Return scale_a * scale_b * (mat_a[m, k] @ mat_b[k, n]) + bias, as torch.nn.functional.scaled_mm or
     torch._scaled_mm; both orders of arguments are taken.
 
@@ -88,6 +110,10 @@ def scaled_mm(*args: Any, **options: Any) -> Tensor:
     list with TensorWise and two scales, a tensor's fp32 scale besides: the product of both is applied in fp32, before
     the result is rounded. Scales lie in SWIZZLE_32_4_4, also where no swizzle is given; with NO_SWIZZLE they are [m,
     k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
+
+    output_dtype="mxfp8", "mxfp4" or "nvfp4" returns data and scales, as `quantize` with global_scale makes them of the
+    fp32 result: the next product takes both. The operands are block-scaled, n is a multiple of 32, and the bias is of
+    any type of a result. The kernel quantises, on data-center Blackwell.
 
     BlockWise1x128, BlockWise128x128: 8-bit operands on Hopper, with fp32 scales. Without recipes the scales' types and
     shapes tell them. contraction_dim: () or (1, 0). use_fast_accum: whether 8-bit sums on Hopper may have some 13 bits.
@@ -141,21 +167,33 @@ def _scaled_mm_by_recipes(
     swizzle_a: Swizzles | None = None,
     swizzle_b: Swizzles | None = None,
     bias: Tensor | None = None,
-    output_dtype: torch.dtype | None = torch.bfloat16,
+    output_dtype: torch.dtype | str | None = torch.bfloat16,
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
     *,
+    global_scale: Tensor | float | None = None,
     simulate: bool = False,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     check_tensors(mat_a=mat_a, mat_b=mat_b)
     check_optional(bias=bias)
-    check_scaled(None, output_dtype, use_fast_accum, "output_dtype")
+    to_blocks = isinstance(output_dtype, str)
+    check_scaled(None, None if to_blocks else output_dtype, use_fast_accum, "output_dtype")
+    if to_blocks:
+        check_global_scale(global_scale, format_of(output_dtype, "output_dtype"), mat_a.device)
+    elif global_scale is not None:
+        raise InputError("global_scale is given, for a result in nvfp4; output_dtype must be 'nvfp4'.")
     check_contraction(contraction_dim)
     left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a)
     right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b)
     if mat_a.dim() == mat_b.dim() == 2:
         check_count("a", left, mat_a.shape[0])
         check_count("b", right, mat_b.shape[1])
+    if isinstance(output_dtype, str):
+        check_flag("simulate", simulate)
+        given, recipe = _operands(mat_a, mat_b, left, right, bias), recipe_of(left, right, mat_a.dtype)
+        of_bias = torch.float32 if bias is None else bias.dtype
+        options = BlockOptions(recipe, of_bias, left.swizzled, right.swizzled, simulate)
+        return quantized_product(given, as_number(global_scale, mat_a.device), output_dtype, options)
     plain = bypasses_dispatch((mat_a, mat_b, left.scale, right.scale), (bias,))
     how = How(out_dtype=output_dtype, simulate=simulate, fast_accum=use_fast_accum)
     return multiplied(mat_a, mat_b, left, right, bias, how, BY_RECIPES, plain)
@@ -180,8 +218,12 @@ def multiplied(
     if {left.word, right.word} <= {TENSOR, ROWWISE}:
         return product(a, b, EpilogueTensors(bias, None, left.scale, right.scale), how, said, plain, call)
     check_flag("simulate", how.simulate)
-    factors = [each.factor.reshape(()) for each in (left, right) if each.factor is not None]
-    factor = factors[0] if len(factors) == 1 else factors[0] * factors[1] if factors else None
-    given = Operands(a, b, bias, factor, left.scale, right.scale)
+    given = _operands(a, b, left, right, bias)
     recipe, out = recipe_of(left, right, a.dtype), how.out_dtype or torch.bfloat16
     return block_scaled_product(given, BlockOptions(recipe, out, left.swizzled, right.swizzled, how.simulate))
+
+
+def _operands(a: Tensor, b: Tensor, left: Scaling, right: Scaling, bias: Tensor | None) -> Operands:
+    factors = [each.factor.reshape(()) for each in (left, right) if each.factor is not None]
+    factor = factors[0] if len(factors) == 1 else factors[0] * factors[1] if factors else None
+    return Operands(a, b, bias, factor, left.scale, right.scale)

@@ -14,6 +14,9 @@ from types import MappingProxyType
 ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
 """Rows, blocks of K, and bytes of an atom of scales, one byte a scale."""
 
+STEP_K = 32
+"""Divisor of k: a row has whole blocks, and a multiple of 16 bytes for TMA. So has a result that is an operand next."""
+
 LARGEST_E4M3, LARGEST_E2M1, SMALLEST_NORMAL_E4M3 = 448.0, 6.0, 2.0**-6
 """Largest numbers of both types, and the smallest normal one of e4m3 (OCP 8-bit Floating Point Specification; OCP
 Microscaling Formats v1.0)."""

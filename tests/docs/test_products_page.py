@@ -24,4 +24,4 @@ def test_the_page_runs(
 
 
 def test_every_block_shows_what_it_prints() -> None:
-    assert len(BLOCKS) == PAGE.count("```python") == 5
+    assert len(BLOCKS) == PAGE.count("```python") == 6

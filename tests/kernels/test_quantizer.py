@@ -82,6 +82,7 @@ X = torch.zeros(1, 8, 64)
         ("nvfp4", {"x_ptr": X.double()}, "x is torch.float64; it must be torch.float16 or torch.bfloat16 or"),
         ("nvfp4", {"x_ptr": X[0]}, "x has shape (8, 64); it must be (b, m, k) = (1, 8, 64)"),
         ("nvfp4", {"m": 0}, "m is 0"),
+        ("nvfp4", {"factor_ptr": torch.zeros(())}, "factor has shape () and type torch.float32; it must be one number"),
         ("fp4", {}, "dtype is 'fp4'; pin one of mxfp8, mxfp4, nvfp4"),
         ("mxfp8", {}, "data has shape (1, 8, 32); it must be (b, m, c) = (1, 8, 64)"),
         ("nvfp4", {"scale_ptr": X}, "scales has shape (1, 8, 64); it must be (b, s) = (1, 512)"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import plain_text, same, shown
 from blackwell_matmul.kernels.host.forms import OUTPUTS
@@ -39,7 +41,7 @@ class ScaledMatmulScript(MatmulScript):
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
         """Return the problem of a call, and the type of C, both taken out of `knobs`."""
         m, n, k, *tensors = args
-        dtype = _the_one(formats_of(int(m), int(n), int(k), *tensors), knobs.pop("dtype", None))
+        dtype = the_one(formats_of(int(m), int(n), int(k), *tensors), knobs.pop("dtype", None))
         out = OUTPUTS[tensors[-1].dtype]
         of_c, pinned = cls.type_of(out), knobs.pop("c_dtype", None)
         if pinned is not None and not same(pinned, of_c) and not same(pinned, of_c.name):
@@ -74,6 +76,15 @@ class ScaledMatmulScript(MatmulScript):
         for name, tensor in tensors.items():
             check_layout(name, tensor)
         check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
+
+
+def check_number(name: str, tensor: Any) -> None:
+    """Raise InputError unless a tensor is one number of fp32."""
+    if tuple(tensor.shape) != (1,) or tensor.dtype != torch.float32:
+        raise InputError(
+            f"{name} has shape {tuple(tensor.shape)} and type {tensor.dtype}; it must be one number, of shape (1,) and "
+            "type torch.float32."
+        )
 
 
 def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any) -> Formats:
@@ -124,7 +135,7 @@ def _of_count(known: Formats, name: str, scales: Any, rows: int, k: int) -> Form
     )
 
 
-def _the_one(known: Formats, pinned: object) -> str:
+def the_one(known: Formats, pinned: object) -> str:
     """Return the format; the pinned one if there are several."""
     name = plain_text(pinned)
     if pinned is None and len(known) == 1:

@@ -58,8 +58,7 @@ class BlockQuantizer(tilus.Class):
             scale_ptr, dtype=uint8, shape=[batches, cdiv(m, 128), cdiv(self.blocks, 4), 32, 4, 4]
         )
         if two_levels:
-            g_factor = self.global_view(factor_ptr, dtype=float32, shape=[1, 1, 1])
-            self.r_factor = self.load_global(g_factor, offsets=[0, 0, 0], shape=[1, 1, 1])
+            self.g_factor = self.global_view(factor_ptr, dtype=float32, shape=[1, 1, 1])
 
     def quantize(self, r: RegisterTensor):
         """Return elements [rows, blocks, bytes] of float32 [rows, blocks, block], and bytes of scales [rows, blocks, 1]
@@ -97,8 +96,9 @@ class BlockQuantizer(tilus.Class):
         r_inverse = self.register_tensor(dtype=float32, shape=[1, 1, 1], init=1.0)
         r_exact = self.rounded.div(self.number(r_largest), r_six)
         if self.two_levels:
-            r_exact = self.rounded.div(r_exact, self.r_factor)
-            r_inverse = self.rounded.div(r_inverse, self.r_factor)
+            r_factor = self.load_global(self.g_factor, offsets=[0, 0, 0], shape=[1, 1, 1])
+            r_exact = self.rounded.div(r_exact, r_factor)
+            r_inverse = self.rounded.div(r_inverse, r_factor)
         r_nan = self.register_tensor(dtype=int32, shape=[1, 1, 1], init=NAN)
         r_clipped = self.bits(self.clip(r_exact, SMALLEST_NORMAL_E4M3, LARGEST_E4M3))
         r_bits = self.where(r_largest > INFINITY, r_nan, r_clipped)  # a clipped NaN would be a number
@@ -130,6 +130,6 @@ class BlockQuantizer(tilus.Class):
         self.store_global(
             self.g_scales,
             self.view(r_bytes, layout=self.atom_layout),
-            offsets=[batch, row // 128, block // 4, 0, 0, block % 4],
+            offsets=[batch, row // 128, block // 4, 0, 0, 0 if blocks == 4 else block % 4],
             dims=[3, 4, 5],
         )

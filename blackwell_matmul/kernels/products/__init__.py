@@ -1,5 +1,6 @@
-"""Products: the kernels that `matmul`, `linear`, `bmm`, `scaled_mm` and `tune` use, which grew out of the
-ladders, and the kernel of `quantize`."""
+"""Products: the kernels of `matmul`, `linear`, `bmm`, `scaled_mm` and `tune`, which grew out of the ladders, and the
+kernel of `quantize`.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
+from blackwell_matmul.kernels.host.block_scaled import check_number
 from blackwell_matmul.kernels.host.forms import ABSENT
 from blackwell_matmul.kernels.host.matmul import check_device, check_is_tensor, check_layout, check_shape, size
 from blackwell_matmul.kernels.parts.block_quantizer import BlockQuantizer
@@ -79,6 +80,8 @@ class BlackwellQuantizer(Script):
         if x.dtype not in TILUS_NAMES:
             raise InputError(f"x is {x.dtype}; it must be {' or '.join(map(str, TILUS_NAMES))}.")
         check_shape("x", x, "bmk", {"b": batches, "m": m, "k": k})
+        if factor is not ABSENT:
+            check_number("factor", factor)
 
     @classmethod
     def complete(cls, pins, args, target):

@@ -12,10 +12,11 @@ from blackwell_matmul.kernels.host.matmul import BYTES
 from blackwell_matmul.ops.block_scaled.formats import FORMATS, TorchFormat
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import Said, check_extras, check_inner, check_out, known, unequal
+from blackwell_matmul.problem.block_scaled import STEP_K
 
 OF_BLOCKS = Said("scaled_mm", "mat_a", "mat_b")
-STEP_K, STEP_N = 32, 8
-"""Divisors of k (whole blocks, and 16 bytes of a row) and of n: 16 bytes of a row of C in 16 bits."""
+STEP_N = 8
+"""Divisor of n: 16 bytes of a row of C in 16 bits."""
 
 RECIPES = {32: "BlockWise1x32", 16: "BlockWise1x16"}
 """torch's recipes by the block."""

@@ -41,11 +41,11 @@ FORMATS: Mapping[str, TorchFormat] = MappingProxyType(
 )
 
 
-def format_of(dtype: object) -> TorchFormat:
-    """Return the format of a name; InputError, with all names, for any other."""
+def format_of(dtype: object, said: str = "dtype") -> TorchFormat:
+    """Return the format of a name; InputError, with all names, for any other. said: the argument's name."""
     found = FORMATS.get(plain_text(dtype) or "")
     if found is None:
-        raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(FORMATS)}.")
+        raise InputError(f"{said} is {shown(dtype)}; it must be one of {', '.join(FORMATS)}.")
     return found
 
 

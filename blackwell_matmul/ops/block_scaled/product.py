@@ -60,7 +60,7 @@ def run(given: Operands, how: BlockOptions) -> Tensor:
 def _planned(given: Operands, how: BlockOptions) -> Plan:
     of_c, gpu = checked(given, how), gpu_of(given.a, how.simulate, *OF_BLOCKS[:3])
     if how.recipe in BLOCK_SCALES:
-        return _without_products(of_c, how) if 0 in (*of_c, given.a.shape[1]) else _on_hopper(how, gpu)
+        return without_products(of_c, how) if 0 in (*of_c, given.a.shape[1]) else _on_hopper(how, gpu)
     able = (*rung("s2").targets, *rung("g1").targets)
     if gpu.arch not in able:
         raise UnsupportedError(
@@ -69,7 +69,7 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
         )
     sizes = (*of_c, given.a.shape[1] * FORMATS[how.recipe].per_byte)
     if 0 in sizes:
-        return _without_products(of_c, how)
+        return without_products(of_c, how)
     launches = Launches(_kernel(best_scaled_rung(gpu, Problem(*sizes, how.recipe)), how.recipe), given.a.get_device())
     return BlockScaledPlan(launches, sizes, how)
 
@@ -96,7 +96,7 @@ def _on_hopper(how: BlockOptions, gpu: Gpu) -> Plan:
     return multiply
 
 
-def _without_products(of_c: tuple[int, int], how: BlockOptions) -> Plan:
+def without_products(of_c: tuple[int, int], how: BlockOptions) -> Plan:
     def multiply(*tensors: Tensor) -> Tensor:
         each = Operands(*tensors)
         return _rounded(torch.zeros(of_c, device=each.a.device), each.bias, each.factor, how.out_dtype)
@@ -118,20 +118,30 @@ class BlockScaledPlan:
     how: BlockOptions
 
     def __call__(self, *tensors: Tensor) -> Tensor:
-        a, b, bias, factor, scale_a, scale_b = tensors
+        a, _, bias, factor, *_ = tensors
         alone, (m, n, _), how = bias is None and factor is None, self.sizes, self.how
-        scales = self._atoms(scale_a, m, how.swizzled_a), self._atoms(scale_b, n, how.swizzled_b)
-        read = [readable(each.view(torch.uint8)) for each in (a, b.mT, *scales)]  # torch copies no fp4
+        read = as_read(Operands(*tensors), self.sizes, how)
         c = torch.empty((m, n), dtype=how.out_dtype if alone else torch.float32, device=a.device)
         self.launches((*read, c), lambda: (*self.sizes, *read, c))
         return c if alone else _rounded(c, bias, factor, how.out_dtype)
 
-    def _atoms(self, scales: Tensor, rows: int, swizzled: bool) -> Tensor:
-        """Return whole atoms; blocks of padding are zeros, as NaN there would spoil the products of zeros."""
-        if not swizzled:
-            return swizzle(scales)
-        blocks = self.sizes[2] // FORMATS[self.how.recipe].block
-        return cleared(scales, rows, blocks) if blocks % ATOM_BLOCKS else scales
+
+def as_read(given: Operands, sizes: tuple[int, int, int], how: BlockOptions) -> list[Tensor]:
+    """Return the bytes of a, b and both scales, as a kernel reads them. sizes: m, n, k."""
+    m, n, k = sizes
+    blocks = k // FORMATS[how.recipe].block
+    scales = (
+        _atoms(given.scale_a, m, blocks, how.swizzled_a),
+        _atoms(given.scale_b, n, blocks, how.swizzled_b),
+    )
+    return [readable(each.view(torch.uint8)) for each in (given.a, given.b.mT, *scales)]  # torch copies no fp4
+
+
+def _atoms(scales: Tensor, rows: int, blocks: int, swizzled: bool) -> Tensor:
+    """Return whole atoms; blocks of padding are zeros, as NaN there would spoil the products of zeros."""
+    if not swizzled:
+        return swizzle(scales)
+    return cleared(scales, rows, blocks) if blocks % ATOM_BLOCKS else scales
 
 
 # --- torch's operation

@@ -64,7 +64,7 @@ def quantize(
         gpu_of(x, simulate, "quantize", "x")
     traced = _needs_operations(x) or (simulate and not bypasses_dispatch((x,)))
     run = _as_operation("quantize") if traced else _run
-    made: tuple[Tensor, Tensor] = run(x.detach(), dtype, scaling, _number(global_scale, x.device), swizzled, simulate)
+    made: tuple[Tensor, Tensor] = run(x.detach(), dtype, scaling, as_number(global_scale, x.device), swizzled, simulate)
     return made
 
 
@@ -106,10 +106,10 @@ def dequantize(
     form = format_of(dtype)
     check_tensors(data=data, scales=scales)
     _check_data(data, form)
-    _check_global_scale(global_scale, form, data.device)
+    check_global_scale(global_scale, form, data.device)
     _check_scales(scales, data, form, swizzled)
     run = _as_operation("dequantize") if _needs_operations(data) else _dequantized
-    values: Tensor = run(data, scales, dtype, _number(global_scale, data.device), swizzled)
+    values: Tensor = run(data, scales, dtype, as_number(global_scale, data.device), swizzled)
     return values.to(out_dtype)
 
 
@@ -193,10 +193,10 @@ def _check(x: Tensor, dtype: object, scaling: object, global_scale: object, swiz
         raise InputError(f"scaling is {shown(scaling)}; it must be one of {', '.join(SCALINGS)}.")
     if form.scale is torch.float8_e4m3fn and scaling != SCALINGS[0]:
         raise InputError(f"scaling is {shown(scaling)}, and scales of nvfp4 are rounded to nearest; leave scaling out.")
-    _check_global_scale(global_scale, form, x.device)
+    check_global_scale(global_scale, form, x.device)
 
 
-def _check_global_scale(global_scale: object, form: TorchFormat, device: torch.device) -> None:
+def check_global_scale(global_scale: object, form: TorchFormat, device: torch.device) -> None:
     """Check a second scale; the value of one on a GPU is not read, as that would wait."""
     if global_scale is None:
         return
@@ -219,7 +219,7 @@ def _check_positive(value: float) -> None:
         raise InputError(f"global_scale is {value}; it must be positive and finite, such as x.abs().max() / (448 * 6).")
 
 
-def _number(value: Tensor | float | None, device: torch.device) -> Tensor | None:
+def as_number(value: Tensor | float | None, device: torch.device) -> Tensor | None:
     """Return a second scale as fp32 without dimensions."""
     if value is None or isinstance(value, Tensor):
         return value if value is None else value.detach().reshape(())

@@ -44,3 +44,21 @@ class EveryRounding(Script):
         self.store_global(g_bits, self.rounded.ue8m0(r_size, up=True), offsets=[1, 0, 0], dims=[1, 2])
         self.store_global(g_bits, self.rounded.ue8m0(r_size, up=False), offsets=[2, 0, 0], dims=[1, 2])
         self.store_global(g_packed, self.rounded.e2m1x2(r_product), offsets=[0, 0])
+
+
+class NothingWritten(Script):
+    """The conversion of a product of registers that nobody has written."""
+
+    rounded = Rounded()
+
+    def __init__(self):
+        super().__init__()
+        self.layout = spatial(32, 4).local(1, 16)
+
+    def __call__(self, packed: void_p):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        g_packed = self.global_view(packed, dtype=float4_e2m1x2, shape=[32, 32])
+        r_x = self.register_tensor(dtype=float32, shape=[32, 64])
+        self.annotate_layout(r_x, self.layout)
+        self.store_global(g_packed, self.rounded.e2m1x2(self.rounded.mul(r_x, r_x)), offsets=[0, 0])

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from rounded_script import EveryRounding
+from rounded_script import EveryRounding, NothingWritten
 from tilus import float16
 
 from blackwell_matmul import compile, emulate, simulate
@@ -52,6 +52,11 @@ def test_each_rounds_as_numpy(how: str) -> None:
         power = np.where(size > 0, of(np.log2(np.where(size > 0, size, 1).astype(np.float64))), -127)
         assert np.array_equal(byte[known], (np.clip(power, -127, 127) + 127)[known])
     assert np.array_equal(packed, codes(wanted[1]))
+
+
+def test_registers_that_nobody_has_written_are_followed_into_bytes() -> None:
+    (finding,) = simulate(NothingWritten(), torch.zeros(32, 32, dtype=torch.uint8)).findings
+    assert finding.code == "uninitialised-read" and "r_x" in str(finding)
 
 
 @pytest.mark.parametrize(

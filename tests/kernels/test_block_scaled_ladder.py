@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from blackwell_matmul import check, schedules, simulate
-from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import bind, build
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness.calls.block_scaled import dequantised
-from blackwell_matmul.harness.calls.inputs import arguments_of, drawn
+from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.emulated import emulate_call
 from blackwell_matmul.harness.verdict import check_product
@@ -205,11 +205,6 @@ def test_operands_have_the_numbers_that_their_bytes_say() -> None:
             code = int(a.view(torch.uint8)[row, column // 2]) >> 4 * (column % 2) & 0xF
             element = (-1) ** (code >> 3) * [0, 0.5, 1, 1.5, 2, 3, 4, 6][code & 7]
         assert dequantised(problem, a, scales)[row, column] == element * factor
-
-
-def test_products_with_scales_are_not_measured() -> None:
-    with pytest.raises(UnsupportedError, match="8x8x32 nvfp4: products with scales are not measured yet"):
-        drawn(Problem(8, 8, 32, "nvfp4"), torch.Generator())
 
 
 def test_a_script_of_ones_own_is_not_taken_for_one_with_scales() -> None:

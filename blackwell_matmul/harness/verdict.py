@@ -31,7 +31,7 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine
 from blackwell_matmul.base.validation import has_memory, shown
-from blackwell_matmul.harness.calls.block_scaled import dequantised
+from blackwell_matmul.harness.calls.block_scaled import dequantised, typed
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import scaled_blocks, torch_product
 from blackwell_matmul.harness.scale_mistakes import likely_mistake
@@ -197,7 +197,7 @@ def _block_scaled(problem: Problem, operands: Sequence[Any], tile_m: int, tile_n
     if verdict.ok:
         return verdict
     form = FORMATS[problem.dtype]
-    left, right = a.view(form.element), b.view(form.element)
+    left, right = typed(a, form), typed(b, form)
     rows, columns = map(_indices, (verdict.bad_rows, verdict.bad_columns))
     found = likely_mistake(
         left, right, scale_a, scale_b, c, block=form.block, scale=form.scale, rows=rows, columns=columns

@@ -5,7 +5,7 @@ A block is that many elements along K with one scale. An instruction reads 32 by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilus.hidet.ir.dtypes import float8_e4m3, float8_e5m2
@@ -48,21 +48,33 @@ _KIND_OF = {
 
 @dataclass(frozen=True)
 class Format:
-    """Types of a block-scaled operand: its elements, its scales, and the elements of a block."""
+    """Types of block-scaled operands: elements of A and of B, scales, and the elements of a block."""
 
     element: Any
     scale: Any
     block: int
+    element_b: Any
 
     @property
     def per_byte(self) -> int:
         return PER_BYTE[self.element.name]
 
+    def of(self, types: str) -> Format:
+        """Return the format with these types of A and B, as "e4m3 e5m2"; "" is the format's own."""
+        a, b = (_BY_PTX[name] for name in types.split()) if types else (self.element, self.element_b)
+        return replace(self, element=a, element_b=b)
+
+
+_BY_PTX = {"e4m3": float8_e4m3, "e5m2": float8_e5m2}
+"""Types of 8 bits by PTX's names."""
 
 _TYPES = {"float8_e4m3fn": float8_e4m3, "float4_e2m1fn_x2": float4_e2m1x2, "float8_e8m0fnu": float8_e8m0}
 """Types of tilus, by torch's names."""
 
-FORMATS = {name: Format(_TYPES[each.element], _TYPES[each.scale], each.block) for name, each in BLOCK_SCALED.items()}
+FORMATS = {
+    name: Format(_TYPES[each.element], _TYPES[each.scale], each.block, _TYPES[each.element])
+    for name, each in BLOCK_SCALED.items()
+}
 """The formats by their names in the OCP Microscaling specification and at NVIDIA."""
 
 

@@ -106,10 +106,10 @@ def scaled_mm(*args: Any, **options: Any) -> Any:
     TensorWise, RowWise: e4m3 or e5m2, with fp32 scales, one number ([], [1] or [1, 1]), or [m, 1] or [m] and [1, n] or
     [n]. e4m3 times e5m2 is multiplied in 16 bits, with copies of both.
 
-    BlockWise1x32: e4m3 (mxfp8) or e2m1 (mxfp4), with e8m0 scales. BlockWise1x16: e2m1, with e4m3 scales (nvfp4); in a
-    list with TensorWise and two scales, a tensor's fp32 scale besides: the product of both is applied in fp32, before
-    the result is rounded. Scales lie in SWIZZLE_32_4_4, also where no swizzle is given; with NO_SWIZZLE they are [m,
-    k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
+    BlockWise1x32: e4m3 and e5m2 (mxfp8) or e2m1 (mxfp4), with e8m0 scales. BlockWise1x16: e2m1, with e4m3 scales
+    (nvfp4); in a list with TensorWise and two scales, a tensor's fp32 scale besides: the product of both is applied in
+    fp32, before the result is rounded. Scales lie in SWIZZLE_32_4_4, also where no swizzle is given; with NO_SWIZZLE
+    they are [m, k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
 
     output_dtype="mxfp8", "mxfp4" or "nvfp4" returns data and scales, as `quantize` with global_scale makes them of the
     fp32 result: the next product takes both. The operands are block-scaled, n is a multiple of 32, and the bias is of

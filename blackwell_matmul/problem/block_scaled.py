@@ -25,12 +25,19 @@ Microscaling Formats v1.0)."""
 @dataclass(frozen=True)
 class BlockFormat:
     """Types of a block-scaled operand. bits: of an element. block: elements along K with one scale. element, scale:
-    torch's names of the types; two elements of 4 bits are in one byte."""
+    torch's names of the types; two elements of 4 bits are in one byte. also: a type that elements of A or B may have in
+    place of it."""
 
     bits: int
     block: int
     element: str
     scale: str
+    also: str = ""
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """Return torch's names of all types of elements."""
+        return (self.element, self.also) if self.also else (self.element,)
 
     @property
     def per_byte(self) -> int:
@@ -67,7 +74,7 @@ class BlockFormat:
 
 BLOCK_SCALED: Mapping[str, BlockFormat] = MappingProxyType(
     {
-        "mxfp8": BlockFormat(8, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+        "mxfp8": BlockFormat(8, 32, "float8_e4m3fn", "float8_e8m0fnu", "float8_e5m2"),
         "mxfp4": BlockFormat(4, 32, "float4_e2m1fn_x2", "float8_e8m0fnu"),
         "nvfp4": BlockFormat(4, 16, "float4_e2m1fn_x2", "float8_e4m3fn"),
     }

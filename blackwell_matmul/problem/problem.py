@@ -42,7 +42,7 @@ TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "
 DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
 """Types in `DTYPES` by torch's printed name."""
 
-OF_THE_PROBLEM = ("dtype", "c_dtype", "form")
+OF_THE_PROBLEM = ("dtype", "c_dtype", "types", "form")
 """Arguments of a kernel's `__init__` that follow from the problem, and that no schedule contains."""
 
 MMAS = ("tcgen05", "wgmma", "mma.sync")

@@ -66,6 +66,45 @@ def test_a_schedule_is_right_in_every_order_and_in_the_emulator(
     assert all(torch.equal(each, results[0]) for each in (*results, call.arguments[-1]))
 
 
+PAIRS = [("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e5m2", "e5m2")]
+
+
+def of_types(problem: Problem, types: tuple[str, str]) -> list[Any]:
+    """Return the arguments of a call with other 8-bit types of A and B."""
+    arguments: list[Any] = list(arguments_of(problem, 0))
+    for place, name in zip((3, 4), types):
+        arguments[place] = arguments[place].float().to(getattr(torch, f"float8_{name}"))
+    return arguments
+
+
+@pytest.mark.parametrize("types", PAIRS, ids=str)
+@pytest.mark.parametrize("name", BLOCK_SCALED_LADDER)
+def test_mxfp8_has_any_two_types_of_8_bits(name: str, types: tuple[str, str]) -> None:
+    """kind::mxf8f6f4 takes any pair; the simulator and the emulator have the same bits."""
+    problem = Problem(40, 72, 160, "mxfp8")
+    simulated, emulated = of_types(problem, types), of_types(problem, types)
+    run = simulate(rung(name), *simulated)
+    told = " ".join(each.removesuffix("fn") for each in types)
+    assert not run.findings and run.schedule["types"] == told
+    assert check_product(problem, simulated[3:]).ok
+    assert emulate_call(resolve(name, emulated)).ok and torch.equal(simulated[-1], emulated[-1])
+    as_e4m3 = [each.view(torch.float8_e4m3fn) if place in (3, 4) else each for place, each in enumerate(simulated)]
+    assert not check_product(problem, as_e4m3[3:]).ok
+
+
+def test_types_of_bytes_are_pinned() -> None:
+    problem = Problem(8, 8, 32, "mxfp8")
+    arguments = of_types(problem, PAIRS[0])
+    as_bytes = [each.view(torch.uint8) if place in (3, 4, 5, 6) else each for place, each in enumerate(arguments)]
+    assert simulate(rung("s0")(dtype="mxfp8", types="e4m3 e5m2"), *as_bytes).schedule["types"] == "e4m3 e5m2"
+    assert check_product(problem, arguments[3:]).ok
+    for pinned, given in (("e5m2 e5m2", arguments), ("e4m3", as_bytes), ("e4m3 fp16", as_bytes), (3, as_bytes)):
+        with pytest.raises(InputError, match=r"types is pinned to .*; pin two of e4m3 and e5m2, as types='e4m3 e5m2'"):
+            simulate(rung("s0")(dtype="mxfp8", types=pinned), *given)
+    with pytest.raises(InputError, match=r"types is pinned to 'e4m3 e5m2', .* for bytes of mxfp8 alone"):
+        simulate(rung("s0")(types="e4m3 e5m2"), *arguments_of(Problem(8, 8, 32, "nvfp4"), 0))
+
+
 @pytest.mark.parametrize("out", ["fp16", "fp32"])
 def test_c_has_the_type_of_its_tensor(out: str) -> None:
     problem = Problem(40, 72, 96, "nvfp4", Form(out=out))
@@ -149,7 +188,11 @@ def call(dtype: str = "nvfp4", size: tuple[int, int, int] = (40, 72, 128)) -> di
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("a", torch.zeros(40, 128), "a is torch.float32 and b is .*; they must be float8_e4m3fn for mxfp8, .* or uint8"),
+    (
+        "a",
+        torch.zeros(40, 128),
+        "a is torch.float32 and b is .*; they must be float8_e4m3fn or float8_e5m2 for mxfp8, .* uint8",
+    ),
     ("a", torch.zeros(40, 128, dtype=torch.uint8), r"a has shape \(40, 128\); it must be \(m, k / 2\) = \(40, 64\)"),
     ("scale_a", torch.zeros(512), "scale_a is torch.float32 and scale_b is .*; they must be float8_e8m0fnu for mxfp4"),
     ("scale_a", torch.zeros(320, dtype=torch.uint8), "scale_a has 320 scales; 40 rows of k = 128, padded .* have 1024"),

@@ -165,6 +165,19 @@ def test_fp4_of_another_order_is_refused_as_by_torch(name):
         scaled_mm(*(mode.from_tensor(each) for each in (case.a, case.b, case.scale_a, case.scale_b)), simulate=True)
 
 
+@pytest.mark.parametrize("types", [("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e5m2", "e5m2")])
+def test_mxfp8_is_of_any_two_types_of_8_bits(types):
+    """torch._scaled_mm takes e5m2 for one of both, torch.nn.functional.scaled_mm for none."""
+    case = Case("mxfp8", randn(M, K), randn(N, K, seed=1))
+    case.a, case.b = (each.float().to(getattr(torch, f"float8_{name}")) for each, name in zip((case.a, case.b), types))
+    exact = dequantize(case.a, case.scale_a, "mxfp8") @ dequantize(case.b, case.scale_b, "mxfp8").T
+    how = {"simulate": True}
+    made = scaled_mm(*case.arguments(), output_dtype=torch.float32, **how)
+    torch.testing.assert_close(made, exact, rtol=1e-5, atol=1e-4)
+    told = scaled_mm(case.a, case.b.mT, case.scale_a, case.scale_b, out_dtype=torch.float32, **how)
+    assert torch.equal(made, told)
+
+
 def test_mxfp8_of_another_order_is_copied():
     """As cuBLAS on Blackwell, which takes 8 bits in every order."""
     case = Case("mxfp8", randn(M, K), randn(N, K, seed=1))
@@ -344,8 +357,8 @@ def test_what_is_wrong_gets_one_sentence(changes, reason):
     ("changes", "reason"),
     [
         (
-            {"mat_a": EIGHT.a.float().to(torch.float8_e5m2)},
-            "mat_a is torch.float8_e5m2; with BlockWise1x32",
+            {"mat_a": EIGHT.a.float().half()},
+            "mat_a is torch.float16; with BlockWise1x32 mat_a and mat_b must both be torch.float8_e4m3fn or .*e5m2",
         ),
         (
             {"scale_a": torch.ones(M, 1), "scale_recipe_a": TENSORWISE, "swizzle_a": None},

@@ -42,9 +42,14 @@ def _scales(form: TorchFormat, rows: int, k: int, generator: torch.Generator) ->
     return swizzle(drawn.random_(*DRAWN_SCALES[form.scale], generator=generator)).view(form.scale)
 
 
+def typed(data: torch.Tensor, form: TorchFormat) -> torch.Tensor:
+    """Return bytes as the format's elements, and other data as they are."""
+    return data.view(form.element) if data.dtype == torch.uint8 else data
+
+
 def dequantised(problem: Problem, data: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Return the numbers of an operand in float64, rows x k. data, scales: as a kernel takes them."""
     form, rows, blocks = FORMATS[problem.dtype], data.shape[0], -(-problem.k // FORMATS[problem.dtype].block)
     factors = unswizzle(scales.reshape(-1), rows, blocks).view(form.scale).double()
-    values = unpacked(data, torch.float64) if form.per_byte == 2 else data.view(form.element).double()
+    values = unpacked(data, torch.float64) if form.per_byte == 2 else typed(data, form).double()
     return values * factors.repeat_interleave(form.block, dim=1)[:, : problem.k]

@@ -19,10 +19,11 @@ class BlackwellMatmulS0(ScaledMatmulScript):
     features = ("tma", "scaled")
 
     def __init__(
-        self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, c_dtype: DataType = bfloat16
-    ):
+        self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, c_dtype: DataType = bfloat16,
+        types: str = "",
+    ):  # fmt: skip
         super().__init__()
-        self.format = FORMATS[dtype]
+        self.format = FORMATS[dtype].of(types)
         self.c_dtype = c_dtype
         self.block_m = block_m
         self.block_n = block_n
@@ -43,20 +44,20 @@ class BlackwellMatmulS0(ScaledMatmulScript):
 
         # Two fp4 are in one byte: rows of A and B are counted in bytes. An atom of scales is 512 bytes, two rows of a
         # box of TMA, for 128 rows of A or B and 4 blocks of k.
-        element, scale, block = self.format.element, self.format.scale, self.format.block
+        of_a, of_b, scale, block = self.format.element, self.format.element_b, self.format.scale, self.format.block
         k_bytes: int32 = k // self.format.per_byte
         block_k_bytes = self.block_k // self.format.per_byte
         atoms = cdiv(self.block_k, 4 * block)
         k_atoms: int32 = cdiv(k, 4 * block)
-        g_a = self.global_view(a_ptr, dtype=element, shape=[m, k_bytes])
-        g_b = self.global_view(b_ptr, dtype=element, shape=[n, k_bytes])
+        g_a = self.global_view(a_ptr, dtype=of_a, shape=[m, k_bytes])
+        g_b = self.global_view(b_ptr, dtype=of_b, shape=[n, k_bytes])
         g_scale_a = self.global_view(scale_a_ptr, dtype=scale, shape=[cdiv(m, 128), k_atoms, 2, 256])
         g_scale_b = self.global_view(scale_b_ptr, dtype=scale, shape=[cdiv(n, 128), k_atoms, 2, 256])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
         # On-chip memory: as in V1, and the scales in both. Tensor memory holds 4 columns for each atom.
-        s_a = self.shared_tensor(dtype=element, shape=[self.block_m, block_k_bytes])
-        s_b = self.shared_tensor(dtype=element, shape=[self.block_n, block_k_bytes])
+        s_a = self.shared_tensor(dtype=of_a, shape=[self.block_m, block_k_bytes])
+        s_b = self.shared_tensor(dtype=of_b, shape=[self.block_n, block_k_bytes])
         s_scale_a = self.shared_tensor(dtype=scale, shape=[cdiv(self.block_m, 128), atoms, 2, 256])
         s_scale_b = self.shared_tensor(dtype=scale, shape=[cdiv(self.scaled_n, 128), atoms, 2, 256])
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.block_m, self.e_block_n])

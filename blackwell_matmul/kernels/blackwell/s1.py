@@ -21,11 +21,11 @@ class BlackwellMatmulS1(ScaledMatmulScript):
 
     def __init__(
         self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, group_m: int,
-        c_dtype: DataType = bfloat16,
+        c_dtype: DataType = bfloat16, types: str = "",
     ):  # fmt: skip
         super().__init__()
         self.dtype = dtype
-        self.format = FORMATS[dtype]
+        self.format = FORMATS[dtype].of(types)
         self.c_dtype = c_dtype
         self.block_m = block_m
         self.block_n = block_n
@@ -47,14 +47,14 @@ class BlackwellMatmulS1(ScaledMatmulScript):
         offset_m, offset_n = row * self.block_m, column * self.block_n
 
         # Two fp4 are in one byte: rows of A and B are counted in bytes.
-        element, per_byte = self.format.element, self.format.per_byte
-        g_a = self.global_view(a_ptr, dtype=element, shape=[m, k // per_byte])
-        g_b = self.global_view(b_ptr, dtype=element, shape=[n, k // per_byte])
+        of_a, of_b, per_byte = self.format.element, self.format.element_b, self.format.per_byte
+        g_a = self.global_view(a_ptr, dtype=of_a, shape=[m, k // per_byte])
+        g_b = self.global_view(b_ptr, dtype=of_b, shape=[n, k // per_byte])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and their scales, and a strip of C.
-        s_a = self.shared_tensor(dtype=element, shape=[self.stages, self.block_m, self.block_k // per_byte])
-        s_b = self.shared_tensor(dtype=element, shape=[self.stages, self.block_n, self.block_k // per_byte])
+        s_a = self.shared_tensor(dtype=of_a, shape=[self.stages, self.block_m, self.block_k // per_byte])
+        s_b = self.shared_tensor(dtype=of_b, shape=[self.stages, self.block_n, self.block_k // per_byte])
         scales = ScaleAtoms(
             self.dtype, m, n, k, scale_a_ptr, scale_b_ptr, self.block_m, self.block_n, self.block_k, self.stages
         )

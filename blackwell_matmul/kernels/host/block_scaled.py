@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from blackwell_matmul.kernels.host.matmul import (
 from blackwell_matmul.lang import BlockScaled
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, BlockFormat
 from blackwell_matmul.problem.form import PLAIN, Form
-from blackwell_matmul.problem.problem import Problem, c_dtype
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem, c_dtype
 
 Formats = Mapping[str, BlockFormat]
 
@@ -30,9 +30,10 @@ Formats = Mapping[str, BlockFormat]
 class ScaledMatmulScript(MatmulScript):
     """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, called with (m, n, k, a, b, scale_a, scale_b, c).
 
-    a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8. scale_a, scale_b: one for each
-    block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with anything but NaN; of any shape. c:
-    bf16, fp16 or fp32. dtype: the format, pinned where bytes do not determine it.
+    a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8; of mxfp8 e4m3 or e5m2 each.
+    scale_a, scale_b: one for each block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with
+    anything but NaN; of any shape. c: bf16, fp16 or fp32. dtype: the format, pinned where bytes do not determine it;
+    types: those of A and B, likewise.
     """
 
     tcgen05 = BlockScaled()
@@ -50,7 +51,8 @@ class ScaledMatmulScript(MatmulScript):
                 "c_dtype out."
             )
         form = PLAIN if out == c_dtype(dtype) else Form(out=out)
-        return Problem(int(m), int(n), int(k), dtype, form), {"c_dtype": of_c}
+        types = _types_of(dtype, *tensors[:2], knobs.pop("types", None))
+        return Problem(int(m), int(n), int(k), dtype, form), {"c_dtype": of_c, **({"types": types} if types else {})}
 
     @staticmethod
     def type_named(name: str) -> Any:
@@ -89,7 +91,8 @@ def check_number(name: str, tensor: Any) -> None:
 
 def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any) -> Formats:
     """Return the formats, one or more, that these tensors can have; InputError if there is none."""
-    known = _of_types(_of_types(BLOCK_SCALED, "element", a=a, b=b), "scale", scale_a=scale_a, scale_b=scale_b)
+    known = _of_types(BLOCK_SCALED, lambda form: form.elements, a=a, b=b)
+    known = _of_types(known, lambda form: (form.scale,), scale_a=scale_a, scale_b=scale_b)
     for name, tensor, extent, rows in (("a", a, "m", m), ("b", b, "n", n)):
         known = _of_shape(known, name, tensor, extent, rows, k)
     for name, tensor, rows in (("scale_a", scale_a, m), ("scale_b", scale_b, n)):
@@ -97,17 +100,31 @@ def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: An
     return known
 
 
-def _of_types(known: Formats, which: str, **tensors: Any) -> Formats:
-    """Keep the formats of these types. which: "element" or "scale"."""
+def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], **tensors: Any) -> Formats:
+    """Keep the formats of these types. types: of a format, of its elements or its scales."""
     kept = known
     for tensor in tensors.values():
         named = str(tensor.dtype).removeprefix("torch.")
-        kept = {name: each for name, each in kept.items() if named in ("uint8", getattr(each, which))}
+        kept = {name: each for name, each in kept.items() if named in ("uint8", *types(each))}
     if kept:
         return kept
     found = " and ".join(f"{name} is {tensor.dtype}" for name, tensor in tensors.items())
-    takes = ", ".join(f"{getattr(each, which)} for {name}" for name, each in known.items())
+    takes = ", ".join(f"{' or '.join(types(each))} for {name}" for name, each in known.items())
     raise InputError(f"{found}; they must be {takes}, or uint8 with their bytes.")
+
+
+def _types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
+    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. pinned: where bytes do not tell them."""
+    able = [DTYPE_OF_TORCH[f"torch.{each}"] for each in BLOCK_SCALED[dtype].elements] if dtype == "mxfp8" else []
+    named = [DTYPE_OF_TORCH.get(str(each.dtype)) for each in (a, b)]
+    told = " ".join(each or able[0] for each in named) if any(named) else plain_text(pinned) or ""
+    pairs = [f"{one} {other}" for one in able for other in able]
+    if pinned is not None and (told != plain_text(pinned) or told not in pairs):
+        raise InputError(
+            f"types is pinned to {shown(pinned)}, and a is {a.dtype} and b {b.dtype}; pin two of e4m3 and e5m2, as "
+            "types='e4m3 e5m2', for bytes of mxfp8 alone."
+        )
+    return "" if told == " ".join(able[:1] * 2) else told
 
 
 def _of_shape(known: Formats, name: str, tensor: Any, extent: str, rows: int, k: int) -> Formats:

@@ -86,10 +86,10 @@ def _check_blocks(given: Operands, form: TorchFormat, of_c: tuple[int, int], how
 
 
 def _check_elements(name: str, x: Tensor, form: TorchFormat) -> None:
-    if x.dtype == form.element:
+    if x.dtype in form.elements:
         return
     able = [each for each in FORMATS.values() if each.scale == form.scale and each.block == form.block]
-    types = " or ".join(f"{each.element} ({each.name})" for each in able)
+    types = " or ".join(f"{' or '.join(map(str, each.elements))} ({each.name})" for each in able)
     hint = "; .view(torch.float4_e2m1fn_x2) gives bytes of fp4 their type" if x.dtype == torch.uint8 else ""
     raise InputError(
         f"{name} is {x.dtype}; with {RECIPES[form.block]} mat_a and mat_b must both be {types}, as quantize makes "

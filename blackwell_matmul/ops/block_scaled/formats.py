@@ -16,13 +16,18 @@ from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 @dataclass(frozen=True)
 class TorchFormat:
-    """Format of a block-scaled operand: its types, elements in a byte and in a block, and the largest element."""
+    """Format of a block-scaled operand: its types, elements in a byte and in a block, and the largest element.
+    elements: all types that elements may have; the first is what `quantize` makes."""
 
     name: str
-    element: torch.dtype
+    elements: tuple[torch.dtype, ...]
     scale: torch.dtype
     per_byte: int
     block: int
+
+    @property
+    def element(self) -> torch.dtype:
+        return self.elements[0]
 
     @property
     def largest(self) -> float:
@@ -35,7 +40,13 @@ class TorchFormat:
 
 FORMATS: Mapping[str, TorchFormat] = MappingProxyType(
     {
-        name: TorchFormat(name, getattr(torch, each.element), getattr(torch, each.scale), each.per_byte, each.block)
+        name: TorchFormat(
+            name,
+            tuple(getattr(torch, one) for one in each.elements),
+            getattr(torch, each.scale),
+            each.per_byte,
+            each.block,
+        )
         for name, each in BLOCK_SCALED.items()
     }
 )

@@ -30,7 +30,7 @@ from blackwell_matmul.ops.placing import k_major
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
 from blackwell_matmul.problem.form import BLOCK_SCALES
-from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime.recent import Recent
 
 
@@ -70,14 +70,20 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
     sizes = (*of_c, given.a.shape[1] * FORMATS[how.recipe].per_byte)
     if 0 in sizes:
         return without_products(of_c, how)
-    launches = Launches(_kernel(best_scaled_rung(gpu, Problem(*sizes, how.recipe)), how.recipe), given.a.get_device())
+    name, types = best_scaled_rung(gpu, Problem(*sizes, how.recipe)), " ".join(map(_word, (given.a, given.b)))
+    launches = Launches(_kernel(name, how.recipe, types if "e5m2" in types else ""), given.a.get_device())
     return BlockScaledPlan(launches, sizes, how)
 
 
 @functools.cache
-def _kernel(name: str, recipe: str) -> Any:
-    """Return one kernel object for each rung and format, which keeps its compiled and packed code."""
-    return rung(name)(dtype=recipe)
+def _kernel(name: str, recipe: str, types: str) -> Any:
+    """Return one kernel object for each rung and types, which keeps its compiled and packed code. types: of A and B, if
+    not those of the format."""
+    return rung(name)(dtype=recipe, **({"types": types} if types else {}))
+
+
+def _word(x: Tensor) -> str:
+    return DTYPE_OF_TORCH.get(str(x.dtype), "")
 
 
 def _on_hopper(how: BlockOptions, gpu: Gpu) -> Plan:

@@ -228,10 +228,11 @@ def as_number(value: Tensor | float | None, device: torch.device) -> Tensor | No
 
 def _check_data(data: Tensor, form: TorchFormat) -> None:
     size = form.block // form.per_byte
-    if data.dtype is not form.element or data.dim() < 2 or data.shape[-1] % size:
+    if data.dtype not in form.elements or data.dim() < 2 or data.shape[-1] % size:
+        types = " or ".join(map(str, form.elements))
         raise InputError(
-            f"data has shape {tuple(data.shape)} and type {data.dtype}; {form.name} has {form.element}, (.., rows, "
-            f"columns), and columns a multiple of {size}."
+            f"data has shape {tuple(data.shape)} and type {data.dtype}; {form.name} has {types}, (.., rows, columns), "
+            f"and columns a multiple of {size}."
         )
 
 

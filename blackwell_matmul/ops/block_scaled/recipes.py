@@ -16,7 +16,7 @@ from blackwell_matmul.ops.operand_checks import check_tensors, known, unequal
 from blackwell_matmul.problem.form import BLOCK_SCALES, PADDED_SCALES, SCALED_K
 
 TENSOR, ROWWISE = "tensor", "rowwise"
-MX = {FORMATS[name].element: name for name in ("mxfp8", "mxfp4")}
+MX = {element: name for name in ("mxfp8", "mxfp4") for element in FORMATS[name].elements}
 """Formats of BlockWise1x32, by their elements."""
 
 WORDS: dict[tuple[Any, ...], str] = {

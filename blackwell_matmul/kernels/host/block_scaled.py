@@ -51,7 +51,7 @@ class ScaledMatmulScript(MatmulScript):
                 "c_dtype out."
             )
         form = PLAIN if out == c_dtype(dtype) else Form(out=out)
-        types = _types_of(dtype, *tensors[:2], knobs.pop("types", None))
+        types = _types_of(dtype, tensors[0], tensors[1], knobs.pop("types", None))
         return Problem(int(m), int(n), int(k), dtype, form), {"c_dtype": of_c, **({"types": types} if types else {})}
 
     @staticmethod

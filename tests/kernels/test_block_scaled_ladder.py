@@ -77,8 +77,7 @@ def of_types(problem: Problem, types: tuple[str, str]) -> list[Any]:
     return arguments
 
 
-@pytest.mark.parametrize("types", PAIRS, ids=str)
-@pytest.mark.parametrize("name", BLOCK_SCALED_LADDER)
+@pytest.mark.parametrize(("name", "types"), [*zip(BLOCK_SCALED_LADDER, (*PAIRS, PAIRS[0])), ("g1", PAIRS[1])], ids=str)
 def test_mxfp8_has_any_two_types_of_8_bits(name: str, types: tuple[str, str]) -> None:
     """kind::mxf8f6f4 takes any pair; the simulator and the emulator have the same bits."""
     problem = Problem(40, 72, 160, "mxfp8")

@@ -115,7 +115,9 @@ def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], *
 
 def _types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
     """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. pinned: where bytes do not tell them."""
-    able = [DTYPE_OF_TORCH[f"torch.{each}"] for each in BLOCK_SCALED[dtype].elements] if dtype == "mxfp8" else []
+    able = [
+        DTYPE_OF_TORCH[name] for each in BLOCK_SCALED[dtype].elements if (name := f"torch.{each}") in DTYPE_OF_TORCH
+    ]
     named = [DTYPE_OF_TORCH.get(str(each.dtype)) for each in (a, b)]
     told = " ".join(each or able[0] for each in named) if any(named) else plain_text(pinned) or ""
     pairs = [f"{one} {other}" for one in able for other in able]

@@ -664,9 +664,44 @@ class Snake(tilus.Class):
         return row, column
 
 
+class LateTileScheduler(tilus.Class):
+    """CLC with one place for a response, which a warp gives back only when it is done with the tile that the response
+    granted: the next tile is asked for once this one is stored."""
+
+    def __init__(self, warps: int, ctas: int):
+        self.ctas = ctas
+        self.prompt = ClcTileScheduler(warps, ctas)
+        self.responses = self.prompt.responses
+        self.granted: int32 = 0
+
+    def first(self):
+        """Return the first tile of this CTA."""
+        return self.prompt.first()
+
+    def next_tile(self):
+        """Give back the response before; return True and the next tile, or False and any number."""
+        if self.granted > 0:
+            if self.ctas == 1:
+                self.mbarrier.arrive(self.responses.empty())
+            else:
+                self.mbarrier.arrive_and_expect_tx_remote(
+                    self.responses.empty(), transaction_bytes=0, target_rank=0, scope="cluster"
+                )
+        self.granted = 1
+        self.responses.wait_full()
+        another, block = self.clc.query_response(self.prompt.s_response)
+        self.fence.proxy_async(space="shared")
+        self.responses.advance()
+        return another, block.x // self.ctas
+
+    def ask(self):
+        """Ask for the next tile until there is none. One warp calls this, in each CTA."""
+        self.prompt.ask()
+
+
 class EveryFew(tilus.Class):
     """Tiles of a CTA that stays: its own number, and each that is a grid further. The methods are those of
-    `ClcTileScheduler`."""
+    `LateTileScheduler`."""
 
     def __init__(self, tiles: int32):
         self.tiles = tiles
@@ -686,8 +721,8 @@ class Scaled(ScaledMatmulScript):
     """Block scales: a warp loads, one multiplies into the only accumulator, and four store C.
 
     ctas: CTAs of a tile of `128 * ctas` x 256. stay: 0 or a number of CTAs. 0: tiles come by CLC, to and fro; C leaves
-    in strips of 64 columns from two places in turn, before the next tile begins. Else the CTAs stay and go through
-    groups of 8 rows; all of the accumulator is loaded, then the next tile begins, and C leaves at once.
+    in strips of 64 columns from two places in turn, before the next tile is asked for. Else the CTAs stay and go
+    through groups of 8 rows; all of the accumulator is loaded, then the next tile begins, and C leaves at once.
     """
 
     features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "scaled")
@@ -731,7 +766,7 @@ class Scaled(ScaledMatmulScript):
             scheduler = EveryFew(cdiv(m, tile_m) * cdiv(n, 256))
         else:
             tiles = Snake(cdiv(m, tile_m), cdiv(n, 256), along_n=self.ctas == 1)
-            scheduler = ClcTileScheduler(warps=7, ctas=self.ctas)
+            scheduler = LateTileScheduler(warps=7, ctas=self.ctas)
         self.cluster.sync()
         t_all = self.tcgen05.alloc(dtype=float32, shape=[128, 512], cta_group=self.ctas)
         t_acc = self.tcgen05.slice(t_all, [0, 0], [0, 1], [128, 256])

@@ -386,3 +386,16 @@ def test_who_takes_all_of_tensor_memory_is_told_what_less_would_save():
     assert abs(promised - saved(before, after)) < 0.05
     assert not any("the right to allocate" in each for each in before.explanation)
     assert not any("columns of tensor memory" in each for each in after.explanation)
+
+
+def test_a_stage_of_a_pair_takes_each_ctas_own_bytes():
+    """The leader's barrier counts the bytes of both; three stages of 64 KiB have room, of 128 KiB two."""
+
+    def pairs(stages):
+        schedule = f"block_n=256,block_k=128,stages={stages},ctas=148"
+        return predict(f"{PUBLISHED}:Pairs", 2048, 4096, 8192, dtype="bf16", schedule=schedule, target="B200")
+
+    before, after = pairs(2), pairs(3)
+    sentence, promised = told(before, "2 stages cannot hide that")
+    assert "with 3," in sentence and "no room" not in sentence
+    assert saved(before, after) == pytest.approx(promised, abs=0.05)

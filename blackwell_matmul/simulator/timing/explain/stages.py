@@ -65,6 +65,7 @@ class StageWatch(Listener):
         now, into = warp.cta.engine.time, regions.get("dst")
         if op.barrier is not None and into is not None and "src" in regions:
             self.names.add(op.barrier.name)
+            self.bytes += _nbytes(into)
             self._loads[op] = self._filled((into.storage, into.box), now, warp)
         elif "a" in regions:
             self._read[op] = self._of(*regions.values())
@@ -108,13 +109,13 @@ class StageWatch(Listener):
         for stage in self._read.pop(op, ()):
             stage.read = now
 
-    def delivered(self, barrier: Mbarrier, count_bytes: int) -> None:
-        if barrier.name in self.names and not barrier.cta.rank:
-            self.bytes += count_bytes
-
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         if barrier.name in self.names and not barrier.cta.rank:
             self.phases += 1
+
+
+def _nbytes(region: Region) -> int:
+    return math.prod(end - start for start, end in region.box) * region.storage.item.nbits // 8
 
 
 def _reads(places: list[Place], loaded: Place) -> bool:

@@ -378,6 +378,14 @@ class Row(LaneState):
         other.steps = self.steps
         return other
 
+    def changed(self, slot: int, dtype: Any) -> Array:
+        """Return the contents of a register, which may be changed until the next instruction."""
+        old = self.registers[slot]
+        if self.written.get(slot) is not old:
+            same = isinstance(old, np.ndarray) and old.dtype == dtype  # else of the slot that nobody reads
+            self.registers[slot] = self.written[slot] = old = old.copy() if same else np.zeros(self.count, dtype)
+        return np.asarray(old)
+
     def _contents(self, warps: list[WarpState]) -> tuple[list[Any], list[Strand]]:
         """Return some warps' registers and strands."""
         taken = {id(each): _taken(each, warps) for each in self.registers}  # registers may share contents
@@ -415,14 +423,25 @@ class WarpRegisters:
         return content[self.start : self.start + LANES].copy()
 
     def __setitem__(self, slot: int, value: Any) -> None:
-        row, old = self.row, self.row.registers[slot]
+        row = self.row
         if isinstance(value, int):
-            row.registers[slot] = old & ~(ALL << self.start) | (value & ALL) << self.start
-            return
-        if row.written.get(slot) is not old:
-            same = isinstance(old, np.ndarray) and old.dtype == value.dtype  # else of the slot that nobody reads
-            row.registers[slot] = row.written[slot] = old = old.copy() if same else np.zeros(row.count, value.dtype)
-        old[self.start : self.start + LANES] = value
+            row.registers[slot] = row.registers[slot] & ~(ALL << self.start) | (value & ALL) << self.start
+        else:
+            row.changed(slot, value.dtype)[self.start : self.start + LANES] = value
+
+
+class SomeWarps(LaneState):
+    """Some warps of a row. registers: read and written in all of their lanes at once."""
+
+    def __init__(self, row: Row, warps: list[WarpState]) -> None:
+        self.row, self.warps, self.registers, self.kept = row, warps, self, {}
+        self.places = (np.array([warp.start for warp in warps])[:, None] + np.arange(LANES)).reshape(-1)
+
+    def __getitem__(self, slot: int) -> Array:
+        return np.asarray(self.row.registers[slot][self.places])
+
+    def __setitem__(self, slot: int, value: Array) -> None:
+        self.row.changed(slot, value.dtype)[self.places] = value
 
 
 class CtaState:

@@ -5,7 +5,7 @@ PTX ISA, "Matrix Fragments for mma" and "wgmma": lane t holds row t / 4 and the 
 
 from __future__ import annotations
 
-import functools
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOpe
 from blackwell_matmul.emulator.instructions.matrices.shapes import SCALE_BLOCKS, SCALE_IDS
 from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, Array, mask_of
-from blackwell_matmul.emulator.machine import LaneState, Row, WarpState, collective
+from blackwell_matmul.emulator.machine import LaneState, Row, SomeWarps, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     SCALE_TYPES,
     descriptor,
@@ -368,21 +368,27 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     flips = [0] * (2 - len(flips)) + flips
 
     def run(lanes: LaneState, every: Sequence[Products]) -> None:
-        """Multiply in all warps that have the lanes."""
-        held = functools.cache(lambda cta, bits, *form: matrix(cta.shared, descriptor(bits, False), *form))
-        lefts: Any
-        if a_in_registers:
-            lefts = _fragments(words(lanes, a), types[1], True)
-        else:
-            wholes = [held(each.warp.cta, each.operands[0], 64, k, types[1], not flips[0]) for each in every]
-            lefts = [whole[each.warp.index % 4 * 16 :][:16] for whole, each in zip(wholes, every)]
-        rights = [held(each.warp.cta, each.operands[-1], n, k, types[2], not flips[1]) for each in every]
-        result = np.stack([product(left, right) for left, right in zip(lefts, rights)])
+        """Multiply in all warps that have the lanes; at once in those of a warpgroup, which have the same B."""
+        fragments = _fragments(words(lanes, a), types[1], True) if a_in_registers else None
+        results, at = [], 0
+        for (cta, *bits), some in itertools.groupby(every, lambda each: (each.warp.cta, *each.operands)):
+            ranks = [each.warp.index % 4 for each in some]
+            right = matrix(cta.shared, descriptor(bits[-1], False), n, k, types[2], not flips[1])
+            if fragments is not None:
+                left, at = fragments[at : at + len(ranks)].reshape(-1, k), at + len(ranks)
+            else:
+                left = matrix(cta.shared, descriptor(bits[0], False), 64, k, types[1], not flips[0])
+                left = left if ranks == [0, 1, 2, 3] else left.reshape(4, 16, k)[ranks].reshape(-1, k)
+            results.append(product(left, right))
+        result = np.concatenate(results).reshape(-1, 16, n)
         result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
         if every[0].added:
-            result = result + accumulators(words(lanes, d), types[0])
-        for slot, word in zip(d, registers_of(result, types[0])):
+            result += kept(lanes, d, ("d", types[0]), lambda raw: accumulators(raw, types[0]))
+        found = [*registers_of(result, types[0])]
+        for slot, word in zip(d, found):
             lanes.registers[slot] = word
+        if types[0] != "f16":
+            lanes.kept[d[0], ("d", types[0])] = found, result
 
     @wide
     @collective
@@ -419,11 +425,9 @@ class Products:
 
     @staticmethod
     def together(every: Sequence[Products]) -> None:
-        """Do products that are alike; Undefined, with none done, if they are not those of a row."""
-        row = every[0].warp.row
-        if [each.warp for each in every] != row.warps:
-            raise Undefined("products are not of a row")
-        every[0].run(row.lanes, every)
+        """Do products that are alike, which are those of warps of a row."""
+        row, warps = every[0].warp.row, [each.warp for each in every]
+        every[0].run(row.lanes if warps == row.warps else SomeWarps(row, warps), every)
 
 
 def _keeps(build: Builder, operand: Any) -> Any:

@@ -393,7 +393,7 @@ def _placed(shape: Shape, target: int) -> tuple[Array, Array, tuple[slice, slice
 def _added(result: Array, saturates: bool, old: Array | None) -> Array:
     if old is None:
         return result
-    return saturated(result, old) if saturates else result + old
+    return saturated(result, old) if saturates else np.add(result, old, out=result)
 
 
 def _from_words(raw: Array, type: str) -> Array:

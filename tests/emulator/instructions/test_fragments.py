@@ -10,6 +10,7 @@ import pytest
 from ptx import run
 
 from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.emulator.listener import Listener
 
 LOAD_ALL = "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(8))
 PLACE = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;"
@@ -345,31 +346,58 @@ WGMMA = """
     mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1]; st.shared.v4.u32 [%r31], {%r0, %r1, %r2, %r3};
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1+16]; st.shared.v4.u32 [%r31+16], {%r0, %r1, %r2, %r3};
-    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, DESCRIPTOR;
+    fence.proxy.async; bar.sync 1, 128; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, DESCRIPTOR;
     add.s64 %x4, %x3, 128;
     mov.f32 %r10, 0f3F800000; mov.f32 %r11, %r10; mov.f32 %r12, %r10; mov.f32 %r13, %r10;
     wgmma.fence.sync.aligned;"""
 """Two tiles of 64 x 16 halves without swizzle, in blocks of 8 x 8."""
 
 
-def test_wgmma() -> None:
-    """A of 64 x 16, B of 8 x 16; blocks of 8 x 8 in 128 bytes in a row: along k by 128 bytes, along the rows by 256."""
+STORES = "mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;" + "".join(
+    f"st.global.b32 [%x2+{512 * i}], %r{10 + i};" for i in range(4)
+)
+
+
+def wgmma(body: str, out: Any, **launch: Any) -> Any:
+    """Run the body behind WGMMA; return A times B, 64 x 8.
+
+    Blocks of 8 x 8 in 128 bytes in a row: along k by 128 bytes, along the rows by 256.
+    """
     random = np.random.default_rng(4)
     a, b = random.integers(-3, 4, (64, 16)).astype(np.float16), random.integers(-3, 4, (64, 16)).astype(np.float16)
     tiles = np.concatenate([each.reshape(8, 8, 2, 8).transpose(0, 2, 1, 3).reshape(-1) for each in (a, b)])
     descriptor = (128 >> 4) << 16 | (256 >> 4) << 32
+    run(body.replace("WGMMA", WGMMA.replace("DESCRIPTOR", str(descriptor))), tiles, out, **launch)
+    return a.astype(float) @ b[:8].astype(float).T
+
+
+def in_registers(found: Any) -> Any:
+    """Return the registers of each thread, registers x threads, that a result of 64 x 8 has."""
+    register, thread = np.arange(4)[:, None], np.arange(128)[None, :]
+    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register // 2)
+    return found[row, thread % 4 * 2 + register % 2]
+
+
+def test_wgmma() -> None:
     out = np.zeros((4, 128), np.float32)
-    stores = "mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;" + "".join(
-        f"st.global.b32 [%x2+{512 * i}], %r{10 + i};" for i in range(4)
-    )
     product = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %x3, %x4, 1, 1, -1, 0, 0;
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
-    run(WGMMA.replace("DESCRIPTOR", str(descriptor)) + product + stores, tiles, out, block=128)
-    wanted = 1 - a.astype(float) @ b[:8].astype(float).T
-    for warp in range(4):
-        for t in range(32):
-            for i in range(4):
-                assert out[i, 32 * warp + t] == wanted[16 * warp + t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
+    found = wgmma("WGMMA" + product + STORES, out, block=128)
+    assert (out == in_registers(1 - found)).all()
+
+
+@pytest.mark.parametrize("listener", [None, Listener()])
+def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
+    """A fifth warp of each CTA waits; the same instruction adds three times before the others wait for it."""
+    out = np.zeros((2, 4, 128), np.float32)
+    loop = """mov.u32 %r20, 0;
+        L: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %x3, %x4, 1, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned; add.u32 %r20, %r20, 1; setp.lt.u32 %p1, %r20, 3; @%p1 bra L;
+        wgmma.wait_group.sync.aligned 0;"""
+    place = "mov.u32 %r21, %ctaid.x; mul.wide.u32 %x5, %r21, 2048; add.s64 %x11, %x11, %x5;"
+    body = "setp.ge.u32 %p0, %r39, 128; @%p0 bra END; WGMMA" + loop + place + STORES + "END: bar.sync 0;"
+    found = wgmma(body, out, block=160, grid=2, listener=listener)
+    assert (out == in_registers(1 + 3 * found)).all()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ A copy reads its source and writes its target when it completes, not when it is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, WarpStat
 from blackwell_matmul.emulator.parser import Address, Operand, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
 from blackwell_matmul.emulator.unknown import Parts, Unknown
+
+_LANE = np.arange(LANES)
 
 # --- cp.async
 
@@ -46,10 +49,9 @@ def copy(build: Builder, each: Statement) -> Act:
             sizes = np.where(lanes(ignored(warp), warp.count), 0, nbytes)
         if int(sizes[lanes(mask, warp.count)].max()) > nbytes:
             raise Undefined(f"reads {int(sizes[lanes(mask, warp.count)].max())} bytes for a copy of {nbytes}")
+        of_row = isinstance(warp, Row)
         for each, part in warp.parts(mask):
-            first = each.start if isinstance(warp, Row) else 0
-            own = slice(first, first + LANES)
-            copies = Copies(each, part, targets[own], places[own], sizes[own], nbytes)
+            copies = Copies(each, part, each.start if of_row else 0, targets, places, sizes, nbytes)
             join(each, COPIES, warp.grid.issue("copy", copies, each, part), part, copies)
 
     return act
@@ -57,10 +59,14 @@ def copy(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Copies:
-    """Copies of some lanes of a warp by one cp.async; targets, places, sizes: of all lanes. mask: those not done."""
+    """Copies of some lanes of a warp by one cp.async. mask: those not done. start: of the warp's lanes in the arrays.
+
+    targets, places, sizes: of all lanes that have executed the instruction.
+    """
 
     warp: WarpState
     mask: int
+    start: int
     targets: Array
     places: Array
     sizes: Array
@@ -70,7 +76,7 @@ class Copies:
         """Copy in these lanes."""
         now, self.mask = self.mask & part, self.mask & ~part
         if now:
-            some = lanes(now)
+            some = [self.start + lane for lane in indices(now)]
             _copied(self.warp, self.targets[some], self.places[some], self.sizes[some], self.nbytes, [*indices(now)])
 
     @property
@@ -82,15 +88,18 @@ class Copies:
     def together(every: Sequence[Copies]) -> None:
         """Do copies that are alike; Undefined, with none done, if one must be done by itself."""
         nbytes, bank, memory = every[0].nbytes, every[0].warp.cta.bank, every[0].warp.grid.memory
-        some = np.concatenate([lanes(each.mask) for each in every])
-        ctas = [each.warp.cta for each in every]
-        rank, place = (
-            np.repeat(np.array(starts, np.uint64), LANES)[some]
-            for starts in ([cta.rank << RANK for cta in ctas], [cta.place for cta in ctas])
-        )
-        targets, places, sizes = (
-            np.concatenate([getattr(each, name) for each in every])[some] for name in ("targets", "places", "sizes")
-        )
+        parts = []
+        for _, group in itertools.groupby(every, lambda each: id(each.targets)):  # those of one instruction
+            some = [*group]
+            mask = np.concatenate([lanes(each.mask) for each in some])
+            which = (np.array([each.start for each in some])[:, None] + _LANE).reshape(-1)[mask]
+            ctas = [each.warp.cta for each in some]
+            starts = np.array([(cta.rank << RANK, cta.place) for cta in ctas], np.uint64)
+            first = some[0]
+            parts.append(
+                (first.targets[which], first.places[which], first.sizes[which], *starts.repeat(LANES, axis=0)[mask].T)
+            )
+        targets, places, sizes, rank, place = (np.concatenate(column) for column in zip(*parts))
         bank.verify(targets - rank)
         reads = sizes == nbytes
         if not (reads | (sizes == 0)).all():
@@ -108,8 +117,12 @@ def _copied(
     memory = warp.cta.shared
     if memory.listener is not None:
         memory.listener.written(memory, targets, nbytes, mask=sum(1 << lane for lane in which))
-    if (sizes == nbytes).all():
-        memory.store(targets, gather(warp, places, "global", nbytes, mask=None), nbytes)
+    reads = sizes == nbytes
+    if (reads | (sizes == 0)).all():
+        values = np.zeros(len(targets), WORDS[nbytes])
+        if reads.any():
+            values[reads] = gather(warp, places[reads], "global", nbytes, mask=None)
+        memory.store(targets, values, nbytes)
         return
     for target, place, size in zip(targets.tolist(), places.tolist(), sizes.tolist()):
         into = memory.bytes(target, nbytes, "writes")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, indices, lanes
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, indices, lanes, words_of
 from blackwell_matmul.emulator.listener import Listener
 from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, Memory, SharedBank, Undefined
 
@@ -371,7 +371,8 @@ class Row(LaneState):
 
     def part(self, warps: list[WarpState]) -> Row:
         """Take warps out; return them as a row of their own."""
-        kept = [warp for warp in self.warps if warp not in warps]
+        leaving = {*warps}
+        kept = [warp for warp in self.warps if warp not in leaving]
         mine, others = self._contents(kept), self._contents(warps)
         self._hold(kept, *mine)
         other = Row(warps, *others, self.bank)
@@ -388,23 +389,23 @@ class Row(LaneState):
 
     def _contents(self, warps: list[WarpState]) -> tuple[list[Any], list[Strand]]:
         """Return some warps' registers and strands."""
-        taken = {id(each): _taken(each, warps) for each in self.registers}  # registers may share contents
-        parts = [_part_of(each, warps) for each in self.strands]
-        return [taken[id(each)] for each in self.registers], [each for each in parts if each.mask]
+        places = np.array([warp.start // LANES for warp in warps], np.int64)
+
+        def taken(content: Any) -> Any:
+            if isinstance(content, int):
+                words = words_of(content & self.all, self.count)[places]
+                return int.from_bytes(words.tobytes(), "little")
+            return content.reshape(-1, LANES)[places].reshape(-1)
+
+        found = {id(each): taken(each) for each in self.registers}  # registers may share contents
+        parts = [_part_of(each, taken(each.mask), {*warps}) for each in self.strands]
+        return [found[id(each)] for each in self.registers], [each for each in parts if each.mask]
 
 
-def _taken(content: Any, warps: list[WarpState]) -> Any:
-    """Return a register's content in some warps."""
-    if isinstance(content, int):
-        return sum((content >> warp.start & ALL) << LANES * place for place, warp in enumerate(warps))
-    return content.reshape(-1, LANES)[[warp.start // LANES for warp in warps]].reshape(-1)
-
-
-def _part_of(strand: Strand, warps: list[WarpState]) -> Strand:
+def _part_of(strand: Strand, mask: int, warps: set[WarpState]) -> Strand:
     blocked = strand.blocked
     if blocked is not None:
         blocked = [each for each in blocked if each[0] in warps]
-    mask = _taken(strand.mask, warps)
     return Strand(strand.pc, mask, blocked, strand.timed_out, strand.turns)
 
 

@@ -222,11 +222,10 @@ class Execution:
                     self.complete(each)
 
     def _complete_one(self, pending: dict[InFlight, None]) -> bool:
-        ready = [each for each in pending if each.after is None or each.after.done]
-        if not ready:
-            return False
-        self.complete(self._chosen(ready))
-        return True
+        operation = self._chosen(each for each in pending if each.after is None or each.after.done)
+        if operation is not None:
+            self.complete(operation)
+        return operation is not None
 
     def _complete_some(self, ran: int) -> bool:
         """Complete an operation; in rows, of each cluster that can do nothing else until it can, or one by what ran.
@@ -249,13 +248,17 @@ class Execution:
                     break
         return done or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
 
-    def _chosen(self, ready: list[InFlight]) -> InFlight:
+    def _chosen(self, ready: Iterator[InFlight]) -> InFlight | None:
+        """Return the one of these operations, the oldest first, that completes next; None if there is none."""
+        if self.order == "late":
+            return next(ready, None)
+        every = [*ready]
         if self.order == "random":
-            return self.random.choice(ready)
+            return self.random.choice(every) if every else None
         if self.order == "newest":
-            return ready[-1]
+            return every[-1] if every else None
         last = {"copies last": "copy", "products last": "product"}.get(self.order)
-        return next((each for each in ready if each.kind != last), ready[0])
+        return next((each for each in every if each.kind != last), every[0] if every else None)
 
     # --- the grid
 

@@ -368,19 +368,23 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     flips = [0] * (2 - len(flips)) + flips
 
     def run(lanes: LaneState, every: Sequence[Products]) -> None:
-        """Multiply in all warps that have the lanes; at once in those of a warpgroup, which have the same B."""
+        """Multiply in all warps that have the lanes; each has a product of its own, of the same B in a warpgroup.
+
+        The order of sums along K is that of numpy's product of 16 rows, however many warps multiply at once.
+        """
         fragments = _fragments(words(lanes, a), types[1], True) if a_in_registers else None
         results, at = [], 0
         for (cta, *bits), some in itertools.groupby(every, lambda each: (each.warp.cta, *each.operands)):
             ranks = [each.warp.index % 4 for each in some]
             right = matrix(cta.shared, descriptor(bits[-1], False), n, k, types[2], not flips[1])
             if fragments is not None:
-                left, at = fragments[at : at + len(ranks)].reshape(-1, k), at + len(ranks)
+                left, at = fragments[at : at + len(ranks)], at + len(ranks)
             else:
-                left = matrix(cta.shared, descriptor(bits[0], False), 64, k, types[1], not flips[0])
-                left = left if ranks == [0, 1, 2, 3] else left.reshape(4, 16, k)[ranks].reshape(-1, k)
+                whole = matrix(cta.shared, descriptor(bits[0], False), 64, k, types[1], not flips[0])
+                follow = ranks[-1] - ranks[0] + 1 == len(ranks)
+                left = whole.reshape(4, 16, k)[slice(ranks[0], ranks[-1] + 1) if follow else ranks]
             results.append(product(left, right))
-        result = np.concatenate(results).reshape(-1, 16, n)
+        result = np.concatenate(results)
         result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
         if every[0].added:
             result += kept(lanes, d, ("d", types[0]), lambda raw: accumulators(raw, types[0]))

@@ -38,6 +38,7 @@ Act = Callable[[WarpState, int], Any]
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
 
+_BITS = re.compile(r"^(?!v\d).*\d")
 _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
 A = TypeVar("A", bound=Callable[..., Any])
@@ -155,7 +156,7 @@ class Builder:
         make = _find(each.opcode)
         if make is None:
             raise Unknown(f"{each.opcode} is not emulated")
-        verify(each)
+        verify(each, self.gpu)
         return self.guarded(make(self, each), each)
 
     def guarded(self, act: Act, each: Statement) -> Executable:
@@ -335,8 +336,8 @@ def _plainly(operand: Operand) -> str:
 
 
 def last_type(each: Statement) -> str:
-    """Return the type that an opcode ends with, such as "s32" of add.s32."""
-    return each.modifiers[-1]
+    """Return the last type of an opcode, such as "s32" of add.s32 and of add.s32.sat: a type has a number of bits."""
+    return next((word for word in reversed(each.modifiers) if word == "pred" or _BITS.search(word)), each.modifiers[-1])
 
 
 def full(value: Any, dtype: Any) -> Array:

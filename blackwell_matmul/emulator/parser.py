@@ -195,6 +195,7 @@ _ENDS = {",", ";", "]", "}", ")", ":"}
 SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
 SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
 SIZES_BYTES |= {"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32": 4, "f32x2": 8, "f64": 8}
+SIZES_BYTES |= {"s16x2": 4, "u16x2": 4, "s8x4": 4, "u8x4": 4}
 
 MOST_REGISTERS = 1 << 20
 """Maximum registers of a kernel with its functions; the largest kernels of compilers declare some 10,000."""

@@ -85,7 +85,7 @@ def test_what_is_found_not_to_be_emulated_while_it_runs_has_its_line(monkeypatch
 
     monkeypatch.setitem(code._INSTRUCTIONS, "activemask", makes)
     with pytest.raises(EmulationError, match=r"^PTX line \d+: activemask.b32 %r1: 3 is not emulated\.$"):
-        emulate(module("activemask.b32 %r1;"), grid=1, block=32)
+        emulate(module(".reg .b32 %r1;\nactivemask.b32 %r1;"), grid=1, block=32)
 
 
 @pytest.mark.parametrize("fault", [AssertionError(), KeyError("x"), TypeError("x"), ZeroDivisionError("x")])
@@ -94,7 +94,7 @@ def test_a_fault_of_a_maker_is_told_as_one(monkeypatch: pytest.MonkeyPatch, faul
         raise fault
 
     monkeypatch.setitem(code._INSTRUCTIONS, "activemask", fails)
-    text = module("activemask.b32 %r1;")
+    text = module(".reg .b32 %r1;\nactivemask.b32 %r1;")
     line = text[: text.index("activemask")].count("\n") + 1
     with pytest.raises(EmulationError) as caught:
         emulate(text, grid=1, block=32)

@@ -183,9 +183,8 @@ def absolute(build: Builder, each: Statement) -> Act:
 def integer_extreme(build: Builder, each: Statement) -> Act:
     """Take the minimum or maximum; .relu makes a negative result 0."""
     function = np.minimum if each.opcode.startswith("min") else np.maximum
-    if "relu" in each.modifiers:  # which compilers write behind the type
-        plain = replace(each, opcode=each.opcode.replace(".relu", ""))
-        return _same(build, plain, lambda a, b: np.maximum(function(a, b), a.dtype.type(0)))
+    if "relu" in each.modifiers:
+        return _same(build, each, lambda a, b: np.maximum(function(a, b), a.dtype.type(0)))
     return _same(build, each, function)
 
 
@@ -381,7 +380,7 @@ _PERMUTED: Known[str, Callable[[Array, int], Array]] = Known({
 @instruction("prmt")
 def permute(build: Builder, each: Statement) -> Act:
     """Select four of the eight bytes in b:a by nibbles or by a mode ("prmt"); a nibble's top bit repeats the sign."""
-    selects = _PERMUTED[last_type(each)]
+    selects = _PERMUTED[each.modifiers[-1]]
 
     def every(a: Array, b: Array, c: Array) -> Array:
         words = np.stack([a, b], axis=1).view(np.uint8)

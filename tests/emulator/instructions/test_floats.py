@@ -125,6 +125,9 @@ SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40
 @pytest.mark.parametrize("low", [True, False])
 @pytest.mark.parametrize("keeps", ["", ".NaN"])
 def test_extremes_of_nan_and_of_zeros(type: str, low: bool, keeps: str) -> None:
+    if keeps and type == "f64":
+        pytest.skip("PTX has no .NaN for f64")
+
     def oracle(a: float, b: float) -> float:
         if a != a or b != b:
             return math.nan if keeps or (a != a and b != b) else b if a != a else a
@@ -327,7 +330,6 @@ def test_extremes_of_magnitudes_with_the_product_of_the_signs() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "add.rz.f16 %h, %h, %h;",
         "fma.rn.oob.f16 %h, %h, %h, %h;",
         "testp.odd.f32 %p, %a;",
     ],

@@ -389,7 +389,7 @@ def test_a_predicate_is_written_in_the_lanes_that_write_it() -> None:
 
 def test_a_narrow_result_widens() -> None:
     a = np.array([0xFFFF8001], np.uint32)
-    assert apply("and.b16 %d, %a, 0x8001;", np.uint32, a)[0] == 0x8001
+    assert apply("cvt.u16.u32 %d, %a;", np.uint32, a)[0] == 0x8001
     assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
 
 
@@ -552,9 +552,9 @@ def test_comparisons_into_values_of_each_kind() -> None:
     assert apply("set.lt.s16.f16 %d, %a, %b;", np.uint16, a, b).tolist() == (less * 0xFFFF).tolist()
     assert apply("set.lt.u32.f16 %d, %a, %b;", np.uint32, a, b).tolist() == (less * 0xFFFFFFFF).tolist()
     half = np.array([0x3F80, 0x3E80], np.uint16)
-    assert apply("set.gt.bf16.bf16 %d, %a, 0x3F00;", np.uint16, half).tolist() == [0x3F80, 0]
+    assert apply("mov.b16 %h, 0x3F00; set.gt.bf16.bf16 %d, %a, %h;", np.uint16, half).tolist() == [0x3F80, 0]
     pair = np.array([0x3F803E80], np.uint32)
-    assert apply("set.gt.bf16x2.bf16x2 %d, %a, 0x3F003F00;", np.uint32, pair).tolist() == [0x3F800000]
+    assert apply("mov.b32 %t, 0x3F003F00; set.gt.bf16x2.bf16x2 %d, %a, %t;", np.uint32, pair).tolist() == [0x3F800000]
 
 
 @pytest.mark.parametrize(("name", "oracle"), [("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)])

@@ -239,14 +239,17 @@ def test_a_grid_meets_in_the_workspace_of_a_cooperative_launch() -> None:
 
 
 def test_shared_memory_is_cleared_in_bulk() -> None:
-    found = stored("""
+    found = stored(
+        """
         .shared .align 16 .b32 box[34]; mov.u64 %x1, box; shl.b32 %r1, %r39, 2; cvt.u64.u32 %x2, %r1;
         add.u64 %x2, %x1, %x2;
         st.shared.u32 [%x2], %r39; setp.eq.u32 %p0, %r39, 0; bar.sync 0; mov.u64 %x3, 64; cvta.shared.u64 %x1, %x1;
-        @%p0 st.bulk.weak [%x1+72], %x3, 0; bar.sync 0; ld.shared.u32 %r0, [%x2+8];""")
+        @%p0 st.bulk.weak [%x1+72], %x3, 0; bar.sync 0; ld.shared.u32 %r0, [%x2+8];""",
+        target="sm_100a",
+    )
     assert found.tolist() == [2 + lane if 2 + lane < 18 else 0 for lane in range(32)]
     with pytest.raises(EmulationError, match="both are multiples of 8"):
-        run(".shared .align 16 .b32 box[34]; st.bulk.shared::cta [box], 12, 0;")
+        run(".shared .align 16 .b32 box[34]; st.bulk.shared::cta [box], 12, 0;", target="sm_100a")
 
 
 def test_the_type_of_an_atomic_may_precede_its_operation() -> None:

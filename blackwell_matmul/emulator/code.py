@@ -130,8 +130,9 @@ class Builder:
     slots: initial registers of a warp, constants behind the declared ones. specials: slots whose contents depend on the
     warp, by name and bytes. labels: jump targets. tables: those of brx.idx. names: variables and special registers.
     callees: device functions by name; those without a body by their name. by_address: the same by address. frames: the
-    function and the offset of each variable in a frame. sizes: bytes of each variable in `.param` space. place,
-    function: index of the instruction that is built, and the device function that it belongs to.
+    function and the offset of each variable in a frame. sizes: bytes of each variable in `.param` space. spaces: of the
+    variables, and "parameter" for the kernel's. place, function: index of the instruction that is built, and the device
+    function that it belongs to.
     gpu: the target of the PTX.
     """
 
@@ -149,6 +150,7 @@ class Builder:
         self.by_address: dict[int, Callee | str] = {}
         self.frames: dict[str, tuple[Callee, int]] = {}
         self.sizes: dict[str, int] = {}
+        self.spaces: dict[str, str] = {}
         self.place = 0
         self.function: Callee | None = None
 

@@ -126,7 +126,9 @@ def text_of(code: str | Path) -> str:
     if isinstance(code, str) and "\n" in code:
         return code
     try:
-        return Path(code).read_text()
+        raw = Path(code).read_bytes()
+        text = raw.decode(errors="replace" if b".version" in raw else "strict")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read PTX from {shown(str(code))}: {why}.") from error

@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.functions.function_calls import formal_place
 from blackwell_matmul.emulator.machine import MOST_LOCAL_BYTES, WarpState
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Clusters, Execution, Limit, own_fault
-from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES, GlobalSpace, Memory, Undefined
+from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES, GlobalSpace, Memory
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
 from blackwell_matmul.emulator.unknown import Malformed, NotEmulated, Parts, Unknown
 
@@ -119,6 +119,9 @@ class LoadedKernel:
         self.builder.by_address = {code: self.builder.callees[name] for name, code in codes.items()}
         self.builder.sizes |= {each.name: each.nbytes or 0 for each in entry.parameters}
         self._size(entry)
+        variables = [*module.variables, *(each for body in (*functions, entry) for each in body.variables)]
+        self.builder.spaces |= {each.name: each.space for each in variables}
+        self.builder.spaces |= {each.name: "parameter" for each in entry.parameters}
         self.meets = any(_meets(each) for body in (*functions, entry) for each in body.instructions)
         for function, callee in zip(functions, callees):
             self._add_function(function, callee)
@@ -141,13 +144,12 @@ class LoadedKernel:
     def _add_function(self, function: Entry, callee: Callee) -> None:
         self.builder.function = callee
         self._add(function)
-        last = function.instructions[-1] if function.instructions else Statement("ret", Parts(), None, 0, "", None)
-        self.steps.append(Executable(partial(_run_past, function.name), -1, False, last))
 
     def _add(self, entry: Entry) -> None:
         for each in entry.instructions:
             self.builder.place = len(self.steps)
             self.steps.append(self._built(each))
+        self.steps.append(self._built(Statement("ret", Parts(), None, 0, "ret", None)))  # ptxas adds one, too
 
     def _built(self, each: Statement) -> Executable:
         where = f"PTX line {each.line}" + (f" ({each.location.file}:{each.location.line})" if each.location else "")
@@ -175,10 +177,6 @@ def _meets(each: Statement) -> bool:
         return each.opcode.startswith("cp.reduce")
     updates = each.opcode.startswith(("atom", "red.", "call", "multimem", "cp.reduce"))
     return updates or (each.opcode.startswith("ld") and bool({"acquire", "relaxed", "volatile", "mmio"} & words))
-
-
-def _run_past(name: str, warp: WarpState, mask: int) -> None:
-    raise Undefined(f"{name} runs past its last instruction")
 
 
 def _frame(entry: Entry) -> tuple[dict[str, int], int]:
@@ -277,9 +275,6 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
     addresses = {}
     for each in variables:
         if each.space in ("global", "const"):
-            if len(each.initial) > (each.nbytes or 1):
-                told = f"{each.name} has {each.nbytes} bytes and initial values of {len(each.initial)}."
-                raise InputError(told)
             data = np.zeros(each.nbytes or 1, np.uint8)
             data[: len(each.initial)] = np.frombuffer(each.initial, np.uint8)
             addresses[each.name] = memory.add(each.name.partition("@")[0], data).base
@@ -291,7 +286,8 @@ def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalS
     for variable in variables:
         for each in variable.references:
             if each.name not in addresses:
-                raise InputError(f"{variable.name} has the address of {each.name}, which is not declared.")
+                told = f"{variable.name} has the address of {each.name}, which is not declared."
+                raise InputError(f"PTX line {each.line}: {told}")
             word = (addresses[each.name] + each.addend >> each.shift) & (1 << 8 * each.nbytes) - 1
             place = memory.at(addresses[variable.name]).bytes(addresses[variable.name] + each.place, each.nbytes)
             place[:] = np.frombuffer(word.to_bytes(each.nbytes, "little"), np.uint8)

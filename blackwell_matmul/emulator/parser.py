@@ -121,13 +121,16 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An address in an initial value. place, nbytes: where it stands. shift: of the address, to the right."""
+    """An address in an initial value. place, nbytes: where it stands. shift: of the address, to the right. line: in
+    the PTX text.
+    """
 
     place: int
     nbytes: int
     name: str
     addend: int = 0
     shift: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +211,24 @@ _TOKENS = re.compile(
     r"|(?P<directive>\.[a-zA-Z_][\w]*)"
     r"|(?P<word>%?[a-zA-Z_$][\w$]*(?:(?:\.|::)[\w$]+)*(?:::[\w$]+)*|%[\w$]+)"
     r"|(?P<mark><<|>>|[<>=!]=|&&|\|\||[][{}()<>;:,@!|+\-=&~*/%^?])",
-    re.DOTALL,
+    re.DOTALL | re.ASCII,
 )
 
+
+_BOUNDS = (
+    ".maxntid",
+    ".reqntid",
+    ".minnctapersm",
+    ".maxnctapersm",
+    ".maxnreg",
+    ".reqnctapercluster",
+    ".maxclusterrank",
+)
+"""Directives of a kernel that take numbers; the number is positive."""
+
+_PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
+_OF_MODULES = (".file", ".loc", ".pragma", ".metadata", ".language")
+"""Directives of a module that change nothing here."""
 
 N = TypeVar("N", "Register", "Symbol")
 
@@ -223,11 +241,13 @@ class _Token(NamedTuple):
 
 def parse(text: str) -> Module:
     """Return the module that PTX text describes; InputError, one sentence with the line, if it is malformed."""
-    if not re.search(r"^\s*\.version\b", text, re.MULTILINE):
+    if not re.search(r"^\W*\.version\b", text, re.MULTILINE):
         raise InputError("this is no PTX: it has no .version line.")
     parser = _Parser(text)
     try:
         return parser.module()
+    except Malformed as error:
+        raise parser.fault(str(error)) from error
     except InputError:
         raise
     except (IndexError, KeyError, ValueError, RecursionError) as error:
@@ -262,6 +282,7 @@ class _Parser:
         self.labels: dict[int, list[int]] = {}
         self.in_kernel = True
         self.is_call = False
+        self.declared_outside: set[str] = set()
 
     # --- tokens
 
@@ -275,6 +296,10 @@ class _Parser:
             raise InputError(f"PTX line {token.line}: {wanted!r} was expected and {token.text!r} stands there.")
         self.at += 1
         return token
+
+    def fault(self, told: str) -> InputError:
+        """Return the error of the last token's line."""
+        return InputError(f"PTX line {self.tokens[max(self.at - 1, 0)].line}: {told}.")
 
     def accept(self, text: str) -> bool:
         if self.next.text != text:
@@ -298,12 +323,14 @@ class _Parser:
     # --- the module
 
     def module(self) -> Module:
-        module, bodies = Module(target=""), []
+        module, bodies, is_extern = Module(target=""), [], False
         while self.next.kind != "end":
             token = self.take()
             if token.text == ".target":
                 module.target = self.take().text
                 self.skip_line()
+            elif token.text in (".version", ".address_size"):
+                self.number_of(token.text)
             elif token.text in (".entry", ".func"):
                 bodies.append((token.text == ".entry", self.at))
                 self.skip_function()
@@ -313,9 +340,12 @@ class _Parser:
             elif token.text == ".section":
                 self.skip_braces()
             elif token.text in (".global", ".shared", ".const"):
-                module.variables += self.variable(token.text[1:])
-            elif token.text not in (".visible", ".extern", ".weak", ".common"):
+                self.module_variables(module, self.variable(token.text[1:]), is_extern)
+            elif token.text in _OF_MODULES:
                 self.skip_line()
+            elif token.text not in (".visible", ".extern", ".weak", ".common"):
+                raise self.fault(f"{token.text!r} is no directive of a module")
+            is_extern = token.text in (".extern", ".common", ".weak")
         registers: list[str] = []
         for is_kernel, self.at in sorted(bodies):  # the functions first: their registers precede a kernel's
             self.in_kernel = is_kernel
@@ -326,6 +356,22 @@ class _Parser:
         if not module.kernels:
             raise InputError("this PTX has no kernel (.entry).")
         return module
+
+    def number_of(self, directive: str) -> None:
+        """Take the number of `.version` or `.address_size`."""
+        number = self.take().text
+        if directive == ".version" and not re.fullmatch(r"\d+\.\d+", number):
+            raise self.fault(f".version is {number}, and no version such as 8.7")
+        if directive == ".address_size" and number != "64":
+            raise self.fault(f"addresses of {number} bits; those of 64 bits are emulated")
+
+    def module_variables(self, module: Module, found: list[Variable], is_extern: bool) -> None:
+        names = {each.name for each in module.variables}
+        twice = next((each.name for each in found if each.name in names), None)
+        if twice and not is_extern and twice not in self.declared_outside:
+            raise self.fault(f"{twice} is declared twice")
+        self.declared_outside |= {each.name for each in found if is_extern}
+        module.variables += [each for each in found if each.name not in names or not is_extern]
 
     def skip_function(self) -> None:
         while self.next.text not in ("{", ";"):
@@ -340,10 +386,13 @@ class _Parser:
                 self.accept(",")
                 self.take(".param")
                 kernel.parameters += self.declarators("param", once=True)
+        names = [each.name for each in kernel.parameters]
+        if len({*names}) < len(names):
+            raise self.fault(f"two parameters of {kernel.name} have one name")
         self.directives(kernel)
         if self.accept(";"):
             return
-        if kernel.name in module.kernels:
+        if kernel.name in module.kernels or kernel.name in module.functions:
             raise InputError(f"PTX line {line}: the kernel {kernel.name} is there twice.")
         self.scopes = []
         self.body(kernel)
@@ -356,12 +405,18 @@ class _Parser:
             if token.kind != "directive":
                 raise InputError(f"PTX line {token.line}: {token.text!r} is no directive of {kernel.name}.")
             if token.text == ".pragma":
-                [*self.names()]
+                self.pragma()
                 continue
             while self.next.kind == "number" or self.next.text == ",":
                 if not self.accept(","):
                     numbers.append(int(self.take().text, 0))
+            is_right = 1 <= len(numbers) <= 3 and all(numbers) if token.text in _BOUNDS else token.text in _PROPERTIES
+            if not is_right:
+                wrong = self.next.text if token.text in _BOUNDS and not numbers else f"{token.text}{numbers or ''}"
+                raise self.fault(f"{wrong!r} is no directive of {kernel.name}")
             kernel.directives[token.text] = tuple(numbers)
+        if {".maxntid", ".reqntid"} <= {*kernel.directives}:
+            raise self.fault(f"{kernel.name} has both .maxntid and .reqntid")
 
     def function(self, module: Module, function: Entry) -> None:
         """Parse a device function: `.func (results) name (parameters) { … }`, or `;` (PTX ISA, ".func")."""
@@ -439,11 +494,15 @@ class _Parser:
 
     def declarators(self, space: str, once: bool = False) -> list[Variable]:
         """Parse `.align 16 .b8 name[n] = {…}` after its space, or several separated by commas."""
-        alignment, kind, count = 0, "b8", 1
+        alignment, kind, count = 0, "", 1
         while self.next.kind == "directive":
             word = self.take().text[1:]
             if word == "align":
                 alignment = int(self.take().text)
+                if alignment < 1 or alignment & alignment - 1:
+                    raise self.fault(f"an alignment of {alignment}, which is no power of two")
+            elif word in ("texref", "samplerref", "surfref"):
+                kind = "b64"
             elif word in SIZES_BYTES:
                 kind = word
             elif word in ("v2", "v4"):
@@ -451,6 +510,8 @@ class _Parser:
             elif self.next.text == "(":  # .attribute(…)
                 while not self.accept(")"):
                     self.take()
+        if kind in ("", "pred"):
+            raise self.fault(f"{self.next.text} in .{space} space has {'the type .pred' if kind else 'no type'}")
         found = []
         while True:
             found.append(self.declarator(space, kind, count, alignment))
@@ -464,11 +525,17 @@ class _Parser:
         while self.accept("["):
             extents.append(0 if self.next.text == "]" else int(self.expression().value))
             self.take("]")
+            if extents[-1] < 0:
+                raise self.fault(f"{name} has an extent of {extents[-1]}")
         nbytes = size * count * prod(extents)
         initial, references = bytearray(), list[Reference]()
         if self.accept("="):
             self.initial(kind, [*extents, *[count] * (count > 1)], initial, references)
             nbytes = nbytes or len(initial)
+            if space not in ("global", "const"):
+                raise self.fault(f"{name} in .{space} space has no initial value")
+            if len(initial) > nbytes:
+                raise self.fault(f"{name} has {nbytes} bytes and initial values of {len(initial)}")
         is_open = bool(extents) and not nbytes
         alignment = max(alignment, size * count)
         return Variable(name, space, None if is_open else nbytes, alignment, bytes(initial), kind, tuple(references))
@@ -506,7 +573,8 @@ class _Parser:
             found += (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
             return
         mask = int(_number(self.take().text).value) if is_masked else 1
-        references.append(Reference(place, size, *self.variable_address(), (mask & -mask).bit_length() - 1))
+        line, shift = self.next.line, (mask & -mask).bit_length() - 1
+        references.append(Reference(place, size, *self.variable_address(), shift, line))
         found += bytes(size)
 
     # --- a kernel's body
@@ -575,15 +643,25 @@ class _Parser:
             self.locate(self.skip_line())
         elif word == ".reg":
             self.registers(kernel)
-        elif word in (".shared", ".local", ".param"):
+        elif word in (".shared", ".local", ".param", ".global", ".const"):
             self.declared(kernel, self.variable(word[1:]))
         elif word == ".branchtargets":
             kernel.tables[next(reversed(kernel.labels))] = [self.label(name) for name in self.names()]
-        elif word in (".calltargets", ".callprototype", ".pragma"):
+        elif word == ".pragma":
+            self.pragma()
+        elif word in (".calltargets", ".callprototype"):
             while not self.accept(";"):
                 self.take()
         else:
-            self.skip_line()
+            raise self.fault(f"{word!r} is no directive of a body")
+
+    def pragma(self) -> None:
+        if self.next.kind != "string":
+            raise self.fault(f".pragma takes a string, where {self.next.text!r} stands")
+        self.take()
+        while not self.accept(";"):
+            self.take(",")
+            self.take()
 
     def names(self) -> Iterator[str]:
         """Yield names separated by commas, to the end of the statement."""
@@ -652,10 +730,7 @@ class _Parser:
         self.is_call = opcode.text.startswith("call")
         if opcode.kind != "word":
             raise InputError(f"PTX line {opcode.line}: {opcode.text!r} is no instruction.")
-        while self.next.text != ";":
-            operands.append(self.operand())
-            self.accept(",")
-        self.take(";")
+        operands += self.until(";")
         text = _shown(self.tokens[first:place], self.tokens[place : self.at - 1])
         return Statement(opcode.text, Parts(operands), guard, opcode.line, text, self.location)
 
@@ -680,6 +755,8 @@ class _Parser:
         token = self.take()
         if token.text == "_":
             return Nothing()
+        if token.kind != "word":
+            raise self.fault(f"{token.text!r} is no operand")
         named = self.named(token.text)
         if isinstance(named, Symbol) and self.next.text in ("+", "-"):
             return Address(named, self.addend())
@@ -733,10 +810,12 @@ class _Parser:
         return value
 
     def until(self, closing: str) -> tuple[Operand, ...]:
-        parts = []
+        if self.accept(closing):
+            return ()
+        parts = [self.operand()]
         while not self.accept(closing):
+            self.take(",")
             parts.append(self.operand())
-            self.accept(",")
         return tuple(parts)
 
     def address(self) -> Address:

@@ -493,8 +493,6 @@ class Execution:
                 if pc > behind or pc in others:
                     break
         except FAULTS as fault:
-            if pc >= len(steps):
-                raise EmulationError("the kernel runs past its last instruction.") from fault
             raise _told(fault, steps[pc]) from fault
         strand.pc, strand.mask = pc, mask
         self.executed += ran * warps

@@ -104,7 +104,7 @@ class Starter:
             return places.addresses[name] + int(offset or 0)
         base, _, axis = name.partition(".")
         value = SPECIALS[base](self, cta, warp)
-        return value["xyz".index(axis)] if axis else value
+        return (*value, 0)["xyzw".index(axis)] if axis else value
 
 
 ROW_WARPS, ROW_BYTES = 256, 256 << 20

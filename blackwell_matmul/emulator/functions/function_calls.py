@@ -43,6 +43,8 @@ def call(build: Builder, each: Statement) -> Act:
         callee = build.callee(target.name)
         if isinstance(callee, str):
             _verify_toolkit(callee)
+        else:
+            _verify_lists(callee, given, wanted)
         return partial(_call, callee, given, wanted, back)
     if not isinstance(target, Register):
         raise Malformed(f"{target} is no function")
@@ -76,8 +78,7 @@ def _call(
     if isinstance(callee, str):
         _call_toolkit(callee, given, wanted, warp, mask)
         return None
-    _verify(callee, "arguments", given, callee.formals)
-    _verify(callee, "results", wanted, callee.results)
+    _verify_lists(callee, given, wanted)
     values = [place.read(warp, mask) for place in given]
     enter(warp, mask, callee, back, wanted)
     for formal, value in zip(callee.formals, values):
@@ -85,11 +86,16 @@ def _call(
     return callee.start
 
 
+def _verify_lists(callee: Callee, given: list[FrameSlot], wanted: list[FrameSlot]) -> None:
+    _verify(callee, "arguments", given, callee.formals)
+    _verify(callee, "results", wanted, callee.results)
+
+
 def _verify(callee: Callee, what: str, here: Sequence[FrameSlot], there: Sequence[FrameSlot]) -> None:
     sizes = [[each.nbytes or other.nbytes for each, other in zip(here, there)], [each.nbytes for each in there]]
     if len(here) != len(there) or sizes[0] != sizes[1]:
         told = ", ".join(str(each.nbytes) for each in here)
-        raise Undefined(f"{callee.name} has {what} of {sizes[1]} bytes and not of [{told}]")
+        raise Malformed(f"{callee.name} has {what} of {sizes[1]} bytes and not of [{told}]")
 
 
 def _verify_toolkit(name: str) -> None:

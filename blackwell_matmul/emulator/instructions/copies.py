@@ -22,7 +22,7 @@ from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, fir
 from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, WarpState
 from blackwell_matmul.emulator.parser import Address, Operand, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
-from blackwell_matmul.emulator.unknown import Parts, Unknown
+from blackwell_matmul.emulator.unknown import Malformed, Parts, Unknown
 
 _LANE = np.arange(LANES)
 
@@ -35,8 +35,9 @@ def copy(build: Builder, each: Statement) -> Act:
     operands = each.operands[:-1] if any("cache_hint" in word for word in each.modifiers) else each.operands
     to, source = shared_addresses(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
-    if nbytes not in (4, 8, 16):
-        raise Unknown(f"cp.async copies 4, 8 or 16 bytes and not {nbytes}")
+    sizes_of = (16,) if "cg" in each.modifiers else (4, 8, 16)
+    if nbytes not in sizes_of:
+        raise Malformed(f"{each.opcode} copies {' or '.join(map(str, sizes_of))} bytes and not {nbytes}")
     size = build.reader(operands[3], "b32") if len(operands) > 3 else None
     is_ignored = len(operands) > 3 and build.is_predicate(operands[3])
     ignored = build.predicate(operands[3]) if is_ignored else None
@@ -300,12 +301,16 @@ def tensor_copy(build: Builder, each: Statement) -> Act:
 
 
 def _described(
-    build: Builder, operand: Operand
+    build: Builder, each: Statement, operand: Operand
 ) -> tuple[Callable[[WarpState], Array], list[Callable[[WarpState], Array]]]:
     """Return the map's address and the coordinates."""
     if not isinstance(operand, Address):
         raise Unknown(f"{operand} is no tensor map with coordinates")
     read = build.address(Address(operand.base, operand.offset))
+    dims = next((int(word[0]) for word in each.modifiers if word[1:] == "d"), 0)
+    wanted = 5 if "gather4" in each.opcode or "scatter4" in each.opcode else dims
+    if len(operand.coordinates) != wanted:
+        raise Malformed(f"{each.opcode} takes {wanted} coordinates, and {len(operand.coordinates)} are given")
     return read, [build.reader(each, "s32") for each in operand.coordinates]
 
 
@@ -320,7 +325,7 @@ def _map_at(warp: WarpState, lane: int, address: int) -> tensor_map.Map:
 
 def _tensor_load(build: Builder, each: Statement) -> Act:
     words, operands = each.modifiers, each.operands
-    map_address, coordinates = _described(build, operands[1])
+    map_address, coordinates = _described(build, each, operands[1])
     readers = [map_address, *(shared_addresses(build, operands[place]) for place in (0, 2)), *coordinates]
     if "multicast::cluster" in words:
         readers.insert(3, build.reader(operands[3], "b16"))
@@ -427,7 +432,7 @@ def _nan(type: str) -> bytes:
 
 
 def _tensor_store(build: Builder, each: Statement) -> Act:
-    map_address, coordinates = _described(build, each.operands[0])
+    map_address, coordinates = _described(build, each, each.operands[0])
     source = shared_addresses(build, each.operands[1])
     combines, scatters = each.opcode.startswith("cp.reduce"), "tile::scatter4" in each.modifiers
 

@@ -32,7 +32,7 @@ from blackwell_matmul.emulator.operands import (
 )
 from blackwell_matmul.emulator.parser import Not, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined
-from blackwell_matmul.emulator.unknown import Parts, Unknown
+from blackwell_matmul.emulator.unknown import Malformed, Parts, Unknown
 
 THREAD = np.arange(LANES) % 4
 """Place of each lane among the four that share a row."""
@@ -120,7 +120,7 @@ def multiply(build: Builder, each: Statement) -> Act:
         for operand in each.operands[:4].exactly(4)
     )
     spread = _spreading(build, each, types) if "sp" in each.opcode.split(".")[1] else None
-    _verify_counts(each, rows // 2 if spread else rows, types, len(a), len(b))
+    _verify_counts(each, rows, types, [len(part) for part in (d, a, b, c)])
     scale = _scaling(build, each, types) if "block_scale" in each.modifiers else None
     multiplied = differing if "xor" in each.modifiers else product
     added = saturated if "satfinite" in each.modifiers else np.add
@@ -160,12 +160,16 @@ def _types(each: Statement) -> tuple[tuple[str, ...], int]:
     return types, int(shape[1])
 
 
-def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], of_a: int, of_b: int) -> None:
-    """Refuse operands whose registers are not those of the shape, such as m8n8k4 of f16, which is four products."""
+def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], counts: list[int]) -> None:
+    """Check the registers of D, A, B and C. Of m8n8k4 of f16, which is four products, nothing is emulated."""
     k = next(int(word.split("k")[1]) for word in each.modifiers if re.fullmatch(r"m\d+n8k\d+", word))
-    sizes = LANES * of_a * ELEMENTS[types[1]], LANES * of_b * ELEMENTS[types[2]]
-    if sizes != (rows * k, 8 * k):
-        raise Unknown(f"{each.opcode} of {of_a} registers of A and {of_b} of B is not emulated")
+    if (rows, k) == (8, 4) and types[1] == "f16":
+        raise Unknown(f"{each.opcode} is not emulated")
+    of_a = rows * k // (1 + ("mma.sp" in each.opcode))
+    elements = 1 + (types[0] == "f16"), ELEMENTS[types[1]], ELEMENTS[types[2]], 1 + (types[3] == "f16")
+    wanted = [size // LANES // each for size, each in zip((8 * rows, of_a, 8 * k, 8 * rows), elements)]
+    if counts != wanted:
+        raise Malformed(f"{each.opcode} takes {wanted} registers of D, A, B and C, and {counts} are given")
 
 
 def _spreading(build: Builder, each: Statement, types: tuple[str, ...]) -> Callable[[WarpState, Array], Array]:
@@ -263,6 +267,12 @@ def _of_rows(warp: LaneState, mask: int, addresses: Array, count: int) -> tuple[
     return addresses.reshape(-1, LANES)[:, :count].reshape(-1), warp.all // ALL * ((1 << count) - 1)
 
 
+def _verify_registers(each: Statement, operand: Any, count: int) -> None:
+    given = len(operand.parts) if isinstance(operand, Vector) else 1
+    if given != count:
+        raise Malformed(f"{each.opcode} takes {count} registers, and {given} are given")
+
+
 def _count(each: Statement) -> int:
     return int(each.modifiers.first_of(("x1", "x2", "x4"))[1:])
 
@@ -283,6 +293,7 @@ def load_matrix(build: Builder, each: Statement) -> Act:
     shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
     if (shape, last_type(each)) not in _LOADED or (shape != "m8n8" and transposed != (shape == "m16n16")):
         raise Unknown(f"{each.opcode} is not emulated")
+    _verify_registers(each, each.operands[0], count * (1 + (shape == "m16n16")))
     bits, height = _LOADED[shape, last_type(each)], 16 if shape == "m16n16" else 8
     element = np.uint16 if shape == "m8n8" else np.uint8
     targets, address = build.targets(each.operands[0]), shared_addresses(build, each.operands[1])
@@ -329,6 +340,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} is not emulated")
     address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
+    _verify_registers(each, each.operands[1], count)
 
     @wide
     @collective

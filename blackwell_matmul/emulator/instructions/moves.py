@@ -12,7 +12,7 @@ from blackwell_matmul.emulator.code import Act, Builder, Order, instruction, las
 from blackwell_matmul.emulator.instructions.groups import number_of
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, WarpState
-from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Address, Operand, Register, Statement, Symbol
 from blackwell_matmul.emulator.spaces import (
     ABSENT_RANK,
     LOCAL,
@@ -24,7 +24,7 @@ from blackwell_matmul.emulator.spaces import (
     Memory,
     Undefined,
 )  # fmt: skip
-from blackwell_matmul.emulator.unknown import Known, Unknown
+from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 
 STACK_BYTES = 16384
 """Stack of a thread for alloca."""
@@ -175,10 +175,22 @@ def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], 
 def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[LaneState], Array]:
     """Return an operand's addresses; those of parameter and shared variables are in their window."""
     read = build.address(operand)
+    _verify_space(build, operand, space)
     if space == "shared":
         window = np.uint64((1 << WINDOW_BITS) - 1)
         return lambda warp: read(warp) & window
     return read
+
+
+def _verify_space(build: Builder, operand: Operand, space: str, stores: bool = False) -> None:
+    """Check that a variable that is named lies in the addressed space."""
+    if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
+        return
+    own = build.spaces.get(operand.base.name, space)
+    if space and own != space and (own, space, stores) != ("parameter", "param", False):
+        where_it_is = "is a parameter of the kernel" if own == "parameter" else f"lies in .{own} space"
+        does = "is written" if stores else "is addressed"
+        raise Malformed(f"{operand.base.name.partition('@')[0]} {where_it_is}, and .{space} {does}")
 
 
 def shared_addresses(build: Builder, operand: Operand) -> Callable[[LaneState], Array]:
@@ -199,6 +211,7 @@ def store(build: Builder, each: Statement) -> Act:
         len(operands),
     )
     address = addresses_of(build, each.operands[0], space)
+    _verify_space(build, each.operands[0], space, stores=True)
 
     @wide
     def act(warp: LaneState, mask: int) -> None:

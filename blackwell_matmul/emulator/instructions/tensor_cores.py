@@ -45,7 +45,7 @@ from blackwell_matmul.emulator.operands import (
 )
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined, in_ctas
-from blackwell_matmul.emulator.unknown import Unknown
+from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 
 def group_of(each: Statement) -> int:
@@ -173,6 +173,7 @@ def load(build: Builder, each: Statement) -> Act:
     packs = "pack::16b" in each.modifiers
     window = Window(_doubled(each) if packs else each, "reads")
     targets, address = build.targets(each.operands[0]), _tensor_address(build, each.operands[1])
+    _verify_count(each, len(targets), len(lane) // (1 + packs))
 
     @wide
     @collective
@@ -194,6 +195,11 @@ def load(build: Builder, each: Statement) -> Act:
     return act
 
 
+def _verify_count(each: Statement, count: int, wanted: int) -> None:
+    if count != wanted:
+        raise Malformed(f"{each.opcode} takes {wanted} registers, and {count} are given")
+
+
 def _doubled(each: Statement) -> Statement:
     """Double the columns of a load with pack::16b, which packs two neighbours into a register."""
     words = [
@@ -209,6 +215,7 @@ def store(build: Builder, each: Statement) -> Act:
     window = Window(_doubled(each) if unpacks else each, "writes")
     address = _tensor_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[-1])]
+    _verify_count(each, len(slots), len(lane) // (1 + unpacks))
 
     def issue(warp: WarpState, values: Array) -> None:
         rows, columns = window.place(warp, address(warp, 0))

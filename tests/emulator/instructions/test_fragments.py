@@ -406,7 +406,7 @@ def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
         (
             "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7}, "
             "{%r0, %r1, %r2, %r3};",
-            "of 2 registers of A and 2 of B is not emulated",
+            "m8n8k4.row.col.f32.f16.f16.f32 is not emulated",
         ),
         (
             "mov.u32 %r8, 0x44444404; mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, "

@@ -228,7 +228,7 @@ _BOUNDS = (
 
 _PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
 _OF_MODULES = (".file", ".loc", ".pragma", ".metadata", ".language")
-"""Directives of a module that change nothing here."""
+"""Directives that change nothing here."""
 
 N = TypeVar("N", "Register", "Symbol")
 
@@ -649,6 +649,8 @@ class _Parser:
             kernel.tables[next(reversed(kernel.labels))] = [self.label(name) for name in self.names()]
         elif word == ".pragma":
             self.pragma()
+        elif word in _OF_MODULES:
+            self.skip_line()
         elif word in (".calltargets", ".callprototype"):
             while not self.accept(";"):
                 self.take()

@@ -15,7 +15,7 @@ from blackwell_matmul.compiler.plan import Launch, TensorMap
 from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Entry, Variable, float_bits
-from blackwell_matmul.emulator.spaces import GlobalSpace
+from blackwell_matmul.emulator.spaces import GlobalSpace, Undefined
 
 UNCLEARED_BYTE = 0xFF
 """Byte that fills a workspace which the launch does not clear; as floats it is NaN."""
@@ -42,9 +42,13 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
     if given is None:
         return 0
     if isinstance(given, TensorMap):
-        return tensor_map.image(given, address_of(memory, f"the tensor of {name}", given.pointer))
-    if isinstance(given, (int, float, bytes, np.integer, np.floating)):
-        return given
+        address = address_of(memory, f"the tensor of {name}", given.pointer)
+        try:
+            return tensor_map.image(given, address)
+        except Undefined as error:
+            raise InputError(f"{name}: {error}.") from error
+    if isinstance(given, (int, float, bytes, np.integer, np.floating, np.bool_)):
+        return int(given) if isinstance(given, np.bool_) else given
     wraps_pointer = parameter.nbytes == parameter.alignment == 8  # a tensor of CuTe DSL
     is_pointer = wraps_pointer and isinstance(given, np.ndarray) and given.nbytes != 8
     if parameter.type == "b8" and isinstance(given, _RAW_KINDS) and not is_pointer:
@@ -130,5 +134,6 @@ def _packed(kernel: Entry, place: int, value: Any) -> bytes:
     if not isinstance(value, (int, np.integer)) or size > 8:
         raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
-        raise InputError(f"{what} has {size} bytes, in which {value} does not fit.")
+        told = value if abs(value) < 1 << 128 else f"a number of {int(value).bit_length():,} bits"
+        raise InputError(f"{what} has {size} bytes, in which {told} does not fit.")
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")

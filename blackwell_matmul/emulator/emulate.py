@@ -73,6 +73,10 @@ def emulate(
     seed, shared_bytes = _whole("seed", seed), _whole("shared_bytes", shared_bytes)
     if unwritten not in (None, "stop", "note"):
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {shown(progress)}; it takes a function of the clusters done and their total.")
+    if listener is not None and not isinstance(listener, Listener):
+        raise InputError(f"listener is {shown(listener)}; it takes a Listener.")
     of_its_own = isinstance(code, Bundle) or is_folder(code)
     how = unwritten or ("stop" if of_its_own else "note")
     choices = Choices(order, seed, progress, how, _limit(limit), listener)

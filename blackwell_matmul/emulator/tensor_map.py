@@ -107,6 +107,14 @@ def image(described: Any, address: int) -> bytes:
         "promotion": _named(PROMOTIONS, described.l2_promotion, "L2 promotion"),
         "interleave": _named({"NONE": 0}, described.interleave, "interleave"),
     }  # fmt: skip
+    lists = [fields[name] for name in ("dims", "box", "steps", "strides")]
+    if len({len(each) for each in lists[:3]} | {len(lists[3]) + 1}) > 1:
+        told = ", ".join(str(len(each)) for each in lists)
+        raise Undefined(
+            f"the tensor map has {told} dims, box, element_strides and strides_bytes; strides are one fewer"
+        )
+    if not all(isinstance(each, (int, np.integer)) for part in lists for each in part) or min(lists[0], default=1) < 1:
+        raise Undefined(f"the tensor map has dims {lists[0]}, box {lists[1]}: they are positive whole numbers")
     raw = bytes(ENCODED_MAP_BYTES)
     for name, value in fields.items():
         for index, each in enumerate(value if isinstance(value, (tuple, list)) else [value]):

@@ -243,3 +243,36 @@ def test_a_view_without_elements_has_the_address_where_it_begins() -> None:
     memory, rows = GlobalSpace(), torch.zeros(4, 8, dtype=torch.float16)
     whole, behind, none = (address_of(memory, "rows", view) for view in (rows, rows[3:], rows[3:3]))
     assert behind == none == whole + 3 * rows[0].nbytes and len(memory.memories) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dims": (8,)}, "the tensor map has 1, 2, 2, 1 dims, box, element_strides and strides_bytes"),
+        ({"strides_bytes": ()}, "the tensor map has 2, 2, 2, 0 dims, box, element_strides and strides_bytes"),
+        ({"dims": ("a", 8)}, "they are positive whole numbers"),
+        ({"dims": (0, 8)}, "they are positive whole numbers"),
+    ],
+)
+def test_tensor_maps_that_no_driver_encodes(change: dict[str, Any], told: str) -> None:
+    fields = {"dims": (8, 8), "strides_bytes": (32,), "box": (4, 4), "element_strides": (1, 1), "dtype": "UINT32"}
+    plain = dict.fromkeys(("interleave", "swizzle", "l2_promotion", "oob_fill"), "NONE")
+    given = TensorMap(pointer=np.zeros(64, np.uint32), **(fields | plain | change))  # type: ignore[arg-type]
+    with pytest.raises(BlackwellMatmulError) as caught:
+        emulate(module("", [".align 64 .b8 m[128]"]), given)
+    assert told in str(caught.value) and str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "told"),
+    [
+        (1 << 200, {}, "has 4 bytes, in which a number of 201 bits does not fit"),
+        (1, {"progress": 5}, "progress is 5; it takes a function"),
+        (1, {"listener": 5}, "listener is 5; it takes a Listener"),
+    ],
+)
+def test_arguments_that_are_none(given: object, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        emulate(module("", [".u32 n"]), given, **more)
+    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert emulate(module("", [".u32 n"]), np.bool_(True)).ctas == 1

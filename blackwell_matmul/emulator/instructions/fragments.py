@@ -175,21 +175,26 @@ def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], counts: l
 def _spreading(build: Builder, each: Statement, types: tuple[str, ...]) -> Callable[[WarpState, Array], Array]:
     """Return a function that puts A's elements to their places in a row, between zeros ("Sparse matrix storage").
 
-    Four bits tell the places of two elements in four of K, or of one tf32 in two. Of each four lanes, one or two tell
-    them, 16 bits for a row of the upper eight and 16 bits for one of the lower eight.
+    Four bits tell the places of two elements in four of K, of one tf32 in two, or of two pairs of 4-bit integers in
+    four pairs. Of each four lanes, one, two or all tell them. A word has 16 bits for a row of the upper eight and 16
+    bits for one of the lower eight. Of types of 8 bits and less, a word is of one row, and the next lane's of the row
+    eight below.
     """
-    if types[1] not in ("f16", "bf16", "tf32") or "block_scale" in each.modifiers:
+    if types[1] not in _ELEMENT_BITS or "block_scale" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
+    run, by_words = 2 if types[1] in ("s4", "u4") else 1, _ELEMENT_BITS[types[1]] <= 8
     read, selector = build.reader(each.operands[4], "b32"), number_of(each.operands[5])
 
     def spread(warp: WarpState, values: Array) -> Array:
-        lanes = values.shape[1] // (4 if types[1] == "tf32" else 8)
+        lanes = values.shape[1] // (4 if types[1] == "tf32" else 8 * run)
         if not 0 <= selector < 4 // lanes:
             raise Undefined(f"selects metadata of lanes {selector}; there are 0 to {4 // lanes - 1} in each four lanes")
         words = read(warp).reshape(8, 4)[:, selector * lanes : (selector + 1) * lanes]
-        halves = np.ascontiguousarray(words).view(np.uint16).reshape(8, lanes, 2).transpose(2, 0, 1).reshape(16, lanes)
-        bits = (halves[:, :, None] >> np.arange(0, 16, 4) & 15).reshape(16, -1)
+        parts = np.ascontiguousarray(words).view(np.uint32 if by_words else np.uint16).reshape(8, -1, 2)
+        rows = parts.transpose(2, 0, 1).reshape(16, -1, 1)
+        bits = (rows >> np.arange(0, 8 * rows.itemsize, 4, dtype=rows.dtype) & rows.dtype.type(15)).reshape(16, -1)
         places = _places_in_row(bits, types[1] == "tf32", "ordered_metadata" in each.opcode)
+        places = (places[:, :, None] * run + np.arange(run)).reshape(16, -1)
         result = np.zeros((16, 2 * values.shape[1]), values.dtype)
         result[np.arange(16)[:, None], places] = values
         return result

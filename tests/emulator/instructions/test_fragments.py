@@ -245,6 +245,73 @@ def test_mma_of_integers(m: int, k: int, a: str, b: str, operation: str) -> None
             assert out[i, t] == wanted[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
 
 
+NARROW = [
+    (32, "s8", "mma.sp", 1),
+    (64, "u8", "mma.sp::ordered_metadata", 0),
+    (64, "e4m3", "mma.sp::ordered_metadata", 0),
+    (64, "s4", "mma.sp", 1),
+    (128, "u4", "mma.sp::ordered_metadata", 0),
+]
+"""K, the type of A and B, the instruction, and the lanes of each four that tell where A's elements lie."""
+
+
+@pytest.mark.parametrize(("k", "type", "opcode", "selector"), NARROW)
+def test_mma_of_a_sparse_matrix_of_8_or_4_bits(k: int, type: str, opcode: str, selector: int) -> None:
+    """Two of four elements are not zero, of 4 bits two of four pairs; a word tells the places of a row in 32 bytes."""
+    random, bits = np.random.default_rng(9), 4 if type[1:] == "4" else 8
+    run_length = 2 if bits == 4 else 1
+    dense, compressed, places = (
+        np.zeros((16, k)),
+        np.zeros((16, k // 2), int),
+        np.zeros((16, k // 4 // run_length), int),
+    )
+    for row, place in np.ndindex(places.shape):
+        at = sorted(random.choice(4, 2, replace=False).tolist())
+        places[row, place] = at[0] | at[1] << 2
+        for index, one in enumerate(at):
+            for part in range(run_length):
+                value = int(random.integers(0, 8))
+                dense[row, (4 * place + one) * run_length + part] = value
+                compressed[row, (2 * place + index) * run_length + part] = value
+    right = random.integers(0, 8, (8, k))
+
+    def packed(rows: Any) -> Any:
+        """The rows' words."""
+        if type == "e4m3":
+            return np.ascontiguousarray(rows.astype(KINDS[type])).view(np.uint32)
+        low_first = rows.reshape(len(rows), -1, 32 // bits).astype(np.uint64) << np.arange(0, 32, bits, dtype=np.uint64)
+        return low_first.sum(axis=-1).astype(np.uint32)
+
+    a, b = packed(compressed), packed(right)
+    told = (places.reshape(16, -1, 8).astype(np.uint64) << np.arange(0, 32, 4, dtype=np.uint64)).sum(axis=-1)
+    of_a, of_b, lanes = a.shape[1] * 2 // 4, b.shape[1] // 4, told.shape[1] * 2
+    words = np.full((of_a + of_b + 1, 32), 0xDEAD, np.uint32)
+    for t in range(32):
+        for i in range(of_a):
+            words[i, t] = a[t // 4 + 8 * (i % 2), i // 2 * 4 + t % 4]
+        for i in range(of_b):
+            words[of_a + i, t] = b[t // 4, i * 4 + t % 4]
+        if t % 4 // lanes == selector:
+            words[-1, t] = told[t // 4 + 8 * (t % 2), t % 4 % lanes // 2]
+    out, of_sums = np.zeros((4, 32), np.float32), "f32" if type == "e4m3" else "s32"
+    spans = ((0, of_a), (of_a, of_b))
+    names = ["{" + ", ".join(f"%r{i}" for i in range(low, low + count)) + "}" for low, count in spans]
+    run(
+        PLACE
+        + "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(len(words)))
+        + "".join(f"mov.b32 %r{20 + i}, 0;" for i in range(4))
+        + f"{opcode}.sync.aligned.m16n8k{k}.row.col.{of_sums}.{type}.{type}.{of_sums} {{%r20, %r21, %r22, %r23}}, "
+        f"{', '.join(names)}, {{%r20, %r21, %r22, %r23}}, %r{len(words) - 1}, {selector};"
+        + "".join(f"st.global.b32 [%x2+{128 * i}], %r{20 + i};" for i in range(4)),
+        words,
+        out,
+    )
+    wanted = dense @ right.T
+    for i, t in np.ndindex(4, 32):
+        found = out[i, t] if type == "e4m3" else out.view(np.int32)[i, t]
+        assert found == wanted[t // 4 + 8 * (i // 2), t % 4 * 2 + i % 2]
+
+
 SPARSE = [
     (16, "f16", "mma.sp", 2),
     (32, "f16", "mma.sp::ordered_metadata", 1),
@@ -419,9 +486,9 @@ def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
             "selects metadata of lanes 4; there are 0 to 3",
         ),
         (
-            "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, "
-            "{%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %r8, 0;",
-            "is not emulated",
+            "mov.u32 %r8, 0x44444444; mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, "
+            "{%r4, %r5, %r6, %r7}, {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %r8, 1;",
+            "selects metadata of lanes 1; there are 0 to 0",
         ),
         ("mov.u32 %r1, 0; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r1+8];", "no multiple of 16"),
         (

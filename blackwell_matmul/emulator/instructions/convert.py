@@ -41,8 +41,11 @@ _WIDE: dict[str, Any] = {
 def convert(build: Builder, each: Statement) -> Act:
     """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; of a pair, a is the upper half ("cvt")."""
     to, source = each.modifiers[-2:].exactly(2)
-    if (source in NARROW and to not in _WIDE) or "rs" in each.modifiers or "scaled" in each.opcode:
+    by_chance = "rs" in each.modifiers
+    if (source in NARROW and to not in _WIDE) or "scaled" in each.opcode or (by_chance and to not in _RANDOM_BITS):
         raise Unknown(f"{each.opcode} is not emulated")
+    if by_chance:
+        return _to_pair_by_chance(build, each, to)
     if to in NARROW or to in ("f16x2", "bf16x2"):
         return _to_pair(build, each, to, source)
     if to == "tf32":
@@ -172,6 +175,32 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
             values = unpacked(reads[0](warp), source)
         word = packed(values, to, each.modifiers)
         warp.set(target, word if widen is None else widen(word), mask)
+
+    return act
+
+
+_RANDOM_BITS = {"f16x2": 13, "bf16x2": 16}
+"""Random bits of an element in each half of a register: as many as float32 has beyond the element's."""
+
+
+def _to_pair_by_chance(build: Builder, each: Statement, to: str) -> Act:
+    """Convert two f32 to a pair, rounded by random bits: `cvt.rs.f16x2.f32 d, a, b, random`.
+
+    An element is rounded away from zero if its discarded bits and the random bits have a carry.
+    """
+    a, b, random = (build.reader(operand, type) for operand, type in zip(each.operands[1:4], ("f32", "f32", "b32")))
+    target, bits, finest = build.target(each.operands[0]), _RANDOM_BITS[to], ml_dtypes.finfo(_WIDE[to])
+
+    @wide
+    def act(warp: LaneState, mask: int) -> None:
+        values = np.stack([b(warp), a(warp)], axis=1).astype(np.float64)
+        chance = np.stack([random(warp), random(warp) >> np.uint32(16)], axis=1) & np.uint32((1 << bits) - 1)
+        _, exponent = np.frexp(np.where(np.isfinite(values), values, 0))
+        unit = np.exp2(np.maximum(exponent - 1, int(finest.minexp)) - float(finest.nmant))
+        size = np.abs(values) / unit
+        rounded = np.floor(size) + (size - np.floor(size) + chance / (1 << bits) >= 1)
+        found = np.where(np.isfinite(values), np.copysign(rounded * unit, values), values)
+        warp.set(target, packed(found, to, each.modifiers), mask)
 
     return act
 

@@ -377,7 +377,6 @@ def test_long_integers_to_double_precision_in_a_direction(mode: str, wanted: lis
 @pytest.mark.parametrize(
     "code",
     [
-        "cvt.rs.f16x2.f32 %d, %a, %a, %a;",
         "cvt.pack.sat.s3.s32 %d, %a, %a;",
         "cvt.rs.satfinite.e4m3x4.f32 %d, {%a, %a, %a, %a}, %a;",
     ],
@@ -385,6 +384,30 @@ def test_long_integers_to_double_precision_in_a_direction(mode: str, wanted: lis
 def test_what_is_not_emulated_is_refused(code: str) -> None:
     with pytest.raises(UnsupportedError):
         apply(code, np.uint32, np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize(("to", "bits"), [("f16", 13), ("bf16", 16)])
+def test_rounding_by_random_bits(to: str, bits: int) -> None:
+    """Away from zero where the bits that the result lacks, and the random ones, have a carry."""
+    random = np.random.default_rng(4)
+    values = (random.normal(size=200) * 2.0 ** random.integers(-24, 14, 200)).astype(np.float32)
+    values[:6] = [0.0, -0.0, 1.0, -65504.0, 2.0**-14, 3e38]
+    chance = random.integers(0, 1 << 32, 200, dtype=np.uint32)
+    found = apply(f"cvt.rs.{to}x2.f32 %d, %a, 0f3F800000, %b;", np.uint32, values, chance)
+    kind: Any = np.float16 if to == "f16" else ml_dtypes.bfloat16
+    assert (found & 0xFFFF == np.array([1], kind).view(np.uint16)[0]).all()
+    for x, word, draw in zip(values, (found >> 16).astype(np.uint16).view(kind), chance.tolist()):
+        low = rounded(Fraction(float(x)), to, "rz")
+        high = rounded(Fraction(float(x)), to, "rm" if x < 0 else "rp")
+        if low == high or not np.isfinite(high):
+            continue
+        part = (Fraction(float(x)) - Fraction(low)) / (Fraction(high) - Fraction(low))
+        goes_up = part + Fraction(draw >> 16 & (1 << bits) - 1, 1 << bits) >= 1
+        assert float(word) == (high if goes_up else low)
+    largest = apply(
+        f"cvt.rs.satfinite.{to}x2.f32 %d, %a, %a, %b;", np.uint32, np.float32([3.4e38]), np.uint32([~0 & 0xFFFFFFFF])
+    )
+    assert largest.view(kind).tolist() == [float(ml_dtypes.finfo(kind).max)] * 2
 
 
 # --- mov

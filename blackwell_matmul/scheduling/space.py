@@ -236,21 +236,27 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
     if broken(PROBLEM_RULES, found.schedules[0], problem, gpu):
         return None  # whichever it is
     kinds = _kinds(found, _Held((problem.element_bits, problem.format), problem.c_bytes, problem.form, problem), gpu)
-    able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
-    in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
+    in_turn = _by_preference([[*_contenders(kind, problem, gpu)] for kind in kinds], problem, gpu)
     return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
 
 
-def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Schedule]:
-    """Yield the preferred schedules first. A schedule is predicted only when the caller reaches its lower bound."""
-    waiting = [(_certain(tile), i) for i, (_, tile) in enumerate(some)]
+def _by_preference(kinds: Sequence[Sequence[Schedule]], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
+    """Yield the preferred schedules first. kinds: groups that differ in stages and group_m alone, most stages first.
+
+    More stages lower the bound, so the bound of a group's first schedule holds for the group. A schedule gets its own
+    bound when the caller reaches its group, and is predicted when the caller reaches that bound.
+    """
+    waiting = [(_certain(tile_config(kind[0], problem, gpu)), (i, -1)) for i, kind in enumerate(kinds)]
     heapq.heapify(waiting)
     while waiting:
-        key, i = heapq.heappop(waiting)
-        if len(key) > 2:
-            yield some[i][0]
+        key, (i, j) = heapq.heappop(waiting)
+        if j < 0:
+            for place, schedule in enumerate(kinds[i]):
+                heapq.heappush(waiting, (_certain(tile_config(schedule, problem, gpu)), (i, place)))
+        elif len(key) > 2:
+            yield kinds[i][j]
         else:
-            heapq.heappush(waiting, (preference(*some[i]), i))
+            heapq.heappush(waiting, (preference(kinds[i][j], tile_config(kinds[i][j], problem, gpu)), (i, j)))
 
 
 def _certain(tile: TileConfig) -> tuple[int, ...]:
@@ -273,17 +279,23 @@ class _Held:
 
 
 @lru_cache(CHOICES_KEPT)
-def _kinds(found: _Found, held: _Held, gpu: Gpu) -> tuple[tuple[Schedule, ...], ...]:
-    """Group schedules that differ in stages and group_m alone, most stages first; one is left if none fits."""
-    kinds: dict[Any, list[Schedule]] = {}
+def _groups(found: _Found) -> tuple[list[Schedule], ...]:
+    """Group schedules that differ in stages and group_m alone, most stages first."""
+    groups: dict[Any, list[Schedule]] = {}
     for schedule in sorted(found.schedules, key=_stages, reverse=True):
-        kinds.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
+        groups.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
+    return tuple(groups.values())
+
+
+@lru_cache(CHOICES_KEPT)
+def _kinds(found: _Found, held: _Held, gpu: Gpu) -> tuple[tuple[Schedule, ...], ...]:
+    """Return the schedules of each group that fit shared memory; one is left if none fits."""
 
     def fitting(kind: list[Schedule]) -> tuple[Schedule, ...]:
         first = bisect_left(kind, True, key=lambda each: fits(tile_config(each, held.problem, gpu)))
         return tuple(kind[first:] or kind[-1:])
 
-    return tuple(map(fitting, kinds.values()))
+    return tuple(map(fitting, _groups(found)))
 
 
 def _stages(schedule: Schedule) -> int:

@@ -170,9 +170,13 @@ def test_the_last_rows_whose_offsets_have_32_bits_have_a_schedule(name: str) -> 
 
 def test_the_order_that_predicts_few_is_the_order_of_preference() -> None:
     problem = Problem(1024, 768, 1024)
-    some = [(each, tile_config(each, problem, H200)) for each in projection(rung("hopper"))[::53]]
-    in_order = [schedule for schedule, _ in sorted(some, key=lambda each: space.preference(*each))]
-    assert list(space._by_preference(some)) == in_order
+    by_stages = sorted(projection(rung("hopper"))[::53], key=lambda each: -each.stages)
+    groups: dict[object, list[Schedule]] = {}
+    for each in by_stages:
+        groups.setdefault(space._all_but_ring_and_order(each), []).append(each)
+    some = [schedule for group in groups.values() for schedule in group]
+    in_order = sorted(some, key=lambda each: space.preference(each, tile_config(each, problem, H200)))
+    assert len(some) > len(groups) and list(space._by_preference([*groups.values()], problem, H200)) == in_order
 
 
 def test_many_numbers_of_rows_are_chosen_for_at_once() -> None:

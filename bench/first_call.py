@@ -85,6 +85,8 @@ def _record() -> None:
     for module in (ready, direct):
         patch.setattr(module, "PLAIN_TYPES", {*direct.PLAIN_TYPES, fake_gpu.OnGpu})
     patch.setattr(torch_cuda, "_fast_empty", torch._C._dynamo.guards._empty_strided_cpu)
+    workspace = lambda each, *where: torch.zeros(each.nbytes, dtype=torch.uint8)  # noqa: E731
+    patch.setattr(torch_cuda, "empty", workspace)
 
 
 def _on_gpu(tensor: Any) -> Any:

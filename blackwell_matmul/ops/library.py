@@ -29,7 +29,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_operands,
     checked,
 )
-from blackwell_matmul.ops.ready import Call, again, keep, kind_of_call
+from blackwell_matmul.ops.ready import Call, again, below_dispatch, keep
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.runtime.recent import Recent
@@ -133,7 +133,7 @@ Operation = Callable[..., Tensor]
 
 
 def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    call = None if rest.get("simulate") else kind_of_call("operation", (a, b, *tensors), (), *rest.items())
+    call = None if "simulate" in rest else below_dispatch(["operation", *rest.items()], (a, b, *tensors))
     made = None if call is None else again(call)
     return run(a, b, EpilogueTensors(*tensors), How(**rest), call=call) if made is None else made
 

@@ -40,15 +40,22 @@ def kind_of_call(
     operation: str, tensors: Iterable[Tensor | None], flags: Sequence[object] = (), *options: object
 ) -> Call | None:
     """Return the call of an operation; None if a flag is neither True nor False, or the call is compiled, followed by
-    someone, or cast, or has other tensors than plain dense ones with memory. Tensors without memory or strides have no
-    address, or raise.
+    someone, or cast, or is `below_dispatch` of no kind.
     """
     if torch.compiler.is_compiling() or someone_listens() or _autocast_enabled():
         return None
     for flag in flags:
         if flag is not True and flag is not False:
             return None
-    kind: list[Any] = [operation, *flags, *options]
+    return below_dispatch([operation, *flags, *options], tensors)
+
+
+def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> Call | None:
+    """Return a call of which all that listen have been told, such as torch's dispatch; None if it has other tensors
+    than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
+
+    kind: gets all that the call depends on but the addresses.
+    """
     addresses, graded = [], False
     try:
         for x in tensors:

@@ -17,6 +17,10 @@ from blackwell_matmul.ops.direct import wants_gradient
 LAUNCH = "_launch"
 """Suffix of the lower operation's name."""
 
+TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+"""Tags of an operation. Operands keep the order of their strides, as kernels read any order, and inductor's code then
+passes no argument that has its default: with all of them a call takes twice as long."""
+
 
 def define(
     library: torch.library.Library,
@@ -33,7 +37,7 @@ def define(
     has gradients of its own, the keywords, and the tensors.
     """
     for each in (name, name + LAUNCH):
-        library.define(f"{each}({arguments}) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
+        library.define(f"{each}({arguments}) -> Tensor", tags=TAGS)
         library.impl(each, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{library.ns}::{each}", fake, lib=library)
     upper, lower = (getattr(getattr(torch.ops, library.ns), each).default for each in (name, name + LAUNCH))

@@ -1,5 +1,7 @@
 """What torch hears of a product: the operation that is called, and the one below autograd, which graphs have."""
 
+import re
+
 import pytest
 import torch
 from functorch.compile import make_boxed_func
@@ -57,3 +59,19 @@ def test_autograd_passes_the_lower_one_by():
     x, w = randn(16, 24).requires_grad_(), randn(24, 8, seed=1)
     assert ops.matmul(x, w, simulate=True).requires_grad
     assert not ops.matmul_launch(x, w, simulate=True).requires_grad
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_compiled_code_passes_no_argument_that_has_its_default(monkeypatch):
+    """With all arguments a call takes torch's dispatch twice as long. A cached code of another version is not read."""
+    from torch._inductor import config, utils
+
+    monkeypatch.setattr(config, "compile_threads", 1)
+    with config.patch(force_disable_caches=True):
+        call = torch.compile(lambda x, w: linear(x, w, simulate=True))
+        x, w = randn(16, 24), randn(8, 24, seed=1)
+        made, (code,) = utils.run_and_get_code(call, x, w)
+    assert torch.equal(made, linear(x, w, simulate=True))
+    (arguments,) = re.findall(r"= torch\.ops\.blackwell_matmul\.matmul_launch\.default\((.*)\)", code)
+    assert re.findall(r"(\w+)=", arguments) == ["simulate"]

@@ -173,7 +173,7 @@ def load(build: Builder, each: Statement) -> Act:
     packs = "pack::16b" in each.modifiers
     window = Window(_doubled(each) if packs else each, "reads")
     targets, address = build.targets(each.operands[0]), _tensor_address(build, each.operands[1])
-    _verify_count(each, len(targets), len(lane) // (1 + packs))
+    _verify_count(each, len(targets), window.registers // (1 + packs))
 
     @wide
     @collective
@@ -215,7 +215,7 @@ def store(build: Builder, each: Statement) -> Act:
     window = Window(_doubled(each) if unpacks else each, "writes")
     address = _tensor_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[-1])]
-    _verify_count(each, len(slots), len(lane) // (1 + unpacks))
+    _verify_count(each, len(slots), window.registers // (1 + unpacks))
 
     def issue(warp: WarpState, values: Array) -> None:
         rows, columns = window.place(warp, address(warp, 0))

@@ -199,7 +199,11 @@ def padded(raw: Array, bits: int) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps. Of stacks, each with its own."""
+    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps. Of stacks, each with its own.
+
+    The order of float32 sums along K is that of numpy's matmul. Each instruction adds its product, rounded to float32,
+    to the accumulator.
+    """
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.mT.astype(np.float64)).astype(np.int64).astype(np.int32)
     return a @ b.mT

@@ -372,7 +372,7 @@ def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -
 
 def _load(
     cta: CtaState, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int], signals: list[int]
-) -> None:  # fmt: skip
+) -> None:
     for target, signal in zip(targets, signals):
         start = target
         for box in boxes:

@@ -52,6 +52,15 @@ def test_the_result_is_quantised_before_it_is_rounded(name, out):
     assert error < {"mxfp8": 1e-3, "mxfp4": 2e-2, "nvfp4": 1e-2}[out]
 
 
+@pytest.mark.parametrize("types", [("e4m3fn", "e5m2"), ("e5m2", "e4m3fn"), ("e5m2", "e5m2")])
+def test_mxfp8_is_of_any_two_types_of_8_bits(types):
+    a, b = ((data.float().to(getattr(torch, f"float8_{each}")), scales) for each, (data, scales) in zip(
+        types, (operand("mxfp8", 40, 64), operand("mxfp8", 32, 64, seed=1))
+    ))  # fmt: skip
+    c = multiplied("mxfp8", a, b, output_dtype=torch.float32)
+    assert same(multiplied("mxfp8", a, b, output_dtype="mxfp8"), quantize(c, "mxfp8"))
+
+
 def test_the_next_product_takes_it():
     a, b, w = operand("nvfp4", 40, 64), operand("nvfp4", 96, 64, seed=1), operand("nvfp4", 32, 96, seed=2)
     c = multiplied("nvfp4", a, b, output_dtype=torch.float32)

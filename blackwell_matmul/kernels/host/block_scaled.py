@@ -51,7 +51,7 @@ class ScaledMatmulScript(MatmulScript):
                 "c_dtype out."
             )
         form = PLAIN if out == c_dtype(dtype) else Form(out=out)
-        types = _types_of(dtype, tensors[0], tensors[1], knobs.pop("types", None))
+        types = types_of(dtype, tensors[0], tensors[1], knobs.pop("types", None))
         return Problem(int(m), int(n), int(k), dtype, form), {"c_dtype": of_c, **({"types": types} if types else {})}
 
     @staticmethod
@@ -113,7 +113,7 @@ def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], *
     raise InputError(f"{found}; they must be {takes}, or uint8 with their bytes.")
 
 
-def _types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
+def types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
     """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. pinned: where bytes do not tell them."""
     able = [
         DTYPE_OF_TORCH[name] for each in BLOCK_SCALED[dtype].elements if (name := f"torch.{each}") in DTYPE_OF_TORCH

@@ -15,7 +15,7 @@ from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript, check_number, formats_of, the_one
+from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript, check_number, formats_of, the_one, types_of
 from blackwell_matmul.kernels.host.forms import ABSENT, OUTPUTS
 from blackwell_matmul.kernels.host.matmul import check_device, check_is_tensor, check_layout, check_shape, size
 from blackwell_matmul.kernels.parts.block_quantizer import BlockQuantizer
@@ -43,11 +43,11 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
 
     def __init__(
         self, dtype: str, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, group_m: int,
-        out: str, factor: bool, two_levels: bool, bias: DataType = None,
+        out: str, factor: bool, two_levels: bool, bias: DataType = None, types: str = "",
     ):  # fmt: skip
         super().__init__()
         self.dtype = dtype
-        self.format = FORMATS[dtype]
+        self.format = FORMATS[dtype].of(types)
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
@@ -251,7 +251,9 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
             )
         told = {"out": out, "factor": factor is not ABSENT, "two_levels": factor_c is not ABSENT}
         of_bias = None if bias is ABSENT else cls.type_of(OUTPUTS[bias.dtype])
-        return Problem(int(m), int(n), int(k), dtype), {**told, "bias": of_bias}
+        types = types_of(dtype, a, b, knobs.pop("types", None))
+        of_operands = {"types": types} if types else {}
+        return Problem(int(m), int(n), int(k), dtype), {**told, "bias": of_bias, **of_operands}
 
 
 def check_bias(bias, n):

@@ -70,8 +70,8 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
     sizes = (*of_c, given.a.shape[1] * FORMATS[how.recipe].per_byte)
     if 0 in sizes:
         return without_products(of_c, how)
-    name, types = best_scaled_rung(gpu, Problem(*sizes, how.recipe)), " ".join(map(_word, (given.a, given.b)))
-    launches = Launches(_kernel(name, how.recipe, types if "e5m2" in types else ""), given.a.get_device())
+    name = best_scaled_rung(gpu, Problem(*sizes, how.recipe))
+    launches = Launches(_kernel(name, how.recipe, pinned_types(given)), given.a.get_device())
     return BlockScaledPlan(launches, sizes, how)
 
 
@@ -82,8 +82,10 @@ def _kernel(name: str, recipe: str, types: str) -> Any:
     return rung(name)(dtype=recipe, **({"types": types} if types else {}))
 
 
-def _word(x: Tensor) -> str:
-    return DTYPE_OF_TORCH.get(str(x.dtype), "")
+def pinned_types(given: Operands) -> str:
+    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. A kernel reads bytes, which lack them."""
+    types = " ".join(DTYPE_OF_TORCH.get(str(x.dtype), "") for x in (given.a, given.b))
+    return types if "e5m2" in types else ""
 
 
 def _on_hopper(how: BlockOptions, gpu: Gpu) -> Plan:

@@ -15,7 +15,7 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.host.forms import ABSENT, OUTPUTS
 from blackwell_matmul.ops.block_scaled.block_operands import OF_BLOCKS, BlockOptions, Operands, checked
 from blackwell_matmul.ops.block_scaled.formats import FORMATS
-from blackwell_matmul.ops.block_scaled.product import as_read, without_products
+from blackwell_matmul.ops.block_scaled.product import as_read, pinned_types, without_products
 from blackwell_matmul.ops.block_scaled.quantizing import quantize
 from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.ops.launching import Launches, gpu_of, kind_of, readable
@@ -62,7 +62,7 @@ def _planned(given: Operands, out: str, how: BlockOptions) -> Plan:
     k = given.a.shape[1] * FORMATS[how.recipe].per_byte
     if 0 in (m, n, k):
         return _without_products((m, n), out, how)
-    return QuantizedPlan(Launches(_kernel(how.recipe, out), given.a.get_device()), (m, n, k), out, how)
+    return QuantizedPlan(Launches(_kernel(how.recipe, out, pinned_types(given)), given.a.get_device()), (m, n, k), out, how)
 
 
 def _checked(given: Operands, out: str, how: BlockOptions) -> tuple[int, int]:
@@ -84,12 +84,12 @@ def _checked(given: Operands, out: str, how: BlockOptions) -> tuple[int, int]:
 
 
 @functools.cache
-def _kernel(recipe: str, out: str) -> Any:
-    """Return one kernel object for both formats, which keeps its compiled and packed code."""
+def _kernel(recipe: str, out: str, types: str) -> Any:
+    """Return one kernel object for both formats and the types of A and B, which keeps its compiled and packed code."""
     from blackwell_matmul.kernels.products.scaled_quantizer import BlackwellScaledQuantizer
 
     script: Any = BlackwellScaledQuantizer  # a call takes the pinned knobs alone
-    return script(dtype=recipe, out=out)
+    return script(dtype=recipe, out=out, **({"types": types} if types else {}))
 
 
 def _without_products(of_c: tuple[int, int], out: str, how: BlockOptions) -> Plan:

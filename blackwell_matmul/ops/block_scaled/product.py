@@ -83,7 +83,7 @@ def _kernel(name: str, recipe: str, types: str) -> Any:
 
 
 def pinned_types(given: Operands) -> str:
-    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. A kernel reads bytes, which lack them."""
+    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. A kernel gets bytes without a type."""
     types = " ".join(DTYPE_OF_TORCH.get(str(x.dtype), "") for x in (given.a, given.b))
     return types if "e5m2" in types else ""
 

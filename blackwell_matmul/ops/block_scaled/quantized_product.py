@@ -62,7 +62,8 @@ def _planned(given: Operands, out: str, how: BlockOptions) -> Plan:
     k = given.a.shape[1] * FORMATS[how.recipe].per_byte
     if 0 in (m, n, k):
         return _without_products((m, n), out, how)
-    return QuantizedPlan(Launches(_kernel(how.recipe, out, pinned_types(given)), given.a.get_device()), (m, n, k), out, how)
+    launches = Launches(_kernel(how.recipe, out, pinned_types(given)), given.a.get_device())
+    return QuantizedPlan(launches, (m, n, k), out, how)
 
 
 def _checked(given: Operands, out: str, how: BlockOptions) -> tuple[int, int]:

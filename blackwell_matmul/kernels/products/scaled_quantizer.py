@@ -76,13 +76,13 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
         self.attrs.warps = 7
         rank = self.cluster.blockRank
 
-        element, per_byte = self.format.element, self.format.per_byte
-        g_a = self.global_view(a_ptr, dtype=element, shape=[m, k // per_byte])
-        g_b = self.global_view(b_ptr, dtype=self.format.element_b, shape=[n, k // per_byte])
+        of_a, of_b, per_byte = self.format.element, self.format.element_b, self.format.per_byte
+        g_a = self.global_view(a_ptr, dtype=of_a, shape=[m, k // per_byte])
+        g_b = self.global_view(b_ptr, dtype=of_b, shape=[n, k // per_byte])
         self.open_output(m, n, c_ptr, scale_c_ptr, factor_ptr, factor_c_ptr, bias_ptr)
 
-        s_a = self.shared_tensor(dtype=element, shape=[self.stages, self.half_m, self.block_k // per_byte])
-        s_b = self.shared_tensor(dtype=self.format.element_b, shape=[self.stages, self.half_n, self.block_k // per_byte])
+        s_a = self.shared_tensor(dtype=of_a, shape=[self.stages, self.half_m, self.block_k // per_byte])
+        s_b = self.shared_tensor(dtype=of_b, shape=[self.stages, self.half_n, self.block_k // per_byte])
         scales = ScaleAtoms(
             self.dtype, m, n, k, scale_a_ptr, scale_b_ptr, self.half_m, self.block_n, self.block_k, self.stages, 2
         )

@@ -134,6 +134,6 @@ def _packed(kernel: Entry, place: int, value: Any) -> bytes:
     if not isinstance(value, (int, np.integer)) or size > 8:
         raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
-        told = value if abs(value) < 1 << 128 else f"a number of {int(value).bit_length():,} bits"
+        told = f"a number of {int(value).bit_length():,} bits" if int(value).bit_length() > 128 else f"{value}"
         raise InputError(f"{what} has {size} bytes, in which {told} does not fit.")
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from blackwell_matmul.emulator.forms import verify
+from blackwell_matmul.emulator.forms import NEWEST, verify
 from blackwell_matmul.emulator.functions.frames import Callee
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array, filled, mask_of
 from blackwell_matmul.emulator.machine import LaneState, WarpState
@@ -133,10 +133,11 @@ class Builder:
     function and the offset of each variable in a frame. sizes: bytes of each variable in `.param` space. spaces: of the
     variables, and "parameter" for the kernel's. place, function: index of the instruction that is built, and the device
     function that it belongs to.
-    gpu: the target of the PTX.
+    gpu, version: of the PTX.
     """
 
     gpu = ""
+    version = NEWEST
 
     def __init__(
         self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]], names: set[str]
@@ -158,7 +159,7 @@ class Builder:
         make = _find(each.opcode)
         if make is None:
             raise Unknown(f"{each.opcode} is not emulated")
-        verify(each, self.gpu)
+        verify(each, self.gpu, self.version)
         return self.guarded(make(self, each), each)
 
     def guarded(self, act: Act, each: Statement) -> Executable:

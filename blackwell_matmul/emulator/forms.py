@@ -115,8 +115,7 @@ cvt : $rnd ftz? sat? T=f16,bf16,f32,f64 S=$small : T* S*
 cvt : $rnd ftz? sat? T=f16,bf16,f32 S=f64 : T* S*
 cvt : $rnd ftz? sat? T=f16,bf16 S=f32,f16,bf16 : T* S*
 cvt : ftz? sat? T=f32,f64 S=f16,bf16,f32 : T* S*
-cvt : ftz? sat? f16 f16 : f16* f16*
-cvt : bf16 bf16 : bf16* bf16*
+cvt : ftz? sat? T=f16,bf16 S=f16,bf16 : T* S*
 cvt : sat? f64 f64 : f64 f64
 cvt : rni,rzi,rmi,rpi ftz? sat? T=f16,bf16,f32,f64 S=f16,bf16,f32,f64 : T* S*
 cvt : rn,rz relu? satfinite? T=f16,bf16 f32 : T* f32
@@ -242,6 +241,7 @@ cp.async.wait_group : : #
 cp.async.bulk.wait_group : read? : # : 90
 wgmma.wait_group : sync aligned : # : =90a
 wgmma.fence wgmma.commit_group : sync aligned : : =90a
+mma : sp,sp::ordered_metadata ... : ...
 mma : sync aligned m8n8k4 row,col row,col f16,f32 f16 f16 f16,f32 : ...
 mma : sync aligned m16n8k8,m16n8k16 row col f16,f32 f16 f16 f16,f32 : ...
 mma : sync aligned m16n8k8,m16n8k16 row col f32 bf16 bf16 f32 : ...
@@ -339,6 +339,9 @@ class Slot(NamedTuple):
     optional: bool
 
 
+_ANY = Slot(frozenset(["..."]), "", False)
+
+
 class Form(NamedTuple):
     slots: tuple[Slot, ...]
     operands: tuple[str, ...]
@@ -387,24 +390,30 @@ def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
 
 def _types(form: Form, words: list[str]) -> dict[str, str] | None:
     """Return the type of each name if the form has exactly these modifiers, else None."""
-    left, types = list(form.slots), {}
-    if form.slots and "..." in form.slots[0].words:
-        return types
+    left, types = list(form.slots), dict[str, str]()
     for word in words:
         slot = next((each for each in left if word in each.words), None)
+        if slot is None and form.slots[-1:] == (_ANY,):
+            continue
         if slot is None:
             return None
         left.remove(slot)
         if slot.name:
             types[slot.name] = word
-    return types if all(each.optional for each in left) else None
+    return types if all(each.optional or each == _ANY for each in left) else None
 
 
-def verify(each: Statement, target: str) -> None:
-    """Check an instruction; Malformed for a form that PTX or the target does not have, Unknown for a new modifier."""
+NEWEST = 9, 1
+"""Version of the PTX ISA whose forms the table has."""
+
+
+def verify(each: Statement, target: str, version: tuple[int, int] = NEWEST) -> None:
+    """Check an instruction; Malformed for a form that PTX or the target does not have, Unknown for a new modifier, and
+    in code of a newer version for any form that the table lacks.
+    """
     key = each.opcode, target, *map(_shape, each.operands)
     if key not in _PASSED:
-        _verify(each, target)
+        _verify(each, target, version > NEWEST)
         if len(_PASSED) >= MOST_PASSED:
             _PASSED.clear()
         _PASSED.add(key)
@@ -429,13 +438,13 @@ def _shape(operand: Operand) -> Any:
     return operand.__class__, *map(_shape, parts)
 
 
-def _verify(each: Statement, target: str) -> None:
+def _verify(each: Statement, target: str, is_newer: bool) -> None:
     known = matches(each.opcode)
     if known is None:
         return
     name, found = known
     if not found:
-        raise _no_form(name, each)
+        raise Unknown(f"{each.opcode} is not emulated") if is_newer else _no_form(name, each)
     complaints = [_complaint(match, each) for match in found]
     if all(complaints):
         raise Malformed(str(complaints[0]))

@@ -112,7 +112,7 @@ class LoadedKernel:
             labels |= {name: start + place for name, place in each.labels.items()}
             tables |= each.tables
         self.builder = Builder(entry.registers, labels, tables, names)
-        self.builder.gpu = module.target
+        self.builder.gpu, self.builder.version = module.target, module.version
         callees = [self._declare(each, start) for each, start in zip(functions, starts)]
         self.builder.callees |= {name: name for name in module.declared if name not in module.functions}
         self.builder.callees |= {name: self.builder.callee(other) for name, other in module.aliases.items()}

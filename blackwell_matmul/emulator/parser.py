@@ -182,6 +182,7 @@ class Module:
     """
 
     target: str
+    version: tuple[int, int] = (0, 0)
     kernels: dict[str, Entry] = field(default_factory=dict)
     functions: dict[str, Entry] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
@@ -330,7 +331,7 @@ class _Parser:
                 module.target = self.take().text
                 self.skip_line()
             elif token.text in (".version", ".address_size"):
-                self.number_of(token.text)
+                self.number_of(token.text, module)
             elif token.text in (".entry", ".func"):
                 bodies.append((token.text == ".entry", self.at))
                 self.skip_function()
@@ -357,11 +358,14 @@ class _Parser:
             raise InputError("this PTX has no kernel (.entry).")
         return module
 
-    def number_of(self, directive: str) -> None:
+    def number_of(self, directive: str, module: Module) -> None:
         """Take the number of `.version` or `.address_size`."""
         number = self.take().text
-        if directive == ".version" and not re.fullmatch(r"\d+\.\d+", number):
-            raise self.fault(f".version is {number}, and no version such as 8.7")
+        if directive == ".version":
+            if not re.fullmatch(r"\d+\.\d+", number):
+                raise self.fault(f".version is {number}, and no version such as 8.7")
+            major, minor = number.split(".")
+            module.version = int(major), int(minor)
         if directive == ".address_size" and number != "64":
             raise self.fault(f"addresses of {number} bits; those of 64 bits are emulated")
 
@@ -728,11 +732,11 @@ class _Parser:
             if register.type != "pred":
                 raise InputError(f"PTX line {self.next.line}: {name} is no predicate, but a register .{register.type}.")
             guard = (register, negated)
-        place, opcode, operands = self.at, self.take(), []
+        place, opcode = self.at, self.take()
         self.is_call = opcode.text.startswith("call")
         if opcode.kind != "word":
             raise InputError(f"PTX line {opcode.line}: {opcode.text!r} is no instruction.")
-        operands += self.until(";")
+        operands = self.until(";")
         text = _shown(self.tokens[first:place], self.tokens[place : self.at - 1])
         return Statement(opcode.text, Parts(operands), guard, opcode.line, text, self.location)
 

@@ -169,6 +169,17 @@ def test_bytes_of_files_that_are_no_text(tmp_path: object) -> None:
         emulate(path)
 
 
+def test_a_form_of_a_newer_version_stops_when_it_is_executed() -> None:
+    text = (
+        module("bra END; add.rz.f16x2.f32x2.f32x2 %r, %r, %r; END:")
+        .replace("8.7", "9.9")
+        .replace("{", "{ .reg .b32 %r;", 1)
+    )
+    assert "is not emulated" in emulate(text).never_run[0]
+    with pytest.raises(InputError, match="is no form of add"):
+        emulate(text.replace("9.9", "9.0"))
+
+
 def test_the_table_has_the_modifiers_of_real_code() -> None:
     for opcode in (
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2",

@@ -119,7 +119,7 @@ def multiply(build: Builder, each: Statement) -> Act:
         [build.source(part, "b64" if "f64" in types else "b32") for part in build.vector(operand)]
         for operand in each.operands[:4].exactly(4)
     )
-    spread = _spreading(build, each, types) if "sp" in each.opcode.split(".")[1] else None
+    spread = _spreading(build, each, types) if _is_sparse(each) else None
     _verify_counts(each, rows, types, [len(part) for part in (d, a, b, c)])
     scale = _scaling(build, each, types) if "block_scale" in each.modifiers else None
     multiplied = differing if "xor" in each.modifiers else product
@@ -149,6 +149,11 @@ def multiply(build: Builder, each: Statement) -> Act:
     return wide(act) if spread is None and scale is None else act
 
 
+def _is_sparse(each: Statement) -> bool:
+    """Return true for mma.sp, and for mma.sync with .sp among its modifiers, as CUTLASS writes."""
+    return bool({"sp", "sp::ordered_metadata"} & {*each.modifiers})
+
+
 def _types(each: Statement) -> tuple[tuple[str, ...], int]:
     """Return the types of D, A, B and C, and the rows of A; 4-bit types are packed if the kind says so."""
     types = tuple(word for word in each.modifiers if word in ELEMENTS or word in ("f32", "s32"))
@@ -165,7 +170,7 @@ def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], counts: l
     k = next(int(word.split("k")[1]) for word in each.modifiers if re.fullmatch(r"m\d+n8k\d+", word))
     if (rows, k) == (8, 4) and types[1] == "f16":
         raise Unknown(f"{each.opcode} is not emulated")
-    of_a = rows * k // (1 + ("mma.sp" in each.opcode))
+    of_a = rows * k // (1 + _is_sparse(each))
     elements = 1 + (types[0] == "f16"), ELEMENTS[types[1]], ELEMENTS[types[2]], 1 + (types[3] == "f16")
     wanted = [size // LANES // each for size, each in zip((8 * rows, of_a, 8 * k, 8 * rows), elements)]
     if counts != wanted:

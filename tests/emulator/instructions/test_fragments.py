@@ -246,11 +246,12 @@ def test_mma_of_integers(m: int, k: int, a: str, b: str, operation: str) -> None
 
 
 NARROW = [
-    (32, "s8", "mma.sp", 1),
-    (64, "u8", "mma.sp::ordered_metadata", 0),
-    (64, "e4m3", "mma.sp::ordered_metadata", 0),
-    (64, "s4", "mma.sp", 1),
-    (128, "u4", "mma.sp::ordered_metadata", 0),
+    (32, "s8", "mma.sp.sync", 1),
+    (64, "u8", "mma.sp::ordered_metadata.sync", 0),
+    (64, "e4m3", "mma.sp::ordered_metadata.sync", 0),
+    (64, "e4m3", "mma.sync.kind::f8f6f4.sp::ordered_metadata", 0),
+    (64, "s4", "mma.sp.sync", 1),
+    (128, "u4", "mma.sp::ordered_metadata.sync", 0),
 ]
 """K, the type of A and B, the instruction, and the lanes of each four that tell where A's elements lie."""
 
@@ -300,7 +301,7 @@ def test_mma_of_a_sparse_matrix_of_8_or_4_bits(k: int, type: str, opcode: str, s
         PLACE
         + "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(len(words)))
         + "".join(f"mov.b32 %r{20 + i}, 0;" for i in range(4))
-        + f"{opcode}.sync.aligned.m16n8k{k}.row.col.{of_sums}.{type}.{type}.{of_sums} {{%r20, %r21, %r22, %r23}}, "
+        + f"{opcode}.aligned.m16n8k{k}.row.col.{of_sums}.{type}.{type}.{of_sums} {{%r20, %r21, %r22, %r23}}, "
         f"{', '.join(names)}, {{%r20, %r21, %r22, %r23}}, %r{len(words) - 1}, {selector};"
         + "".join(f"st.global.b32 [%x2+{128 * i}], %r{20 + i};" for i in range(4)),
         words,

@@ -130,10 +130,7 @@ def linear(
             return node
     check_linear(input, weight)
     if weight.dim() == 1:
-        check_bias_of_a_number(bias)
-        column = None if residual is None else residual.unsqueeze(-1)
-        made = linear(input, weight[None], bias, activation, residual=column, beta=beta, **options)
-        return made.squeeze(-1)
+        return _linear_of_one_output(input, weight, bias, activation, residual, beta=beta, **options)
     check_activation(activation, weight.shape[0])
     outer, n, said, factor = input.shape[:-1], weight.shape[0], LINEAR, plain_number("beta", beta)
     if residual is not None:
@@ -149,6 +146,15 @@ def linear(
     how = How(activation, 1.0, factor, **options)
     shape = None if input.dim() == 2 else (*outer, n // 2 if activation == "swiglu" else n)
     return product(rows_of(input), weight.T, tensors, how, said, plain, call, shape)
+
+
+def _linear_of_one_output(
+    input: Tensor, weight: Tensor, bias: Tensor | None, activation: str, residual: Tensor | None, **options: Any
+) -> Tensor:
+    """Return `linear` of weight[k]: the result has the shape of `input` without its last dimension."""
+    check_bias_of_a_number(bias)
+    column = None if residual is None else residual.unsqueeze(-1)
+    return linear(input, weight[None], bias, activation, residual=column, **options).squeeze(-1)
 
 
 def _linear(

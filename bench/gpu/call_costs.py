@@ -7,6 +7,8 @@ Ours and torch's take turns within one run. A figure is the median of rounds; a 
 too few to fill the GPU's queue, which is empty before. The operands of a call alternate between several sets, and the
 results of a round are kept, so that addresses are new as in a model. The sizes are small: what is measured is the CPU.
 
+Compiled calls are compiled anew: torch's cache may have code of another version, which calls the operations otherwise.
+
 --stub: no GPU. CPU tensors pass for an H200's, and a launch calls an empty C function; torch's own figures are then
 those of its CPU kernels.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import sys
 import time
@@ -197,6 +200,7 @@ def main(
     only: Annotated[str, typer.Option(help="Cases whose name has this")] = "",
 ) -> None:
     """Measure, print and write."""
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     device, synchronize = "cuda", torch.cuda.synchronize
     if stub:
         import stub_gpu

@@ -39,8 +39,10 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
 
 def tell_counters() -> None:
     """Register the formulas, also in running counters, if torch's counter is imported; its import is slow."""
+    if torch.compiler.is_compiling() or not torch._C._len_torch_dispatch_stack():
+        return
     counter = sys.modules.get("torch.utils.flop_counter")
-    if torch.compiler.is_compiling() or counter is None or not torch._C._len_torch_dispatch_stack():
+    if counter is None:
         return
     for name, formula in FORMULAS.items():
         operation = getattr(torch.ops.blackwell_matmul, name, None)

@@ -63,15 +63,21 @@ def product(
 
 
 def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> Tensor:
-    """Call torch's operation, which notifies all listeners."""
+    """Call torch's operation, which notifies all listeners.
+
+    torch.compile checks before each call whatever Python is read here, so that little is read.
+    """
     check_operands(a, b, scaled=tensors.scale_a is not None, said=said)
     check_dispatched((a, b, *tensors), said)
     tell_counters()
-    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
+    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors) if each is not None):
         from blackwell_matmul.ops.distributed.sharding import register
 
         register()
-    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **how._asdict())
+    made: Tensor = torch.ops.blackwell_matmul.matmul.default(
+        a, b, *tensors, activation=how.activation, alpha=how.alpha, beta=how.beta, out_dtype=how.out_dtype,
+        simulate=how.simulate, fast_accum=how.fast_accum, batch_invariant=how.batch_invariant,
+    )  # fmt: skip
     return made
 
 

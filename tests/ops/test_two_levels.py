@@ -75,3 +75,17 @@ def test_compiled_code_passes_no_argument_that_has_its_default(monkeypatch):
     assert torch.equal(made, linear(x, w, simulate=True))
     (arguments,) = re.findall(r"= torch\.ops\.blackwell_matmul\.matmul_launch\.default\((.*)\)", code)
     assert re.findall(r"(\w+)=", arguments) == ["simulate"]
+
+
+@pytest.mark.slow
+def test_torch_compile_checks_little_of_our_python_before_a_call():
+    """Nothing of named tuples, of modules that may be imported, and of symbolic traces."""
+    read = []
+
+    def kept(entries):
+        read.extend(each.orig_guard.name for each in entries)
+        return [True] * len(entries)
+
+    call = torch.compile(lambda x, w: linear(x, w, simulate=True), backend="eager", options={"guard_filter_fn": kept})
+    call(randn(16, 24), randn(8, 24, seed=1))
+    assert read and not [each for each in read if "_fields" in each or "sys.modules" in each or "fx.Proxy" in each]

@@ -11,7 +11,7 @@ from pathlib import Path
 from blackwell_matmul.base.errors import InputError
 
 MOST_UNPACKED_BYTES = 4 << 30
-"""Maximum bytes of an unpacked folder; kits have some hundred megabytes."""
+"""Maximum bytes of an unpacked folder."""
 
 
 def zip_folder(folder: Path, file: Path, what: str) -> None:

@@ -89,7 +89,8 @@ def compile(
 ) -> None:
     """Compile one kernel for a GPU, and report its registers and shared memory; or the kernels of common layers.
 
-    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not compile.
+    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written; or a pack has no kernel. 2:
+    could not compile.
     """
     if pack is not None:
         if any((kernel, size, dtype, schedule, target, sass, check, timeline, form.words)):
@@ -132,7 +133,7 @@ def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
     told = f"{len(made.keys)} kernels for {made.gpu} {verb} into this machine's cache{size}"
     lines = "\n".join([told, *(f"{count} problems without a kernel: {why}" for why, count in made.refused.items())])
     record = {"pack": output, "gpu": made.gpu, "kernels": len(made.keys), "refused": dict(made.refused)}
-    finish(as_json, lambda: record, lambda: lines)
+    finish(as_json, lambda: record, lambda: lines, bool(made.keys))
 
 
 def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result | ScriptResult:

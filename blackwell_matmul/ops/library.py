@@ -139,7 +139,7 @@ Operation = Callable[..., Tensor]
 
 
 def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    call = None if "simulate" in rest else below_dispatch(["operation", *rest.items()], (a, b, *tensors))
+    call = None if rest.get("simulate") else below_dispatch(["operation", *rest.items()], (a, b, *tensors))
     made = None if call is None else again(call)
     return run(a, b, EpilogueTensors(*tensors), How(**rest), call=call) if made is None else made
 

@@ -20,7 +20,7 @@ from blackwell_matmul.runtime.script_calls import compiled_ahead
 import_tilus()  # early, as children are forked from a process that has imported this
 
 
-class Operands(NamedTuple):
+class ProductOperands(NamedTuple):
     """Operands of a product, as `ops` multiplies them: a[m, k], b[k, n]."""
 
     a: Tensor
@@ -29,35 +29,35 @@ class Operands(NamedTuple):
     how: How = DEFAULTS
 
 
-def _matmul(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(x, w.T)
+def _matmul(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(x, w.T)
 
 
-def _linear(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(x, w.T, EpilogueTensors(bias=w.new_empty(w.shape[0])))
+def _linear(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(x, w.T, EpilogueTensors(bias=w.new_empty(w.shape[0])))
 
 
-def _gradient_of_x(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(dy, w)
+def _gradient_of_x(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(dy, w)
 
 
-def _gradient_of_w(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(dy.T, x)
+def _gradient_of_w(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(dy.T, x)
 
 
-def _scaled_mm(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(x, w.T, _scales((), ()), How(out_dtype=torch.bfloat16))
+def _scaled_mm(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(x, w.T, _scales((), ()), How(out_dtype=torch.bfloat16))
 
 
-def _scaled_mm_of_rows(x: Tensor, w: Tensor, dy: Tensor) -> Operands:
-    return Operands(x, w.T, _scales((x.shape[0], 1), (1, w.shape[0])), How(out_dtype=torch.bfloat16))
+def _scaled_mm_of_rows(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
+    return ProductOperands(x, w.T, _scales((x.shape[0], 1), (1, w.shape[0])), How(out_dtype=torch.bfloat16))
 
 
 def _scales(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> EpilogueTensors:
     return EpilogueTensors(scale_a=torch.empty(of_a), scale_b=torch.empty(of_b))
 
 
-OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Operands]] = {
+OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], ProductOperands]] = {
     "matmul": _matmul, "linear with bias": _linear, "gradient of x": _gradient_of_x, "gradient of w": _gradient_of_w,
     "scaled_mm": _scaled_mm, "scaled_mm of rows": _scaled_mm_of_rows,
 }  # fmt: skip

@@ -278,6 +278,31 @@ class ThreadDependent(tilus.Script):
         self.printf("%d\n", value)
 
 
+class OneLaneAssigns(tilus.Script):
+    """A variable that one lane of a warp assigns, and `readers` lanes read."""
+
+    def __init__(self, readers: int = 32):
+        super().__init__()
+        self.readers = readers
+
+    def __call__(self, n: int32, y_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        turns: int32 = n
+        for _ in range(2):
+            with self.single_thread(0):
+                turns += 1
+        with self.single_warp(1):
+            self.printf("%d\n", turns)
+        with self.thread_group(0, self.readers):
+            if turns > n:
+                self.store_global(
+                    self.global_view(y_ptr, dtype=int32, shape=[32]),
+                    self.register_tensor(dtype=int32, shape=[1], init=lambda i: turns),
+                    offsets=[0],
+                )
+
+
 class Dot(tilus.Script):
     """mma.sync of a whole problem in one tile."""
 

@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.lowering.scan import ACQUIRES, SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.semantics.cluster import require_rank
 from blackwell_matmul.simulator.types import Element, element
@@ -131,6 +131,7 @@ class Lowering:
         self.items: dict[int, str] = {}  # by tensor with one known number: its Python text
         self.foreseen: set[int] = set()  # tensors of numbers that `scan` knows, too
         self.address_tensors, self.assigned = address_tensors(program)
+        self.divided = assigned_by_some_lanes(program.tile.body, self.groups[0])
         self.deferrable = deferrable(program)
         self.used_later = _used_later(program) | self.deferrable.accumulators
         self.unwritten = Unwritten(program, self.constant)
@@ -154,6 +155,14 @@ class Lowering:
             )
         return self.variables[id(var)]
 
+    def read(self, var: Any) -> str:
+        """Return the text of a variable's value, which must be the same in all lanes that read it."""
+        name, here = self.variable(var), self.groups[-1]
+        if all(here.is_part_of(group) for group in self.divided.get(id(var), ())):
+            return name
+        self.known_ahead = False
+        return f"{self.constant(agreed(here, self.here))}(w, {name}, {name}_by)"
+
     def declare(self, var: Any) -> str:
         hint = "".join(c for c in (var.hint or "") if c.isalnum() or c == "_")
         name = self.variables[id(var)] = f"v{len(self.variables)}_{hint}"
@@ -167,7 +176,7 @@ class Lowering:
         """Return Python source of a scalar expression, or of its value in a variable of the type `target`."""
         if isinstance(expression, (bool, int, float, str)):
             return repr(expression)
-        writer = ScalarWriter(self.variable, self.namespace, self._teller())
+        writer = ScalarWriter(self.read, self.namespace, self._teller())
         try:
             return writer.write(expression) if target is None else writer.write_as(expression, target)
         except UnsupportedError as error:
@@ -296,9 +305,16 @@ class Lowering:
     def visit_DeclareStmt(self, stmt: Any) -> None:
         text = "0" if stmt.init is None else self.typed(stmt.var, stmt.init)
         self.emit(f"{self.declare(stmt.var)} = {text}")
+        self._note_lanes(stmt.var)
 
     def visit_AssignStmt(self, stmt: Any) -> None:
         self.emit(f"{self.variable(stmt.var)} = {self.typed(stmt.var, stmt.value)}")
+        self._note_lanes(stmt.var)
+
+    def _note_lanes(self, var: Any) -> None:
+        """Keep the lanes that assign a variable, if others read it."""
+        if id(var) in self.divided:
+            self.emit(f"{self.variable(var)}_by = {self.constant(self.groups[-1])}", "")
 
     def typed(self, var: Any, value: Any) -> str:
         """Return the value as the variable's type holds it; a pointer is a number."""
@@ -313,8 +329,7 @@ class Lowering:
 
     def visit_ThreadGroupStmt(self, stmt: Any) -> None:
         parent = self.groups[-1]
-        begin = parent.begin + max(stmt.thread_begin, 0)  # -1 lets the hardware choose; code generation takes the first
-        group = ThreadGroup(begin, stmt.num_threads, elected=stmt.thread_begin < 0 and stmt.num_threads == 1)
+        group = group_of(stmt, parent)
         self.groups.append(group)
         if group.warps == parent.warps:
             self.visit(stmt.body)
@@ -684,6 +699,47 @@ class GridTeller:
     def _told(self, code: Undefined) -> None:
         if code == "division-by-zero":
             raise InputError(f"{self.kernel} divides by zero in attrs.blocks, so that its grid has no extent.")
+
+
+def assigned_by_some_lanes(body: Any, parent: ThreadGroup) -> dict[int, list[ThreadGroup]]:
+    """Return, by variable, the groups of a part of a warp that assign it, though it is declared outside of them."""
+    from blackwell_matmul.frontend.recording import children, walk
+
+    found: dict[int, list[ThreadGroup]] = defaultdict(list)
+    kind = type(body).__name__
+    group = group_of(body, parent) if kind == "ThreadGroupStmt" else parent
+    if group != parent and (group.begin % WARP or group.count % WARP):
+        inside = list(walk(body.body))
+        own = {id(node.var) for node in inside if type(node).__name__ == "DeclareStmt"}
+        assigned = {id(node.var) for node in inside if type(node).__name__ == "AssignStmt"}
+        found.update({var: [group] for var in assigned - own})
+    for child in children(body):
+        for var, groups in assigned_by_some_lanes(child, group).items():
+            found[var] += groups
+    return found
+
+
+def group_of(stmt: Any, parent: ThreadGroup) -> ThreadGroup:
+    """Return the threads of a statement; -1 lets the hardware choose, and code generation takes the first."""
+    begin = parent.begin + max(stmt.thread_begin, 0)
+    return ThreadGroup(begin, stmt.num_threads, elected=stmt.thread_begin < 0 and stmt.num_threads == 1)
+
+
+def agreed(here: ThreadGroup, location: Location | None) -> Callable[[Warp, Any, ThreadGroup], Any]:
+    """Return the function of a variable's value in lanes of one warp, if all of them have it."""
+
+    def value(warp: Warp, value: Any, by: ThreadGroup) -> Any:
+        assigned, reads = by.mask(warp.index), here.mask(warp.index)
+        if not reads & ~assigned:
+            return value
+        raise warp.cta.stop(
+            "thread-dependent-scalar",
+            f"{assigned.bit_count()} of the lanes of warp {warp.index} assigned a variable that is read here, and the"
+            " other lanes still have its old value; assign it outside of that thread group, or read it inside alone",
+            location,
+        )
+
+    return value
 
 
 MAX_TURNS = 1_000_000

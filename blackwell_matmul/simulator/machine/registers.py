@@ -33,6 +33,10 @@ class ThreadGroup:
     def warps(self) -> range:
         return range(self.begin // WARP, (self.begin + self.count - 1) // WARP + 1)
 
+    def is_part_of(self, other: ThreadGroup) -> bool:
+        """Return True if each of these threads is one of `other`."""
+        return other.begin <= self.begin and self.begin + self.count <= other.begin + other.count
+
     def lanes(self, warp: int) -> tuple[int, int]:
         """Return the first lane and the number of lanes of `warp` in the group."""
         first = max(self.begin, warp * WARP)

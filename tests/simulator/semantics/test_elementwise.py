@@ -14,6 +14,7 @@ from scripts_registers import (
     Broadcast,
     Cast,
     Constants,
+    OneLaneAssigns,
     Shape,
     SharedBits,
     SliceOutside,
@@ -298,3 +299,12 @@ def test_item_of_a_value_that_differs_between_threads() -> None:
     finding = only(simulate(ThreadDependent(), torch.zeros(1, dtype=torch.int32)), "thread-dependent-scalar")
     assert "must be the same in all of its lanes" in finding.message
     assert finding.location is not None
+
+
+def test_a_variable_that_some_lanes_assign_and_others_read() -> None:
+    y = torch.zeros(32, dtype=torch.int32)
+    finding = only(simulate(OneLaneAssigns(), 7, y), "thread-dependent-scalar")
+    assert "1 of the lanes of warp 0 assigned a variable that is read here" in finding.message
+    assert finding.location is not None
+    assert simulate(OneLaneAssigns(readers=1), 7, y).ok
+    assert y[0] == 9

@@ -8,6 +8,7 @@ at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from blackwell_matmul.frontend.messages.raised import Refusal
 from blackwell_matmul.frontend.messages.written import Statements
 from blackwell_matmul.frontend.program import Location, SharedAllocation
 from blackwell_matmul.frontend.python.python_names import OwningScope
-from blackwell_matmul.frontend.python.python_statements import PythonTranspiler
+from blackwell_matmul.frontend.python.python_statements import PythonTranspiler, check_undecorated
 
 BARRIER_BYTES = 8
 
@@ -274,8 +275,9 @@ class NamingTranspiler(PythonTranspiler):
 
     def transpile(self, script: Script, name2consts: Any, name2divisibility: Any) -> Function:
         # tilus declares scalar parameters before it visits the first statement
-        code = type(script).__call__.__code__
+        code = inspect.unwrap(type(script).__call__).__code__
         self._places = [SourcePlace(ast.Name("__call__"), Location(code.co_filename, code.co_firstlineno))]
+        check_undecorated(type(script).__call__)
         return super().transpile(script, name2consts, name2divisibility)
 
     def visit(self, node: Any) -> Any:

@@ -4,6 +4,7 @@ do what Python does are run in Python, too, and together they have every kind of
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import math
 import re
@@ -28,6 +29,8 @@ METHODS = textwrap.indent(METHODS, " " * 4)
 N, V, F = 7, -7, 2.5
 
 HEAD = """
+import functools
+
 import tilus
 from tilus import RegisterTensor, float16, float32, int8, int32, int64, uint8
 
@@ -145,7 +148,7 @@ class Element(int):
 def in_python(row: Row) -> Callable[..., float]:
     method = ROW.format(place=0, body=textwrap.indent(row.code, " " * 8), result=row.result)
     names = {**dict.fromkeys(("int8", "int32", "int64"), int), "float32": float, "RegisterTensor": object, "SCALE": 40}
-    names["tilus"] = SimpleNamespace(Class=object)
+    names |= {"tilus": SimpleNamespace(Class=object), "functools": functools}
     exec(f"{HELPERS}\nclass Kernel:\n{METHODS}{method}", names)
     kernel = names["Kernel"]()
     kernel.k, kernel.xs, kernel.none, kernel.table = -7, [1, 2, 3], None, {"a": 4}

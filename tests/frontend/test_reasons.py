@@ -439,6 +439,16 @@ def test_a_script_that_hides_instructions(tmp_path: Path) -> None:
     assert "an int has no sync; self.cluster has, unless __init__ keeps something of its own there" in told
 
 
+def test_what_is_not_read_of_a_method_is_refused(tmp_path: Path) -> None:
+    text = SCRIPT.replace("    def __init__", "    two = lambda self: 2\n\n    def __init__")
+    told = refusal(written(tmp_path, text + " " * 8 + "k = self.two()\n"))
+    assert "a lambda is a method of this class; write it with def" in told
+    text = SCRIPT.replace("    def __call__", "    @contextlib.ContextDecorator()\n    def __call__")
+    text = text.replace("import math", "import contextlib, math")
+    told = refusal(written(tmp_path, text))
+    assert "`__call__` has a decorator, whose own code is not read" in told
+
+
 def test_what_tilus_has_no_translation_for_is_named(tmp_path: Path) -> None:
     told = refusal(written(tmp_path, SCRIPT + " " * 8 + "turn = ~x_ptr[0]\n"))
     assert "tilus has no translation for `x_ptr[0]`" in told

@@ -97,6 +97,8 @@ class PythonCalls(PythonNames):
         self._check_container(expr.func, function)
         args = self.elements(expr.args)
         kwargs = self._keywords(expr)
+        if function is super:
+            return super(*args or (self.lookup("__class__"), self.lookup("self")))  # type: ignore[misc]
         if _is_of_python(function):
             return self._called(expr, function, args, kwargs)
         if str(getattr(function, "__module__", "")).startswith("tilus.lang.") and inspect.ismethod(function):

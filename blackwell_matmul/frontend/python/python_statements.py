@@ -43,6 +43,16 @@ DEEPEST_CALL = 64
 """Methods that are inlined into each other: beyond, one that calls itself has no end."""
 
 
+def check_undecorated(method: Any) -> None:
+    """Refuse what is no plain `def`: tilus reads the source of the innermost function, without its decorators."""
+    function = inspect.unwrap(method)
+    if function is not method:
+        name = function.__name__
+        raise Refusal(f"`{name}` has a decorator, whose own code is not read; leave it out, or do its work in a method")
+    if function.__code__.co_name == "<lambda>":
+        raise Refusal("a lambda is a method of this class; write it with def, and annotate its parameters")
+
+
 class PythonTranspiler(PythonCalls):
     """tilus's transpiler, which reads a script as Python does or refuses it."""
 
@@ -192,6 +202,7 @@ class PythonTranspiler(PythonCalls):
             self._calls.pop()
 
     def transpile_call(self, method: Any, args: Any, kwargs: Any) -> Any:
+        check_undecorated(method)
         self._check_arguments(method, args, kwargs)
         if len(self.frames) > DEEPEST_CALL:
             raise Refusal(f"`{method.__name__}` is inlined into itself, without an end; a loop repeats")

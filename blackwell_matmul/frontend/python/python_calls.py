@@ -98,7 +98,7 @@ class PythonCalls(PythonNames):
         args = self.elements(expr.args)
         kwargs = self._keywords(expr)
         if function is super:
-            return super(*args or (self.lookup("__class__"), self.lookup("self")))  # type: ignore[misc]
+            return super(*args or (self.lookup("__class__"), self.lookup("self")))
         if _is_of_python(function):
             return self._called(expr, function, args, kwargs)
         if str(getattr(function, "__module__", "")).startswith("tilus.lang.") and inspect.ismethod(function):

@@ -197,7 +197,7 @@ def _frame(entry: Entry) -> tuple[dict[str, int], int]:
 def _cluster(entry: Entry, given: Extents) -> Extents:
     """Return the cluster compiled into the kernel, else the given one."""
     fixed = entry.directives.get(".reqnctapercluster")
-    return given if not fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
+    return given if not fixed or 0 in fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
 
 
 def _verify(entry: Entry, shape: LaunchShape) -> None:
@@ -208,7 +208,7 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
     for name, extents, most in (("grid", shape.grid, MAX_GRID), ("block", shape.block, MAX_BLOCK)):
         if any(extent > limit for extent, limit in zip(extents, most)):
             raise InputError(f"{name} is {extents}; a GPU has at most {most}.")
-    most_ctas = min(MAX_CLUSTER, *entry.directives.get(".maxclusterrank", ()), MAX_CLUSTER)
+    most_ctas = min(each or MAX_CLUSTER for each in (*entry.directives.get(".maxclusterrank", ()), MAX_CLUSTER))
     if cluster > most_ctas:
         raise InputError(f"a cluster of {shape.cluster} has {cluster} CTAs; {entry.name} takes at most {most_ctas}.")
     if any(extent % size for extent, size in zip(shape.grid, shape.cluster)):

@@ -222,10 +222,11 @@ _BOUNDS = (
     ".minnctapersm",
     ".maxnctapersm",
     ".maxnreg",
+    ".local_maxnreg",
     ".reqnctapercluster",
     ".maxclusterrank",
 )
-"""Directives of a kernel that take numbers; the number is positive."""
+"""Directives of a kernel that take numbers, which are positive; for the cluster 0 means none."""
 
 _PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
 _OF_MODULES = (".file", ".loc", ".pragma", ".metadata", ".language")
@@ -414,7 +415,8 @@ class _Parser:
             while self.next.kind == "number" or self.next.text == ",":
                 if not self.accept(","):
                     numbers.append(int(self.take().text, 0))
-            is_right = 1 <= len(numbers) <= 3 and all(numbers) if token.text in _BOUNDS else token.text in _PROPERTIES
+            is_positive = all(numbers) or "cluster" in token.text
+            is_right = 1 <= len(numbers) <= 3 and is_positive if token.text in _BOUNDS else token.text in _PROPERTIES
             if not is_right:
                 wrong = self.next.text if token.text in _BOUNDS and not numbers else f"{token.text}{numbers or ''}"
                 raise self.fault(f"{wrong!r} is no directive of {kernel.name}")
@@ -836,6 +838,7 @@ class _Parser:
                 offset += self.addend()
             else:
                 raise InputError(f"PTX line {self.next.line}: {self.next.text!r} is no part of an address.")
+        self.accept(".unified")
         parts = tuple(part for each in coordinates for part in (each.parts if isinstance(each, Vector) else (each,)))
         return Address(base, offset, parts)
 

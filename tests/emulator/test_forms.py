@@ -158,6 +158,13 @@ def test_modules_that_are_malformed(change: tuple[str, str], told: str) -> None:
     assert told in str(caught.value)
 
 
+def test_modules_that_ptxas_takes() -> None:
+    directives = ".maxntid 0x80 .minnctapersm 1 .reqnctapercluster 1, 0, 1 .maxclusterrank 0 .local_maxnreg 32"
+    outside = '.extern .shared .align 16 .b8 a[];\n.file 1 "a.cu"\n.global .u32 b;'
+    body = '.pragma "nounroll"; .global .u32 c; .reg .b32 %r; ld.global.u32 %r, [b].unified; st.global.u32 [c], %r;'
+    assert emulate(module(body, outside=outside).replace("k()", f"k() {directives}")).ctas == 1
+
+
 def test_bytes_of_files_that_are_no_text(tmp_path: object) -> None:
     from pathlib import Path
 

@@ -179,7 +179,7 @@ red : $how add noftz $hint? T=f16,bf16,f16x2,bf16x2 : [] T policy?
 red : $how add $hint? v2,v4 T=f32 : [] T* policy? : 90
 red : $how add,min,max noftz $hint? $vec T=f16,bf16,f16x2,bf16x2 : [] T* policy? : 90
 prefetch : global,local? L1,L2 : []
-prefetch : global L2::evict_last,L2::evict_normal : []
+prefetch : global? L2::evict_last,L2::evict_normal : []
 prefetch : param,const? tensormap : [] : 90
 prefetchu : L1 : []
 applypriority : global? L2::evict_normal : [] #=128
@@ -206,7 +206,7 @@ barrier.cluster : arrive release,relaxed? aligned? : : 90
 barrier.cluster : wait acquire? aligned? : : 90
 membar : cta,gl,sys :
 membar fence : proxy alias :
-fence : sc,acq_rel,acquire,release $scope :
+fence : sc,acq_rel,acquire,release? $scope :
 fence : acquire,release sync_restrict::shared::cluster,sync_restrict::shared::cta cluster : : 90
 fence : mbarrier_init release cluster : : 90
 membar fence : proxy async global,shared::cta,shared::cluster? :

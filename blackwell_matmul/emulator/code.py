@@ -38,7 +38,7 @@ Act = Callable[[WarpState, int], Any]
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
 
-_BITS = re.compile(r"^(?!v\d).*\d")
+_TYPE_BITS = re.compile(r"^(?!v\d).*\d")
 _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
 A = TypeVar("A", bound=Callable[..., Any])
@@ -340,7 +340,9 @@ def _plainly(operand: Operand) -> str:
 
 def last_type(each: Statement) -> str:
     """Return the last type of an opcode, such as "s32" of add.s32 and of add.s32.sat: a type has a number of bits."""
-    return next((word for word in reversed(each.modifiers) if word == "pred" or _BITS.search(word)), each.modifiers[-1])
+    return next(
+        (word for word in reversed(each.modifiers) if word == "pred" or _TYPE_BITS.search(word)), each.modifiers[-1]
+    )
 
 
 def full(value: Any, dtype: Any) -> Array:

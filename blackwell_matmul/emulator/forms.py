@@ -286,7 +286,7 @@ tcgen05.commit : $ctas mbarrier::arrive::one shared::cluster? multicast::cluster
 tcgen05.shift : $ctas down : [] : 100a
 tcgen05.mma tcgen05.cp : ... : ... : 100a
 """
-"""A form a line: names, modifiers, operands and the GPU, as `Form` has them.
+"""A form a line: names, modifiers, operands and the GPU, as `OpcodeForm` has them.
 
 A modifier is one of several words, in any order; `?`: may be absent; `T=`: is the type T; `...`: any words. Operands,
 the result first, unless `<` precedes: a type; `T*`: of T or wider, or with .v2 and so on a vector; `T{}`: of T, or a
@@ -342,7 +342,9 @@ class Slot(NamedTuple):
 _ANY = Slot(frozenset(["..."]), "", False)
 
 
-class Form(NamedTuple):
+class OpcodeForm(NamedTuple):
+    """A line of the table. slots: its modifiers. operands: their kinds. gpu: "" for any."""
+
     slots: tuple[Slot, ...]
     operands: tuple[str, ...]
     gpu: str
@@ -351,22 +353,22 @@ class Form(NamedTuple):
 class Match(NamedTuple):
     """A form that has an opcode's modifiers. types: the type of each name."""
 
-    form: Form
+    form: OpcodeForm
     types: dict[str, str]
 
 
 @functools.cache
-def _forms() -> dict[str, list[Form]]:
+def _forms() -> dict[str, list[OpcodeForm]]:
     """Return the forms of each instruction by its name."""
     text = _TABLE
     for macro in sorted(_MACROS, key=len, reverse=True):
         text = text.replace(macro, _MACROS[macro])
-    found: dict[str, list[Form]] = {}
+    found: dict[str, list[OpcodeForm]] = {}
     for line in text.strip().splitlines():
         names, slots, operands, gpu = [*re.split(r"(?<= ):(?: |$)", line), "", ""][:4]
         for name in names.split():
             found.setdefault(name, []).append(
-                Form(tuple(map(_slot, slots.split())), tuple(operands.split()), gpu.strip())
+                OpcodeForm(tuple(map(_slot, slots.split())), tuple(operands.split()), gpu.strip())
             )
     return found
 
@@ -388,7 +390,7 @@ def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
     return None
 
 
-def _types(form: Form, words: list[str]) -> dict[str, str] | None:
+def _types(form: OpcodeForm, words: list[str]) -> dict[str, str] | None:
     """Return the type of each name if the form has exactly these modifiers, else None."""
     left, types = list(form.slots), dict[str, str]()
     for word in words:

@@ -246,7 +246,7 @@ def _by_preference(kinds: Sequence[Sequence[Schedule]], problem: Problem, gpu: G
     More stages lower the bound, so the bound of a group's first schedule holds for the group. A schedule gets its own
     bound when the caller reaches its group, and is predicted when the caller reaches that bound.
     """
-    waiting = [(_certain(tile_config(kind[0], problem, gpu)), (i, -1)) for i, kind in enumerate(kinds)]
+    waiting = [(_certain(tile_config(kind[0], problem, gpu)), (i, -1)) for i, kind in enumerate(kinds) if kind]
     heapq.heapify(waiting)
     while waiting:
         key, (i, j) = heapq.heappop(waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import sys
@@ -35,8 +36,13 @@ WINDOWS = {"sys_platform": "win32", "platform_machine": "AMD64", "platform_syste
 MAC = {"sys_platform": "darwin", "platform_machine": "arm64", "platform_system": "Darwin"}
 
 
-def imports(file: Path) -> Iterator[str]:
-    """The dotted names of the modules that `file` imports, and of what it imports from them."""
+@functools.cache
+def imports(file: Path) -> tuple[str, ...]:
+    """The dotted names of the modules that `file` imports, and of what it imports from them; read once."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -123,6 +129,7 @@ def module_files() -> dict[str, Path]:
     return {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(PACKAGE.rglob("*.py"))}
 
 
+@functools.cache
 def arrows() -> dict[str, set[str]]:
     """For each module of the package, those that it imports: at its top, inside of functions and for types alone."""
     files = module_files()
@@ -145,6 +152,7 @@ def room_of(module: str) -> str:
     return ".".join(parts[: 2 if inside else 1]) or "__init__"
 
 
+@functools.cache
 def found_rooms() -> dict[str, set[str]]:
     """Return for each room the other rooms that its files import."""
     found: dict[str, set[str]] = {}

@@ -303,6 +303,27 @@ class OneLaneAssigns(tilus.Script):
                 )
 
 
+class SomeLeave(tilus.Script):
+    """A loop, or the kernel, that only `leavers` threads leave."""
+
+    def __init__(self, leavers: int, whole: bool):
+        super().__init__()
+        self.leavers = leavers
+        self.whole = whole
+
+    def __call__(self, n: int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 2
+        for i in range(n):
+            with self.thread_group(0, self.leavers):
+                if i == 2:
+                    if self.whole:
+                        return
+                    break
+        with self.single_warp(1):
+            self.printf("%d\n", n)
+
+
 class Dot(tilus.Script):
     """mma.sync of a whole problem in one tile."""
 

@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.lowering.scan import ACQUIRES, SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.semantics.cluster import require_rank
 from blackwell_matmul.simulator.types import Element, element
@@ -123,6 +123,7 @@ class Lowering:
         self.keep: list[Any] = []  # keeps objects alive whose ids are keys above
         self.num_warps = program.tile.metadata.num_warps
         self.groups = [ThreadGroup(0, self.num_warps * 32)]
+        self.loops: list[ThreadGroup] = []  # the threads of each loop around
         self.interacts = self.cancels = False
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
@@ -225,6 +226,11 @@ class Lowering:
         if scanned != "":
             self.scan.append("    " * self.depth + (scanned or text))
 
+    def loop(self, head: str, body: Any, scanned: str | None = None) -> None:
+        self.loops.append(self.groups[-1])
+        self.block(head, body, scanned)
+        self.loops.pop()
+
     def block(self, head: str, body: Any, scanned: str | None = None) -> None:
         self.emit(head, scanned)
         self.depth += 1
@@ -255,7 +261,7 @@ class Lowering:
         if self._changes(stmt.body, stmt.extent, stmt.iter_var):
             self._loop_that_reads_again(name, extent, stmt.body)
         else:
-            self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
+            self.loop(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
 
     def _changes(self, body: Any, extent: Any, index: Any) -> bool:
         """Return True if a loop's body assigns to its index or to a variable of its bounds."""
@@ -268,7 +274,7 @@ class Lowering:
         """Write C's loop, whose bound is computed before every iteration; Python's range is computed once."""
         self.emit(f"{name} = -1")
         condition = f"({name} := {name} + 1) < {extent}"
-        self.block(f"while {condition}:", body, f"while _taken(log, {condition}):")
+        self.loop(f"while {condition}:", body, f"while _taken(log, {condition}):")
 
     def visit_WhileStmt(self, stmt: Any) -> None:
         turns, stop = f"n{len(self.lines)}", self.constant(endless_loop(self.here))
@@ -278,7 +284,9 @@ class Lowering:
         self.emit(f"    {turns} += 1")
         self.emit(f"    if {turns} > {MAX_TURNS}: {stop}(w)")
         self.depth += 1
+        self.loops.append(self.groups[-1])
         self.visit(stmt.body)
+        self.loops.pop()
         self.depth -= 1
 
     def visit_IfStmt(self, stmt: Any) -> None:
@@ -288,10 +296,16 @@ class Lowering:
             self.block("else:", stmt.else_body)
 
     def visit_BreakStmt(self, stmt: Any) -> None:
-        self.emit("break")
+        self._leave("break", self.groups[-1].leaves_out_lanes_of(self.loops[-1]))
 
     def visit_ReturnStmt(self, stmt: Any) -> None:
-        self.emit("return")
+        self._leave("return", self.groups[-1].leaves_out_lanes_of(self.groups[0]))
+
+    def _leave(self, word: str, divides: bool) -> None:
+        """Leave a loop or the kernel, which all lanes of a warp must do."""
+        if divides:
+            self.emit(f"{self.constant(divided(word, self.here))}(w)", "")
+        self.emit(word)
 
     def visit_LetStmt(self, stmt: Any) -> None:
         for var, value in zip(stmt.bind_vars, stmt.bind_values, strict=True):
@@ -708,7 +722,7 @@ def assigned_by_some_lanes(body: Any, parent: ThreadGroup) -> dict[int, list[Thr
     found: dict[int, list[ThreadGroup]] = defaultdict(list)
     kind = type(body).__name__
     group = group_of(body, parent) if kind == "ThreadGroupStmt" else parent
-    if group != parent and (group.begin % WARP or group.count % WARP):
+    if group.leaves_out_lanes_of(parent):
         inside = list(walk(body.body))
         own = {id(node.var) for node in inside if type(node).__name__ == "DeclareStmt"}
         assigned = {id(node.var) for node in inside if type(node).__name__ == "AssignStmt"}
@@ -740,6 +754,20 @@ def agreed(here: ThreadGroup, location: Location | None) -> Callable[[Warp, Any,
         )
 
     return value
+
+
+def divided(word: str, location: Location | None) -> Callable[[Warp], None]:
+    """Return the function for a `break` or `return` that a part of a warp executes: the simulator runs it as one."""
+
+    def stop(warp: Warp) -> None:
+        raise warp.cta.stop(
+            "thread-dependent-scalar",
+            f"some lanes of warp {warp.index} {word} here, and the others go on without them; {word} outside of that"
+            " thread group, where all lanes of a warp do",
+            location,
+        )
+
+    return stop
 
 
 MAX_TURNS = 1_000_000

@@ -37,6 +37,10 @@ class ThreadGroup:
         """Return True if each of these threads is one of `other`."""
         return other.begin <= self.begin and self.begin + self.count <= other.begin + other.count
 
+    def leaves_out_lanes_of(self, other: ThreadGroup) -> bool:
+        """Return True if a warp has some of these threads, and more of `other`."""
+        return any(self.lanes(warp) != other.lanes(warp) for warp in self.warps)
+
     def lanes(self, warp: int) -> tuple[int, int]:
         """Return the first lane and the number of lanes of `warp` in the group."""
         first = max(self.begin, warp * WARP)

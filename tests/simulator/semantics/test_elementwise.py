@@ -19,6 +19,7 @@ from scripts_registers import (
     SharedBits,
     SliceOutside,
     Slices,
+    SomeLeave,
     ThreadDependent,
     Unary,
 )
@@ -308,3 +309,11 @@ def test_a_variable_that_some_lanes_assign_and_others_read() -> None:
     assert finding.location is not None
     assert simulate(OneLaneAssigns(readers=1), 7, y).ok
     assert y[0] == 9
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_loop_or_kernel_that_some_lanes_leave(whole: bool) -> None:
+    assert simulate(SomeLeave(leavers=32, whole=whole), 4).ok
+    assert simulate(SomeLeave(leavers=8, whole=whole), 2).ok
+    finding = only(simulate(SomeLeave(leavers=8, whole=whole), 4), "thread-dependent-scalar")
+    assert f"some lanes of warp 0 {'return' if whole else 'break'} here" in finding.message

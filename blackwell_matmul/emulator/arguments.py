@@ -11,7 +11,7 @@ import numpy as np
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.strides import require_memory
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.compiler.plan import Launch, TensorMap
+from blackwell_matmul.compiler.plan import Argument, Launch, TensorMap
 from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Entry, Variable, float_bits
@@ -68,8 +68,16 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
         for index, each in enumerate(launch.workspaces)
     ]
     kinds: dict[str, Sequence[Any]] = {"tensor_map": images, "workspace": spaces}
-    values = [kinds[each.kind][_plain(each.value)] if each.kind in kinds else each.value for each in launch.arguments]
+    values = [
+        kinds[each.kind][_plain(each.value)] if each.kind in kinds else _number(each) for each in launch.arguments
+    ]
     return [_packed(kernel, place, value) for place, value in enumerate(values)]
+
+
+def _number(argument: Argument) -> Any:
+    """Return an argument's value; the bytes of a float16, which is a parameter of two bytes in PTX."""
+    with np.errstate(over="ignore"):
+        return np.float16(argument.value).tobytes() if argument.type == "float16" else argument.value
 
 
 def _plain(value: Any) -> int:

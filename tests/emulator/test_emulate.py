@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from ptx import module
-from tilus import uint32, void_p
+from tilus import float16, float32, int32, uint32, void_p
 
 import blackwell_matmul.emulator as package
 from blackwell_matmul import Script, compile
@@ -47,6 +47,24 @@ def test_tensors_are_written_in_place_and_numbers_fit_their_types() -> None:
     assert found == Emulation("k", "sm_90a", 1, found.instructions) and found.instructions > 5
     emulate(ADD, b, np.uint32(5), np.float32(2), block=(32, 1, 1), grid=[1])
     assert a.tolist() == b.tolist() == [0, 2, 4, 6, 8, 5, 6, 7]
+
+
+class Scaled(Script):
+    def __call__(self, by: float16, n: int32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[1])
+        by_n: float32 = float32(by) * n
+        self.store_global(g_y, self.register_tensor(dtype=float32, shape=[1], init=lambda i: by_n), offsets=[0])
+
+
+def test_a_bundle_takes_a_float16() -> None:
+    y = torch.zeros(1)
+    bundle = compile(Scaled, 0.1, 3, y)
+    emulate(bundle, 0.1, 3, y)
+    assert y.item() == pytest.approx(3 * 0.0999755859375)
+    emulate(bundle, 1e9, 1, y)
+    assert y.item() == float("inf")
 
 
 def test_a_struct_is_given_as_bytes_as_an_array_or_as_a_struct_of_ctypes() -> None:

@@ -92,7 +92,10 @@ MMA_KINDS = {
 """Kinds by name (PTX ISA, "Instruction Descriptor", tables 42 to 44)."""
 
 LONG_K = 96
-"""K of the fp4 kinds where bit 31 of the instruction descriptor is set: sm_103a, pairs of CTAs, M = 256."""
+"""K of the fp4 kinds where bit 31 of the instruction descriptor is set, on sm_103a.
+
+Table 39 has pairs of 256 rows alone. CUTLASS has 128 rows of one CTA and of a pair as well (`SM103_MXF4_ULTRA_SS_VS`).
+"""
 
 
 @functools.lru_cache(maxsize=256)
@@ -145,12 +148,11 @@ def verify(shape: Shape) -> None:
     group = shape.group
     heights = [32, 64, 128] if shape.stationary else [64 * group, 128 * group]
     if shape.block:
-        heights = [height for height in heights if height >= (256 if shape.k == LONG_K else 128)]
+        heights = [height for height in heights if height >= 128]
     columns = _columns(shape)
     if shape.m not in heights or shape.n not in columns:
-        what = " with K of 96" if shape.k == LONG_K else ""
         raise Undefined(
-            f"a product of {shape.m}x{shape.n}{what} for {group} CTAs; M is {' or '.join(map(str, heights)) or 'none'} "
+            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {' or '.join(map(str, heights)) or 'none'} "
             f"and N one of {', '.join(map(str, columns[:5]))}{f' to {columns[-1]}' * (len(columns) > 5)}"
         )
 

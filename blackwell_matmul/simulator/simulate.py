@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -207,14 +207,26 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
         if name in program.row_major:
             require_row_major(program.name, name, value)
     arguments |= {name: segments[name].address for name in tensors}
-    for segment in segments.values():
-        if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
-            memory.segments.insert(0, segment)
     written = lowered.written
     known = written is not None and written <= segments.keys()  # a pointer may be passed as a number
+    memory.segments = _joined(segments.values(), written or ())
     for segment in memory.segments:
         segment.constant = known and not any(_meet(segment, segments[name]) for name in written or ())
     return memory, arguments
+
+
+def _joined(segments: Iterable[Segment], written: Collection[str]) -> list[Segment]:
+    """Return the memory of all tensors; those that share bytes have one segment, with the name of a written one."""
+    found: list[Segment] = []
+    for each in sorted(segments, key=lambda segment: (segment.address, -segment.nbytes)):
+        if not found or not _meet(found[-1], each):
+            found.append(each)
+            continue
+        last = found[-1]
+        last.name = each.name if each.name in written else last.name
+        nbytes = max(last.nbytes, each.address + each.nbytes - last.address)
+        last.cells = np.lib.stride_tricks.as_strided(last.cells, (nbytes,), (1,))
+    return found
 
 
 def _meet(one: Segment, other: Segment) -> bool:

@@ -64,6 +64,22 @@ class Offset(tilus.Script):
         )
 
 
+class AddOne(tilus.Script):
+    """y = x + 1, 64 elements a CTA."""
+
+    def __init__(self, warps: int):
+        super().__init__()
+        self.warps = warps
+
+    def __call__(self, n: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = cdiv(n, 64)
+        self.attrs.warps = self.warps
+        at: int32 = 64 * self.blockIdx.x
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n])
+        self.store_global(g_y, self.load_global(g_x, offsets=[at], shape=[64]) + 1.0, offsets=[at])
+
+
 class TooLarge(tilus.Script):
     """A view that claims n elements."""
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from clean import clean, only
 from scripts_memory import (
+    AddOne,
     Copy2D,
     CopyND,
     NotAnAlias,
@@ -186,3 +187,14 @@ def test_uninitialised_shared_memory() -> None:
     assert "load_shared reads s[0:2, 0:32]" in finding.message
     assert torch.equal(y[0], torch.ones(32))
     assert y[1].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("warps", "n", "code"), [(2, 64, "data-race"), (1, 128, "read-of-another-cta")], ids=["warps", "CTAs"]
+)
+def test_tensors_that_share_memory(warps: int, n: int, code: str) -> None:
+    memory = torch.arange(256.0)
+    assert simulate(AddOne(warps), n, memory[:n], memory[n : 2 * n]).ok  # beside each other
+    assert simulate(AddOne(warps), n, memory[:n], memory[:n]).ok  # in place
+    assert code in [each.code for each in simulate(AddOne(warps), n, memory[:n], memory[32 : 32 + n]).findings]
+    assert code in [each.code for each in simulate(AddOne(warps), n, memory[32 : 32 + n], memory[:n]).findings]

@@ -77,7 +77,8 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
 def _number(argument: Argument) -> Any:
     """Return an argument's value; the bytes of a float16, which is a parameter of two bytes in PTX."""
     with np.errstate(over="ignore"):
-        return np.float16(argument.value).tobytes() if argument.type == "float16" else argument.value
+        value: Any = argument.value
+        return np.float16(value).tobytes() if argument.type == "float16" else value
 
 
 def _plain(value: Any) -> int:

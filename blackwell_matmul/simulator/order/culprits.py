@@ -102,10 +102,12 @@ def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find an mbarrier on which no line arrives. Name the line that may be meant for it: one of two lines that arrive
     on another mbarrier."""
     barrier, roles = stuck.barrier, scene.lines.roles
-    if not barrier.pending or roles.arriving(barrier) or roles.leaving_out(barrier, "arrive"):
+    if not barrier.pending or roles.arriving(barrier):
         return None
     waiting = f"for which {spell([stuck.warp])} waits at {stuck.wait.location}"
     text = f"the missing arrival: no line of the kernel arrives on {barrier}, {waiting}"
+    for line in roles.leaving_out(barrier, "arrive"):
+        return Culprit(stuck, f"{text}; {line.misses(barrier)}", "arrive", line.location)
     for line, stage in _of_the_ring(scene, barrier):
         text += f"; {line.name} at {line.location} signals {stage} in each round"
         return Culprit(stuck, text, "arrive", line.location)

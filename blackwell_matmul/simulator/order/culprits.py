@@ -227,7 +227,8 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
 def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a warp that waits before its first write, for an arrival that comes only after that write."""
     roles = scene.lines.roles
-    for other in scene.stuck if _untouched(stuck) else ():
+    first_wait = not scene.known.passes[stuck.barrier, stuck.warp]
+    for other in scene.stuck if _untouched(stuck) and first_wait else ():
         each = other.warp in roles.arriving(stuck.barrier) and stuck.warp in roles.arriving(other.barrier)
         if each and _untouched(other) and roles.writes_for(stuck.warp, other.warp):
             first = f"and {spell([other.warp])} ends that after phase 0 of {other.barrier}, which {spell([stuck.warp])}"

@@ -94,7 +94,7 @@ MMA_KINDS = {
 LONG_K = 96
 """K of the fp4 kinds where bit 31 of the instruction descriptor is set, on sm_103a.
 
-Table 39 has pairs of 256 rows alone. CUTLASS has 128 rows of one CTA and of a pair as well (`SM103_MXF4_ULTRA_SS_VS`).
+Table 39 has pairs of 256 rows alone. CUTLASS has 128 rows of one CTA as well (`SM103_MXF4_ULTRA_SS_VS`).
 """
 
 
@@ -148,7 +148,7 @@ def verify(shape: Shape) -> None:
     group = shape.group
     heights = [32, 64, 128] if shape.stationary else [64 * group, 128 * group]
     if shape.block:
-        heights = [height for height in heights if height >= 128]
+        heights = [height for height in heights if height >= 128 * (group if shape.k == LONG_K else 1)]
     columns = _columns(shape)
     if shape.m not in heights or shape.n not in columns:
         raise Undefined(

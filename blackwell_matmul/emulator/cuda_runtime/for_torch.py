@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import mmap
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -214,10 +215,43 @@ class Moment:
     wait = record
 
 
+class Graph:
+    """A CUDA graph of the driver: replay runs the kernels that were launched in between. Torch's own work on tensors
+    runs once, when it is recorded."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.recorded, self.runnable = ctypes.c_void_p(), ctypes.c_void_p()
+
+    def capture_begin(self, *args: Any, **options: Any) -> None:
+        driver().cuStreamBeginCapture(None, 0)
+
+    def capture_end(self) -> None:
+        driver().cuStreamEndCapture(None, ctypes.byref(self.recorded))
+        driver().cuGraphInstantiate(ctypes.byref(self.runnable), self.recorded, ctypes.c_ulonglong(0))
+
+    def replay(self) -> None:
+        driver().cuGraphLaunch(self.runnable, None)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+
+@contextlib.contextmanager
+def recorded(graph: Graph, *args: Any, **options: Any) -> Iterator[None]:
+    """Record the kernels that are launched, as `torch.cuda.graph` does."""
+    graph.capture_begin()
+    yield
+    graph.capture_end()
+
+
+def driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def attribute(number: int) -> int:
     """Return an attribute of the emulated GPU."""
-    driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-    driver.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
+    value = ctypes.c_int()
+    driver().cuDeviceGetAttribute(ctypes.byref(value), number, 0)
     return value.value
 
 
@@ -246,6 +280,7 @@ def adapt() -> None:
         "default_stream": lambda device=None: stream, "stream": lambda other: contextlib.nullcontext(),
         "device": lambda device: contextlib.nullcontext(), "mem_get_info": lambda device=None: (8 << 30, 8 << 30),
         "is_current_stream_capturing": lambda: False, "Stream": Stream, "Event": Moment,
+        "CUDAGraph": Graph, "graph": recorded,
         "memory_allocated": lambda device=None: 0, "max_memory_allocated": lambda device=None: 0,
     }  # fmt: skip
     silent = ("init", "synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "set_stream",

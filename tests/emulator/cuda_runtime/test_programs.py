@@ -403,6 +403,22 @@ event.record(torch.cuda.current_stream())
     assert ran(capfd, tmp_path, DRIVER + text) == "True False True\n(2, 0) True\n(9, 0) 132\n"
 
 
+def test_a_graph_of_torch_runs_its_kernels_again(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = """
+import torch
+x, y = torch.arange(64, dtype=torch.int32, device="cuda"), torch.zeros(64, dtype=torch.int32, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+    launch(function(b"scale"), 2, 32, c_uint64(y.data_ptr()), c_uint64(x.data_ptr()), c_uint32(3), c_uint32(64))
+print(y.any().item())
+for factor in (1, 5):
+    x.mul_(factor)
+    graph.replay()
+    print(torch.equal(y, 3 * x))
+"""
+    assert ran(capfd, tmp_path, DRIVER + text) == "False\nTrue\nTrue\n"
+
+
 def test_a_kernel_that_reads_behind_a_tensor_is_at_fault(tmp_path: Path) -> None:
     text = """
 import torch

@@ -146,10 +146,10 @@ class Listener:
     def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
         """Called before a warp waits for a semaphore in global memory, or stores to it."""
 
-    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
-        """Called when one thread stores to a semaphore in global memory, with a release."""
+    def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
+        """Called when one thread stores the value to a semaphore in global memory, with a release."""
 
-    def acquired(self, warp: Warp, address: int) -> None:
+    def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Called when a semaphore has the awaited value."""
 
     # cycles of a run with a clock (timing/)

@@ -243,10 +243,10 @@ class LoweringContext:
                 engine.tell.arrived(barrier, warp, here, scope, lanes * count_bytes)
                 engine.arrive(barrier, lanes * count, self.location)
 
-    def release(self, warp: Warp, address: int) -> None:
+    def release(self, warp: Warp, address: int, value: int) -> None:
         """Perform st.release to a semaphore in global memory, by one thread."""
         self._declared("release" in self._at_issue, "release")
-        warp.cta.engine.tell.released(warp, self.instruction, address)
+        warp.cta.engine.tell.released(warp, self.instruction, address, value)
 
     # waits
 

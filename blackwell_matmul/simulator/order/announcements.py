@@ -35,7 +35,7 @@ class Announcements(Listener):
         self.late: set[tuple[Mbarrier, Warp]] = set()
         self.releases: dict[int, tuple[Warp, Instruction]] = {}
 
-    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
+    def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         self.releases[address] = warp, instruction
 
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:

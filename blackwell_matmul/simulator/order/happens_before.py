@@ -34,6 +34,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     NotTheirs,
     Operation,
     SemaphoreRelease,
+    SemaphoreWait,
     Weak,
     left_by,
 )
@@ -67,6 +68,7 @@ class HappensBefore(Listener):
         self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
         self.releases: dict[int, deque[SemaphoreRelease]] = {}  # the last ones of each semaphore
+        self.locks: deque[SemaphoreWait] = deque(maxlen=4 * TURNS)  # the last ones that are over
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.allocations: dict[Cta, int] = {}  # those of tensor memory for a pair, by each CTA
@@ -582,18 +584,21 @@ class HappensBefore(Listener):
             self._record(region, True, event, lanes.generic | event, (instruction, lanes))
             self._initialised(region.storage).mark(region)
 
-    def released(self, warp: Warp, instruction: Instruction, address: int) -> None:
+    def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         lanes, semaphore = self.lanes[warp][ELECTED], self.semaphores.setdefault(address, Frontier())
         self._publish(semaphore, (lanes,))
-        release = SemaphoreRelease(lanes, self._new_event(), instruction.location)
+        release = SemaphoreRelease(lanes, self._new_event(), instruction.location, value)
         self.releases.setdefault(address, deque(maxlen=TURNS)).append(release)
         semaphore.generic |= release.event
 
-    def acquired(self, warp: Warp, address: int) -> None:
+    def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Acquire, for the lanes that wait for a semaphore, what its releases published."""
-        if address in self.semaphores:
-            for lanes in self.lanes[warp].values():
-                lanes.join(self.semaphores[address])
+        stored = next(reversed(self.releases.get(address, ())), None)
+        lock = SemaphoreWait(warp, self._new_event(), instruction.location, address, value, stored)
+        self.locks.append(lock)
+        for lanes in self.lanes[warp].values():
+            lanes.join(self.semaphores.get(address, Frontier()))
+            lanes.generic |= lock.event
 
     @staticmethod
     def _publish(frontier: Frontier, lanes: Iterable[Lanes]) -> None:
@@ -626,6 +631,8 @@ class HappensBefore(Listener):
                 kept |= wait.event
         for release in chain.from_iterable(self.releases.values()):
             kept |= release.event
+        for lock in self.locks:
+            kept |= lock.event
         operations = [each for o in self.operations.values() for each in (*o.covers, o)]
         for operation in operations:
             kept |= operation.event | operation.source

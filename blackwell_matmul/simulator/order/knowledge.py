@@ -158,11 +158,24 @@ class Weak(NamedTuple):
 
 
 class SemaphoreRelease(NamedTuple):
-    """A release of a semaphore: its lanes, event and line."""
+    """A release of a semaphore: its lanes, event, line and value."""
 
     lanes: Lanes
     event: int
     location: Location | None
+    value: int
+
+
+class SemaphoreWait(NamedTuple):
+    """A wait for a value of a semaphore that is over: its warp, event, line, address and value. stored: the release
+    that stored the value; None if no CTA had stored one."""
+
+    warp: Warp
+    event: int
+    location: Location | None
+    address: int
+    value: int
+    stored: SemaphoreRelease | None
 
 
 @dataclass(frozen=True)

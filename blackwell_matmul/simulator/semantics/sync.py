@@ -144,7 +144,7 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
             name = warp.cta.grid.memory.name_at(address)
             why = lambda: f"the semaphore {name} to become {value}; it is {cell[0]}"  # noqa: E731
             yield Blocked(lambda: bool(cell[0] == value), why, location, semaphore=address)
-        warp.cta.engine.tell.acquired(warp, address)
+        warp.cta.engine.tell.acquired(warp, context.instruction, address, value)
         yield from gather(warp, None)
 
     return run
@@ -166,7 +166,7 @@ def release_semaphore(inst: Any, context: LoweringContext) -> Any:
     def run(warp: Warp, address: int, value: int) -> None:
         if warp.index == first:
             warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
-            context.release(warp, address)
+            context.release(warp, address, value)
             _cell(warp, address, location)[0] = value
 
     return run

@@ -248,6 +248,6 @@ class PartsInTurn(tilus.Script):
         if part > 0:
             self.lock_semaphore(turn, value=part)  # lock
             total = total + self.load_global(g_y, offsets=[0, 0], shape=[ROWS, COLUMNS])
-        self.store_global(g_y, total, offsets=[0, 0])
+        self.store_global(g_y, total, offsets=[0, 0])  # store
         self.sync()
         self.release_semaphore(turn, value=(part + 1) % tiles)  # release

@@ -242,6 +242,17 @@ CHANGED = [
         (("self.release_semaphore(", DROP, 0),),
         "for the semaphore turns[0, 1] to become 1; it is 0, and no line of the kernel releases one",
     ),
+    Changed(
+        PartsInTurn,
+        (("value=part)  # lock", "value=part // 2)  # lock", 0),),
+        " only after {store}: the value of the semaphore is wrong",
+    ),
+    Changed(
+        PartsInTurn,
+        (("value=part)  # lock", "value=1)  # lock", 0),),
+        "waits for the value 1, which release_semaphore at {release} of CTA (0, 0, 0) stores, and release_semaphore at"
+        " {release} of CTA (",
+    ),
     # two copies into one place
     Changed(
         HalvesToBoth,
@@ -371,4 +382,18 @@ def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
 def test_all_others_follow_from_that(changed: Changed) -> None:
     first, *others = findings(changed, ORDERS[0])
     assert first.follows is None
+    assert all(found.follows is not None for found in others), [str(found) for found in others]
+
+
+@pytest.mark.slow
+def test_a_value_of_a_semaphore_that_is_there_from_the_start() -> None:
+    changed = Changed(
+        PartsInTurn,
+        (("value=part)  # lock", "value=part - 1)  # lock", 0),),
+        "lock_semaphore at {lock} of CTA (1, 0, 0) waits for the value 0, which is there before any release, and"
+        " release_semaphore at {release} of CTA (0, 0, 0) comes only after {store}: the value of the semaphore is"
+        " wrong",
+    )
+    first, *others = findings(changed, ORDERS[0])
+    assert changed.sentence() in re.sub(r"\S+\.py:", "", first.message)
     assert all(found.follows is not None for found in others), [str(found) for found in others]

@@ -15,7 +15,14 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation, SemaphoreRelease
+from blackwell_matmul.simulator.order.knowledge import (
+    Carried,
+    EndSignal,
+    LastWait,
+    Operation,
+    SemaphoreRelease,
+    SemaphoreWait,
+)
 from blackwell_matmul.simulator.order.lines import ProgramLines
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
@@ -28,6 +35,7 @@ class OrderState(Protocol):
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
     releases: dict[int, deque[SemaphoreRelease]]
+    locks: deque[SemaphoreWait]
     rounds: Counter[tuple[Warp, Instruction]]
     waited_at: dict[Warp, Instruction]
     warpgroups: Warpgroups

@@ -24,6 +24,7 @@ from blackwell_matmul.simulator.order.missing.phases import (
     stale_wait,
     wrong_phase,
 )
+from blackwell_matmul.simulator.order.missing.semaphores import value_too_early
 from blackwell_matmul.simulator.order.missing.syncs import (
     another_warp_knows,
     each_waits_for_its_own,
@@ -41,7 +42,7 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, released_too_early,
     one_lane_arrived, ran_ahead, written_again, readers_arrive, barrier_carries_it, another_cta_signalled,
-    released_alone, another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
+    released_alone, value_too_early, another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
 )  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""Candidate: a wait for a value of a semaphore that is there too early."""
+
+from __future__ import annotations
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.machine.cta import Cta
+from blackwell_matmul.simulator.order.frontier import Lanes
+from blackwell_matmul.simulator.order.knowledge import SemaphoreWait
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, stands_before
+
+
+def value_too_early(c: Conflict) -> Missing | None:
+    """Find a CTA that passed its wait for a semaphore before a CTA with a lower index, which accesses the same memory,
+    has released that semaphore. The value was there from the start, or both CTAs take turns."""
+    here, there = c.instruction.location, c.other_location
+    return _passed(c, c.lanes, here, c.culprit.cta, there) or _passed(c, c.culprit, there, c.warp.cta, here)
+
+
+def _passed(
+    c: Conflict, ahead: Lanes, access: Location | None, cta: Cta, meant_first: Location | None
+) -> Missing | None:
+    """Return the wait that the lanes passed too early. access: theirs. cta, meant_first: of the one to come first."""
+    releases = [each.location for each in c.lines.roles.semaphores("release")]
+    release = next((each for each in releases if stands_before(meant_first, each)), None)
+    lock = _lock(c, ahead, access)
+    if lock is None or release is None or cta.position[::-1] >= ahead.cta.position[::-1]:
+        return None
+    stored, turns = lock.stored, any(e.warp.cta is cta and e.address == lock.address for e in c.order.locks)
+    if stored is not None and (not turns or stored.lanes.cta is cta):
+        return None
+    waits = f"lock_semaphore at {lock.location} of CTA {ahead.cta.position} waits for the value {lock.value}"
+    why = "is there before any release"
+    if stored is not None:
+        why = f"release_semaphore at {stored.location} of CTA {stored.lanes.cta.position} stores"
+    value = next((f"stores {e.value}" for e in c.order.releases.get(lock.address, ()) if e.lanes.cta is cta), "comes")
+    then = f"release_semaphore at {release} of CTA {cta.position} {value} only after {meant_first}"
+    advice = f"{waits}, which {why}, and {then}: the value of the semaphore is wrong"
+    return Missing("wait", advice, at_fault=lock.location)
+
+
+def _lock(c: Conflict, lanes: Lanes, access: Location | None) -> SemaphoreWait | None:
+    """Return the last wait for a semaphore that the CTA of the lanes passed and that orders their access."""
+    locks = [each for each in reversed(c.order.locks) if each.warp.cta is lanes.cta and lanes.generic & each.event]
+    return next((each for each in locks if stands_before(each.location, access)), None)

@@ -329,10 +329,13 @@ def test_each_part_is_mutated_in_each_kernel_that_uses_it(part: str) -> None:
 
 def test_the_result_has_every_part_and_nothing_survives() -> None:
     folder = Path(__file__).parents[2] / "bench" / "results"
-    results = [json.loads((folder / f"mutation_{name}.json").read_text()) for name in ("parts", "scaled", "geforce")]
+    results = [
+        json.loads((folder / f"mutation_{name}.json").read_text())
+        for name in ("parts", "scaled", "geforce", "quantizers")
+    ]
     names = {each["mutant"].rsplit(":", 2)[0] for result in results for each in result["mutants"]}
     parts = {each for each in mutation.kernels() if " of " in each} - {"block_scales of hopper"}  # no call has its form
-    assert names == {*kernels.PRODUCTS, *mutation.GROUPED, *parts, "g1"}
+    assert names == {*kernels.PRODUCTS, *mutation.GROUPED, *mutation.QUANTIZERS, *parts, "g1"}
     assert {verdict for result in results for verdict in result["verdicts"]} <= {"killed", "equivalent", "exception"}
 
 

@@ -380,7 +380,7 @@ COMPUTING: Mapping[str, tuple[str, ...]] = {
     "scaled_quantizer": ("open_output", "finish", "store"),
 }
 """Methods, by the kernel or the part, whose numbers are changed."""
-ANOTHER = {
+ANOTHER: Mapping[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
     ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq,
 }  # fmt: skip

@@ -378,15 +378,15 @@ def _slot(text: str) -> Slot:
     return Slot(frozenset(words.split(",")), name, text.endswith("?"))
 
 
-LONGEST_NAME = 5
-"""Words of the longest name in the table, "cp.async.bulk.prefetch.tensor"."""
+MOST_NAME_WORDS = 5
+"""Maximum words of a name in the table, those of "cp.async.bulk.prefetch.tensor"."""
 
 
 @functools.lru_cache(maxsize=4096)
 def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
     """Return the instruction's name, and its forms that have these modifiers; None for one that is not in the table."""
     words = opcode.split(".")
-    for count in range(min(len(words), LONGEST_NAME), 0, -1):
+    for count in range(min(len(words), MOST_NAME_WORDS), 0, -1):
         name = ".".join(words[:count])
         if name in _forms():
             found = ((form, _types(form, words[count:])) for form in _forms()[name])

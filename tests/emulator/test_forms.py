@@ -7,7 +7,7 @@ from ptx import REGISTERS, module
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.emulator.forms import LONGEST_NAME, _forms, matches
+from blackwell_matmul.emulator.forms import MOST_NAME_WORDS, _forms, matches
 
 DECLARED = (
     REGISTERS
@@ -179,7 +179,7 @@ def test_bytes_of_files_that_are_no_text(tmp_path: object) -> None:
 def test_the_longest_name_of_the_table_is_found() -> None:
     name, forms = matches("cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint") or ("", ())
     assert name == "cp.async.bulk.prefetch.tensor" and forms
-    assert max(len(each.split(".")) for each in _forms()) == LONGEST_NAME
+    assert max(len(each.split(".")) for each in _forms()) == MOST_NAME_WORDS
 
 
 def test_a_form_of_a_newer_version_stops_when_it_is_executed() -> None:

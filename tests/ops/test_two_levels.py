@@ -63,12 +63,11 @@ def test_autograd_passes_the_lower_one_by():
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_compiled_code_passes_no_argument_that_has_its_default(monkeypatch):
+def test_compiled_code_passes_no_argument_that_has_its_default():
     """With all arguments a call takes torch's dispatch twice as long. A cached code of another version is not read."""
     from torch._inductor import config, utils
 
-    monkeypatch.setattr(config, "compile_threads", 1)
-    with config.patch(force_disable_caches=True):
+    with config.patch(force_disable_caches=True, compile_threads=1):
         call = torch.compile(lambda x, w: linear(x, w, simulate=True))
         x, w = randn(16, 24), randn(8, 24, seed=1)
         made, (code,) = utils.run_and_get_code(call, x, w)

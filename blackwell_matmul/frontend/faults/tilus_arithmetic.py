@@ -17,9 +17,6 @@ from contextlib import ExitStack, contextmanager
 from inspect import getattr_static
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
@@ -85,19 +82,24 @@ def _of_its_type(construct: Callable[[Any, Any, Any], None]) -> Callable[[Any, A
 def rounded(value: float, into: Any) -> float:
     """Return a number as a variable of a type of floats holds it; unchanged for types without an entry in `_ROUNDED`.
     float8 has no infinity here: its largest number stands for all larger ones."""
+    import ml_dtypes  # here, as a command that is refused loads no numpy
+    import numpy as np
+
     if into.name.startswith("float8"):
         value = min(max(value, into.finfo().min), into.finfo().max)
     with np.errstate(over="ignore"):
-        return float(np.array(value, np.float64).astype(_ROUNDED.get(into.name, np.float64)))
+        name = _ROUNDED.get(into.name, "float64")
+        return float(np.array(value, np.float64).astype(getattr(ml_dtypes, name, name)))
 
 
 _ROUNDED = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float8_e4m3": "float8_e4m3fn",
+    "float8_e5m2": "float8_e5m2",
 }
+"""Types of floats in numpy or ml_dtypes, by tilus's names."""
 
 
 def wrapped(value: int, into: Any) -> int:

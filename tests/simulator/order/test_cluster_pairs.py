@@ -78,7 +78,7 @@ PAIRS = [
         says="free of CTA (1, 0, 0)",
         every=False,
     ),
-    Pair(SharedOperand, "tells rank 0", DEADLOCK, "arrive", "wait", "free", says="tells those in the mask 0b1 alone"),
+    Pair(SharedOperand, "tells rank 0", DEADLOCK, "arrive", "wait", "free", says="signals those in the mask 0b1 alone"),
     Pair(SharedOperand, "no wait for the last mma", EXIT, "sync", "commit"),
     Pair(SharedOperand, "no wait for the last mma", READ, "wait", "load", "mma"),
 ]

@@ -82,7 +82,7 @@ PAIRS = [
         "room",
         "empty",
         every=False,
-        says="tells those in the mask 0b1 alone; with multicast_mask=0b11 it tells every CTA's",
+        says="signals those in the mask 0b1 alone; with multicast_mask=0b11 it signals every CTA's",
     ),
     Pair(PairProduct, "done tells the even CTA only", "deadlock", "", "finished", "done"),
     Pair(PairProduct, "the epilogue does not wait", "read-before-complete", "wait", "load t", "mma", every=False),

@@ -465,8 +465,7 @@ def _verify(each: Statement, target: str, is_newer: bool) -> None:
 
 def _vector_bytes(match: Match, each: Statement) -> int:
     """Return the bytes of a vector that a lane moves, 0 for none."""
-    count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 0)
-    return count * SIZES_BYTES[match.types["T"]] if count and "T" in match.types else 0
+    return each.vector_elements * SIZES_BYTES[match.types["T"]] if each.vector_elements and "T" in match.types else 0
 
 
 def _no_form(name: str, each: Statement) -> Malformed | Unknown:
@@ -518,10 +517,10 @@ def _unfit(kind: str, operand: Operand, match: Match, each: Statement, is_result
     type = type or match.types.get(first.rstrip("*"), first.rstrip("*"))
     if first.endswith("{}"):
         return _misfit_whole(match.types["T"], operand, each, is_result)
-    count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 0) * first.endswith("*")
+    count = (each.vector_elements if first.endswith("*") else 0) or 1
     parts = operand.parts if first.endswith("*") and isinstance(operand, Vector) else (operand,)
-    if len(parts) != (count or 1):
-        return f"{each.opcode} takes {count or 1} registers, and {len(parts)} are given"
+    if len(parts) != count:
+        return f"{each.opcode} takes {count} registers, and {len(parts)} are given"
     return next((told for part in parts if (told := _misfit(type, part, each, is_result, first.endswith("*")))), "")
 
 

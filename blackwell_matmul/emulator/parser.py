@@ -118,6 +118,11 @@ class Statement:
     def modifiers(self) -> Parts[str]:
         return Parts(self.opcode.split(".")[1:])
 
+    @property
+    def vector_elements(self) -> int:
+        """Return the elements of a vector, 2, 4 or 8 by the opcode's .v2, .v4 or .v8; 0 without one."""
+        return next((int(word[1:]) for word in self.modifiers if word in ("v2", "v4", "v8")), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from blackwell_matmul.problem.block_scaled import LARGEST_E2M1
 from blackwell_matmul.simulator.findings import Code
 
 ATOM_ROWS, ATOM_COLUMNS, COLUMN_ROWS = 128, 4, 32
@@ -27,12 +28,10 @@ _PAIRS = np.stack([np.arange(256) & 15, np.arange(256) >> 4], axis=1).astype(np.
 _FP4 = _PAIRS.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
 """The two values in each byte, the low four bits first."""
 
-_LARGEST_FP4 = 6
-
 
 def packed_fp4(values: np.ndarray) -> np.ndarray:
     """Return float32 [.., n] as bytes [.., n / 2], as cvt.rn.satfinite.e2m1x2 gives them: NaN is 6 (PTX ISA, "cvt")."""
-    known = np.clip(np.where(np.isnan(values), _LARGEST_FP4, values), -_LARGEST_FP4, _LARGEST_FP4)
+    known = np.clip(np.where(np.isnan(values), LARGEST_E2M1, values), -LARGEST_E2M1, LARGEST_E2M1)
     codes = known.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
     return codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)
 

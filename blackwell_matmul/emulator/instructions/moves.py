@@ -448,7 +448,7 @@ def _hear_update(warp: WarpState, addresses: Array, space: str, nbytes: int, mas
 def _atomic_type(each: Statement) -> tuple[Any, int, int]:
     """Return the element's type, the bytes of a word, and the words of a vector."""
     type = each.modifiers.first_of(SIZES_BYTES)  # which assemblers also take in front of the operation
-    count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 1)
+    count = each.vector_elements or 1
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
     return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES_BYTES[type], count)
 

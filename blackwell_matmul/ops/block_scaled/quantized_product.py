@@ -25,8 +25,8 @@ from blackwell_matmul.runtime.recent import Recent
 
 Both = tuple[Tensor, Tensor]
 Plan = Callable[..., Both]
-KEPT_PLANS = 256
-_plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_PLANS)
+KEPT_QUANTIZED_PLANS = 256
+_plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_QUANTIZED_PLANS)
 
 
 def quantized_product(given: Operands, global_scale: Tensor | None, out: str, how: BlockOptions) -> Both:

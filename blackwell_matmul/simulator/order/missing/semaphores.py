@@ -25,14 +25,15 @@ def _passed(
     lock = _lock(c, ahead, access)
     if lock is None or release is None or cta.position[::-1] >= ahead.cta.position[::-1]:
         return None
-    stored, turns = lock.stored, any(e.warp.cta is cta and e.address == lock.address for e in c.order.locks)
+    stored, turns = lock.stored, any(each.warp.cta is cta and each.address == lock.address for each in c.order.locks)
     if stored is not None and (not turns or stored.lanes.cta is cta):
         return None
     waits = f"lock_semaphore at {lock.location} of CTA {ahead.cta.position} waits for the value {lock.value}"
     why = "is there before any release"
     if stored is not None:
         why = f"release_semaphore at {stored.location} of CTA {stored.lanes.cta.position} stores"
-    value = next((f"stores {e.value}" for e in c.order.releases.get(lock.address, ()) if e.lanes.cta is cta), "comes")
+    own = (each for each in c.order.releases.get(lock.address, ()) if each.lanes.cta is cta)
+    value = next((f"stores {each.value}" for each in own), "comes")
     then = f"release_semaphore at {release} of CTA {cta.position} {value} only after {meant_first}"
     advice = f"{waits}, which {why}, and {then}: the value of the semaphore is wrong"
     return Missing("wait", advice, at_fault=lock.location)

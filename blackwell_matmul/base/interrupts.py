@@ -17,7 +17,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
 from types import FrameType, TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 EXIT_CODE = 130
 GRACE_S = 1.2
@@ -150,7 +150,10 @@ class Pool(ProcessPoolExecutor):
             # The pool's thread calls this for each lost process, and fails for futures that `map` has cancelled.
             for item in list(self._pending_work_items.values()):
                 vars(item.future)["set_exception"] = _forget
+            thread: Any = self._executor_manager_thread  # `shutdown` forgets the pool's thread
             self.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
+            if thread is not None:  # Python's exit would write to a pipe that this thread closes meanwhile
+                thread.join(GRACE_S)
         super().__exit__(kind, error, at)

@@ -328,9 +328,11 @@ def _last_steps(tile: TileConfig) -> tuple[int, int]:
 
 
 def _zeros(tile: TileConfig) -> float:
-    """Return the cycles that rows of A beyond M, filled with zeros, delay loads; not if there are several rows of
-    tiles."""
-    return FIT.zero_row_cycles * max(0, tile.block_m - tile.problem.m) if "tma" in tile.features else 0
+    """Return the cycles that rows beyond A and B, filled with zeros, delay a k-tile's loads. Only a tile wider than its
+    matrix loads them in each k-tile; `_rows_outside` counts those of the last tiles."""
+    problem, boxes = tile.problem, ceil_div(tile.row_bytes, ROW_BYTES)
+    rows = max(0, tile.block_m - problem.m) + max(0, tile.block_n - problem.n)
+    return FIT.zero_row_cycles * boxes * rows if "tma" in tile.features else 0
 
 
 def _with_each_other(*bounds: float) -> float:

@@ -383,11 +383,25 @@ def _useful_stages(tile: TileConfig) -> int:
 
 
 def _is_wasteful(tile: TileConfig) -> bool:
-    """Return True if a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay. Two
-    boxes halve the waits and the stages, which pays for narrow tiles (h200_tiles_wide.json)."""
+    """Return True if a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay, or is
+    not `SHORT_K_TILE` where K is short. Two boxes halve the waits and the stages, which pays for narrow tiles
+    (h200_tiles_wide.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
     narrow = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW
-    return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow)
+    return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow) or _is_slow_for_short_k(tile)
+
+
+SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 176, 88)
+"""Longest K, fewest tiles of an SM, and the tile's block_m, block_n and e_block_n, of products of Hopper whose time is
+that of storing C (h200_short_k.json). The closed form ranks such tiles badly."""
+
+
+def _is_slow_for_short_k(tile: TileConfig) -> bool:
+    if "any_size" not in tile.features or tile.asked.k > SHORT_K:
+        return False
+    c = tile.asked.batches * tile.asked.m * tile.asked.n
+    short = c >= SHORT_K_ROUNDS * tile.gpu.sm_count * math.prod(SHORT_K_TILE[:2])
+    return short and (tile.block_m, tile.block_n, tile.e_block_n) != SHORT_K_TILE
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:

@@ -179,6 +179,22 @@ def test_the_order_that_predicts_few_is_the_order_of_preference() -> None:
     assert len(some) > len(groups) and list(space._by_preference([*groups.values()], problem, H200)) == in_order
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 32000, 4096), (4, 151936, 2048), (2, 14336, 4096), (16, 128256, 4096)])
+def test_few_rows_have_a_tile_of_few_rows_however_many_columns(m: int, n: int, k: int) -> None:
+    """A transposed tile would load rows of zeros in each k-tile (bench/results/h200_thin.json)."""
+    found = choose(rung("hopper"), Problem(m, n, k, "bf16"), H200)
+    assert (found.block_m, found.swap_ab) == (16, 0)
+
+
+def test_a_short_k_has_its_own_tile_where_c_is_large() -> None:
+    def tile(m: int, n: int, k: int, batches: int) -> tuple[int, int | None, int | None]:
+        found = choose(rung("hopper"), Problem(m, n, k, "bf16", batches=batches), H200)
+        return found.block_m, found.block_n, found.e_block_n
+
+    assert tile(2048, 2048, 128, 64) == tile(512, 512, 64, 128) == tile(16384, 16384, 128, 1) == space.SHORT_K_TILE
+    assert space.SHORT_K_TILE not in (tile(512, 512, 64, 8), tile(2048, 2048, 256, 64))
+
+
 def test_many_numbers_of_rows_are_chosen_for_at_once() -> None:
     """Those that fill tiles alike; what does not fit this very m is still refused."""
     product, by_m = rung("hopper"), Form(a_major="m")

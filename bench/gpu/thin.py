@@ -1,0 +1,152 @@
+"""Thin and long products, tall and narrow ones, and batches of a short K, beside torch's, on a GPU.
+
+    python bench/gpu/thin.py --out bench/results/h200_thin.json
+    python bench/gpu/thin.py --schedules 14 --kind bmm --out bench/results/h200_short_k.json
+
+A call is `matmul`, `bmm` or `scaled_mm`, on the same tensors each time. Ten calls are captured in a CUDA graph. Ours
+and torch's take turns, and a time is the median of the turns. With --schedules those of `hopper` with the least
+predicted time take turns, too.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import typer
+from orders import measured_in_turns
+
+import blackwell_matmul as ours
+from blackwell_matmul import HopperMatmul
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.scheduling import rules, space
+from blackwell_matmul.scheduling.mma import tile_config
+
+TURNS, TURN_US = 9, 3e3
+BF16, FP16, E4M3 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
+FIRST = 3000
+"""Schedules with the least predicted time among which those of different tiles are taken."""
+
+
+class Product(NamedTuple):
+    """`batches` products C[m, n] = A[m, k] @ B[n, k].T. kind: a product's group, which has a mean."""
+
+    kind: str
+    m: int
+    n: int
+    k: int
+    batches: int = 1
+    dtype: torch.dtype = BF16
+
+    def __str__(self) -> str:
+        batches = f"{self.batches} x " if self.batches > 1 else ""
+        return f"{batches}{self.m}x{self.n}x{self.k} {str(self.dtype).removeprefix('torch.')}"
+
+
+GEMV = (
+    (1, 128256, 4096), (4, 151936, 2048), (1, 4096, 4096), (2, 14336, 4096), (4, 4096, 14336), (1, 1024, 4096),
+    (3, 8192, 8192), (1, 28672, 8192), (2, 6144, 4096), (1, 2048, 7168), (4, 7168, 2048), (1, 50304, 1024),
+    (3, 32000, 2048),
+)  # fmt: skip
+LONG = (
+    (64, 64, 65536), (128, 128, 262144), (16, 64, 16384), (64, 128, 32768), (256, 256, 65536), (32, 256, 28672),
+    (8, 512, 16384), (128, 64, 8192), (256, 64, 32768), (48, 96, 50000), (128, 256, 16384), (64, 512, 65536),
+)  # fmt: skip
+TALL = (
+    (5000, 64, 5000), (512, 8, 8192), (8192, 16, 8192), (16384, 64, 2048), (4096, 32, 4096), (20000, 8, 1024),
+    (2048, 64, 8192), (3000, 128, 3000), (8192, 64, 1024), (16384, 16, 4096), (65536, 32, 1024), (4096, 96, 2048),
+)  # fmt: skip
+BATCHED = (
+    (64, 2048, 2048, 128), (32, 4096, 4096, 128), (128, 512, 512, 64), (64, 2048, 2048, 64), (64, 1024, 1024, 128),
+    (256, 129, 255, 64), (128, 512, 128, 512), (16, 4096, 4096, 64), (96, 1024, 1024, 64), (256, 128, 128, 128),
+    (32, 1024, 4096, 128),
+)  # fmt: skip
+"""Batches, M, N, K."""
+
+
+def products() -> Iterator[Product]:
+    yield Product("gemv", 1, 32000, 4096, dtype=FP16)
+    for kind, sizes in (("gemv", GEMV), ("long", LONG), ("tall", TALL)):
+        yield from (Product(kind, *size) for size in sizes)
+    yield from (Product("bmm", m, n, k, batches) for batches, m, n, k in BATCHED)
+    for size in ((8192, 8192, 8192), (4096, 4096, 4096), (16, 8192, 4096)):
+        yield Product("fp8", *size, dtype=E4M3)
+
+
+def calls_of(product: Product) -> tuple[dict[str, Callable[[], Any]], tuple[Any, ...]]:
+    """Return ours and torch's, and the arguments of a kernel for the same product."""
+    batch = (product.batches,) if product.batches > 1 else ()
+    a, b = (torch.randn(*batch, rows, product.k, device="cuda").to(product.dtype) for rows in (product.m, product.n))
+    eight = product.dtype == E4M3
+    c = torch.empty(*batch, product.m, product.n, device="cuda", dtype=BF16 if eight else product.dtype)
+    scales = [torch.ones((), device="cuda")] * 2 if eight else [0, 0]
+    arguments = product.m, product.n, product.k, a, b, c, 0, 0, *scales, product.batches
+    both: tuple[Callable[..., Any], Callable[..., Any]] = ours.bmm if batch else ours.matmul, torch.matmul
+    if eight:
+        both = partial(ours.scaled_mm, out_dtype=BF16), partial(torch._scaled_mm, out_dtype=BF16)
+    operands = (a, b.mT, *scales) if eight else (a, b.mT)
+    return {name: partial(each, *operands) for name, each in zip(("ours", "torch"), both, strict=True)}, arguments
+
+
+def schedules(arguments: tuple[Any, ...], most: int) -> dict[str, Schedule]:
+    """Return schedules with the least predicted time, one for each tile and split of K."""
+    gpu = bench_machine.gpu_at_hand()
+    problem, _ = HopperMatmul.problem_of({}, *arguments)
+    able = [each for each in space.projection(rung("hopper")) if rules.can_run(each, problem, gpu)]
+    able.sort(key=lambda each: space.predicted_cycles(tile_config(each, problem, gpu)))
+    found: dict[tuple[Any, ...], Schedule] = {}
+    for each in able[:FIRST]:
+        found.setdefault((each.block_m, each.block_n, each.swap_ab, each.split_k), each)
+    return {str(each): each for each in list(found.values())[:most]}
+
+
+def measured(product: Product, most: int) -> dict[str, Any]:
+    calls, arguments = calls_of(product)
+    for name, each in schedules(arguments, most).items() if most else ():
+        kernel = HopperMatmul(**each.as_dict())
+        calls[name] = partial(kernel, *arguments)
+    ours_c, torchs = (calls[name]().float() for name in ("ours", "torch"))
+    difference = float((ours_c - torchs).abs().max() / torchs.abs().max())
+    us = measured_in_turns(calls, TURNS, TURN_US)
+    return {"difference": round(difference, 5), "us": us, "torch_over_ours": round(us["torch"] / us["ours"], 4)}
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="The JSON file to write")],
+    schedules: Annotated[int, typer.Option(help="Schedules of hopper beside the chosen one")] = 0,
+    kind: Annotated[str, typer.Option(help="One kind of products alone")] = "",
+) -> None:
+    """Time, print, and write."""
+    rows = []
+    for product in products():
+        if kind not in ("", product.kind):
+            continue
+        try:
+            row = measured(product, schedules)
+        except (RuntimeError, BlackwellMatmulError) as error:
+            row = {"error": f"{type(error).__name__}: {error}"}
+        rows.append({"kind": product.kind, "product": str(product), **row})
+        print(product.kind, product, row.get("torch_over_ours"), row.get("error") or row["us"], flush=True)
+    ratios = [(row["kind"], row["torch_over_ours"]) for row in rows if "torch_over_ours" in row]
+    means = {
+        each: round(statistics.geometric_mean(ratio for name, ratio in ratios if each in ("all", name)), 4)
+        for each in ("all", *dict.fromkeys(name for name, _ in ratios))
+    }
+    print(means, "least", min(ratio for _, ratio in ratios))
+    options = f"--schedules {schedules} " * bool(schedules) + f"--kind {kind} " * bool(kind)
+    command = f"python bench/gpu/thin.py {options}--out bench/results/{out.name}"
+    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    found = {"command": command, **about, "torch_over_ours": means, "rows": rows}
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.ops.block_scaled.quantizing import dequantize, quantize
     from blackwell_matmul.ops.block_scaled.scaled_grouped import scaled_grouped_mm
     from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
+    from blackwell_matmul.ops.distributed.shared_gpu import share_gpu
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul
     from blackwell_matmul.ops.fusing import fused_linear
     from blackwell_matmul.ops.grouped import grouped_matmul
@@ -160,6 +161,7 @@ __all__ = [
     "scaled_grouped_mm",
     "scaled_mm",
     "schedules",
+    "share_gpu",
     "simulate",
     "timeline_buffer",
     "trace",
@@ -220,6 +222,7 @@ _HOMES = {
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
     "ops.scaled": ("scaled_mm",),
     "ops.grouped": ("grouped_matmul",),
+    "ops.distributed.shared_gpu": ("share_gpu",),
     "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),

@@ -60,7 +60,7 @@ SECTIONS = {
                 "fused_linear",
                 "copies",
             ),
-            *("quantize", "dequantize", "all_gather_matmul", "matmul_reduce_scatter"),
+            *("quantize", "dequantize", "all_gather_matmul", "matmul_reduce_scatter", "share_gpu"),
         ),
     ),
     "kernels": Section(

@@ -17,6 +17,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import How
 from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
@@ -190,7 +191,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         k = padded(k, a.element_size())
         best = best_rung(gpu, m, n, k, a.dtype)
         batches = (1,) if "forms" in rung(best).features else ()
-        launches = Launches(_kernel(best, PLAIN), a.get_device())
+        launches = Launches(_kernel(best, PLAIN, False, shared_ctas(gpu, m * n, k)), a.get_device())
         return ProductPlan(launches, (m, n, k, *batches), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
@@ -199,7 +200,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         )
     copy_a, copy_b = copying(left, right), copying(right, left)
     sizes = (m, n, k, batch[0] if batch else 1)
-    kernel = _kernel(name, form, how.batch_invariant)
+    kernel = _kernel(name, form, how.batch_invariant, shared_ctas(gpu, math.prod((*batch, m, n)), k))
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
@@ -287,11 +288,14 @@ def _of_forms(gpu: Gpu) -> str | None:
 
 
 @functools.lru_cache(KEPT_KERNELS)
-def _kernel(name: str, form: Form, batch_invariant: bool = False) -> Any:
+def _kernel(name: str, form: Form, batch_invariant: bool = False, ctas: int = 0) -> Any:
     """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code. batch_invariant:
-    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has, and without CTAs that take several tiles.
+    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has, and without CTAs that take several tiles. ctas: the most of
+    a persistent grid; 0: one for each SM.
     """
     pins: dict[str, Any] = {} if form == PLAIN else {"form": form}
+    if ctas and "persistent" in rung(name).features and "clc" not in rung(name).features:
+        pins["sm_count"] = ctas
     if batch_invariant:
         pins |= {knob: value for knob, value in ONE_ORDER_OF_SUMS.items() if knob in rung(name).knobs}
         pins |= A_CTA_FOR_EACH_TILE if "persistent" in rung(name).features else {}

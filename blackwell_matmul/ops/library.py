@@ -16,6 +16,7 @@ from torch import Tensor
 from blackwell_matmul.ops.casting import autocast
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
+from blackwell_matmul.ops.distributed.shared_gpu import when_changed
 from blackwell_matmul.ops.finished import NO_TENSORS, EpilogueTensors, finished
 from blackwell_matmul.ops.gradients import ProductOfTwo
 from blackwell_matmul.ops.launching import ProductPlan, gpu_of, kind_of, planned
@@ -126,6 +127,9 @@ Empty = tuple[tuple[int, ...], torch.dtype]
 
 KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
+
+
+when_changed(_plans.clear)
 
 
 def _planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> ProductPlan | Empty:

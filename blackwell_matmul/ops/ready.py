@@ -14,11 +14,13 @@ from torch import Tensor
 
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.direct import PLAIN_TYPES, someone_listens
+from blackwell_matmul.ops.distributed.shared_gpu import when_changed
 from blackwell_matmul.ops.launching import Ready
 from blackwell_matmul.runtime.recent import Recent
 
 KEPT_READY = 8192
 _ready: Recent[tuple[Any, ...], Ready] = Recent(KEPT_READY)
+when_changed(_ready.clear)
 
 
 class Call(NamedTuple):

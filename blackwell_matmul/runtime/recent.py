@@ -26,6 +26,10 @@ class Recent(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def clear(self) -> None:
+        self._entries.clear()
+        self._used.clear()
+
     def get(self, key: K) -> V | None:
         found = self._entries.get(key)
         if found is not None:

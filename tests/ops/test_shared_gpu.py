@@ -1,0 +1,74 @@
+"""Grids for a GPU that other streams use too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from blackwell_matmul import GPUS, InputError, matmul
+from blackwell_matmul.ops import library, ready
+from blackwell_matmul.ops.distributed import shared_gpu
+from blackwell_matmul.ops.distributed.shared_gpu import CTAS_PER_SM, share_gpu, shared_ctas
+from blackwell_matmul.ops.finished import NO_TENSORS
+from blackwell_matmul.ops.launching import planned
+from blackwell_matmul.ops.operand_checks import DEFAULTS
+
+H200, B200 = GPUS["H200"], GPUS["B200"]
+
+
+@pytest.fixture(autouse=True)
+def as_found() -> Iterator[None]:
+    yield
+    share_gpu()
+
+
+def sm_count(m: int, n: int, k: int, gpu: str = "H200") -> int | None:
+    """Return the pinned SMs of the product that multiplies on this GPU; None if none are pinned."""
+    a, b = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
+    plan = planned(a, b.T, NO_TENSORS, GPUS[gpu], a.dtype, DEFAULTS)
+    assert plan is not None
+    return plan.launches.kernel.pins.get("sm_count")
+
+
+def test_a_product_of_several_tiles_for_each_sm_has_ctas_of_one_tile_on_a_shared_gpu() -> None:
+    assert sm_count(4096, 4096, 4096) is None
+    share_gpu(True)
+    assert sm_count(4096, 4096, 4096) == CTAS_PER_SM * H200.sm_count
+    assert sm_count(1024, 1024, 4096) is None, "all tiles run at once"
+    assert sm_count(4096, 4096, 512) is None, "CTAs would start too often"
+    assert sm_count(4096, 4096, 4096, "B200") is None, "CLC deals tiles as they come"
+    share_gpu(False)
+    assert sm_count(4096, 4096, 4096) is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "shared"),
+    [("nccl", 4, True), ("nccl", 1, False), ("gloo", 4, False), ("cpu:gloo,cuda:nccl", 2, True)],
+)
+def test_nccl_with_several_ranks_shares_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, backend: str, ranks: int, shared: bool
+) -> None:
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    assert (shared_ctas(H200, 1 << 26, 4096) > 0) is shared
+    share_gpu(False)
+    assert not shared_ctas(H200, 1 << 26, 4096)
+
+
+def test_a_change_makes_plans_anew_and_the_values_stay() -> None:
+    x, w = (torch.randn(64, 64, dtype=torch.float16) for _ in range(2))
+    before = matmul(x, w, simulate=True)
+    assert len(library._plans)
+    share_gpu(True)
+    assert not len(library._plans) and not len(ready._ready)
+    assert torch.equal(matmul(x, w, simulate=True), before)
+
+
+def test_anything_but_a_truth_is_refused() -> None:
+    with pytest.raises(InputError, match="shared"):
+        share_gpu("yes")  # type: ignore[arg-type]
+    assert shared_gpu._shared is None

@@ -323,6 +323,12 @@ CHANGED = [
         "the count of 3 at {empty} is too large: each phase of empty[0] of CTA (0, 0, 0) gets 2, from tcgen05.commit at"
         " {release} by warp 1 of CTA (0, 0, 0), warp 1 of CTA (1, 0, 0)",
     ),
+    # a count that is reached before all have arrived
+    Changed(
+        HalvesToBoth,
+        (("counts=[2, 2, 2]", "counts=[1, 1, 1]", 0),),
+        "the count of 1 at {empty} is too small where warp 1 of CTA (0, 0, 0), warp 1 of CTA (1, 0, 0) arrive",
+    ),
     # bytes that are announced and not brought, or brought and not announced
     Changed(
         RefilledByOne,

@@ -47,6 +47,20 @@ def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Mis
     return Missing("arrive", advice, at_fault=barrier.location)
 
 
+def _ended_without(c: Conflict, carried: Carried, wait: LastWait) -> Missing | None:
+    """Return the arrival of this warp which the phase lacked that the wait passed on; None if the phase lacked none."""
+    barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
+    if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
+        return _small(barrier, wait.phase, c.warp, arriving)
+    return None
+
+
+def _written_again(c: Conflict, op: Operation) -> Missing | None:
+    """Find the count that let the copy's warp copy once more, so that those bytes ended this copy's phase."""
+    later = [each for each in c.waits(c.culprit.warp) if each[1].turn > op.turn]
+    return next(filter(None, (_ended_without(c, *each) for each in later)), None)
+
+
 def wrong_phase(c: Conflict) -> Missing | None:
     """Find a wait on the right mbarrier, after the issue of the operation, that passed on an older phase."""
     op, signal = c.operation, c.end_signal
@@ -62,7 +76,7 @@ def wrong_phase(c: Conflict) -> Missing | None:
         announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
         why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, signal, wait)}"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
-        return Missing("bytes", advice, BYTES, at_fault=wait.location)
+        return _written_again(c, op) or Missing("bytes", advice, BYTES, at_fault=wait.location)
     ahead = _without_readers(c, signal.barrier) if wait.phase >= 0 and not wait.again else None
     return ahead or stale_phase(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
@@ -116,8 +130,9 @@ def came_too_early(c: Conflict) -> Missing | None:
         barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
         if wait.again and {warp.index for warp in arriving} & {*c.instruction.group.warps}:
             return passed_before(barrier, wait)
-        if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
-            return _small(barrier, wait.phase, c.warp, arriving)
+        small_count = _ended_without(c, carried, wait)
+        if small_count is not None:
+            return small_count
         line = arrives_before(c, barrier, here, c.instruction) if wait.phase >= 0 else None
         if line is not None:
             return early_arrival(c.warp, barrier, line, c.instruction)

@@ -287,6 +287,39 @@ class PairCopies(tilus.Script):
         self.store_global(g_y, self.load_shared(s), offsets=[16 * rank, 0])
 
 
+class MasksOfRank(tilus.Script):
+    """y = x x.T in each of two CTAs, and each tells the other alone, by a mask of its rank: first by an arrival, then
+    by a commit."""
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        rank = self.cluster.blockRank
+        other = 2 >> rank
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[128, 16])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[256, 128])
+        s = self.shared_tensor(dtype=float16, shape=[128, 16])
+        t = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
+        told, done = self.mbarrier.alloc(counts=1), self.mbarrier.alloc(counts=1)
+        self.store_shared(s, self.load_global(g_x, offsets=[0, 0], shape=[128, 16]))
+        self.fence.proxy_async(space="shared")
+        self.cluster.sync()
+        with self.single_warp():
+            self.mbarrier.arrive_and_expect_tx_multicast(told, transaction_bytes=0, multicast_mask=other)
+        self.mbarrier.wait(told, phase=0, scope="cluster")
+        with self.single_warp():
+            self.tcgen05.mma(s, s.transpose(), t, enable_input_d=False)
+            self.tcgen05.commit(done, multicast_mask=other)
+        self.mbarrier.wait(done, phase=0)
+        self.cluster.sync()
+        r = self.tcgen05.load(t)
+        self.tcgen05.wait_load()
+        self.store_global(g_y, r, offsets=[128 * rank, 0])
+        self.sync()
+        self.tcgen05.dealloc(t)
+
+
 class WholeMapped(tilus.Script):
     """Both barriers are mapped at once, as registers of two addresses, of which one is taken then."""
 

@@ -19,13 +19,15 @@ MANY = 24
 
 
 class PastAccess(NamedTuple):
-    """One access: its box, its event, True for a write, and its agent (see `happens_before`)."""
+    """One access: its box, its event, True for a write, and its agent (see `happens_before`). before: the events that
+    it is ordered after, of accesses to the same part."""
 
     box: Box
     event: int
     write: bool
     who: Any
     region: Region
+    before: int = 0
 
 
 class Shadow:
@@ -44,22 +46,23 @@ class Shadow:
         return found
 
     def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """Add an access. Return the events that it is ordered after, and the accesses that it races with."""
+        """Add an access. Return the events that it is ordered after, by way of other accesses too, and the accesses
+        that it races with."""
         seen, racing, replaced = 0, [], []
         for i in self._near(region.box):
             access = self.accesses[i]
             if not (write or access.write):
                 if access.box == region.box and access.event & known and _same(access, who):
                     replaced.append(i)
-                    seen |= access.event
+                    seen |= access.event | access.before
                 continue
             if access.event & known:
-                seen |= access.event
+                seen |= access.event | access.before
                 if write and region.dense and covers(region.box, access.box):
                     replaced.append(i)
             elif not _copies(access, region, who) and access.region.meets(region):
                 racing.append(access)
-        self._replace(replaced, PastAccess(region.box, event, write, who, region))
+        self._replace(replaced, PastAccess(region.box, event, write, who, region, seen))
         return seen, racing
 
     def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[PastAccess]]:
@@ -68,7 +71,7 @@ class Shadow:
         met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
         seen = 0
         for access in met:
-            seen |= access.event & known
+            seen |= access.event | access.before if access.event & known else 0
         return seen, [access for access in met if not access.event & known]
 
     def _near(self, box: Box) -> list[int]:
@@ -102,6 +105,10 @@ class Shadow:
             self._table[i] = access.box
         else:
             self._table = None
+
+    def forget(self, kept: int) -> None:
+        """Remove all but these events from the orders of accesses."""
+        self.accesses = [access._replace(before=access.before & kept) for access in self.accesses]
 
     def drop(self, unneeded: Callable[[PastAccess], bool]) -> None:
         """Remove accesses that nothing can race with any more."""

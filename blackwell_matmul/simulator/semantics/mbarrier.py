@@ -136,10 +136,11 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     """Signal each CTA in the mask by the thread of the group whose number is the CTA's rank."""
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
-    location, mask, scope, first = context.location, int(inst.multicast), _scope(inst), context.group.begin
+    context.scalar(inst.multicast)
+    location, scope, first = context.location, _scope(inst), context.group.begin
     threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CLUSTER_CTAS)]
 
-    def run(warp: Warp, address: int, count_bytes: int) -> None:
+    def run(warp: Warp, address: int, count_bytes: int, mask: int) -> None:
         barrier = barrier_at(warp.cta, address, location)
         for cta in named(warp, mask, context):
             thread = threads[cta.rank]

@@ -769,16 +769,18 @@ class _Scaled(NamedTuple):
 def commit(inst: Any, context: LoweringContext) -> Any:
     """Signal the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, the mbarrier at
     this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
+    location = context.location
     context.scalar(inst.mbarrier)
-    location, mask = context.location, inst.multicast_mask
+    if inst.multicast_mask is not None:
+        context.scalar(inst.multicast_mask)
 
-    def run(warp: Warp, address: int) -> None:
+    def run(warp: Warp, address: int, mask: int | None = None) -> None:
         barrier = barrier_in_cluster(warp.cta, address, location)
         covers = tuple(op for op in warp.cta.engine.in_flight(warp.cta) if op.pipe == warp.tensor_core)
         if mask is None:
             tell(warp, barrier, covers)
             return
-        for cta in sorted(named(warp, int(mask), context), key=lambda cta: cta is not warp.cta):  # its own CTA first
+        for cta in sorted(named(warp, mask, context), key=lambda cta: cta is not warp.cta):  # its own CTA first
             tell(warp, barrier.in_cta(cta), covers)
 
     def tell(warp: Warp, barrier: Mbarrier, covers: tuple[AsyncOperation, ...]) -> None:

@@ -141,6 +141,63 @@ class ThreadsToTensorCore(tilus.Script):
         self.tcgen05.dealloc(t_d)
 
 
+class ThreadsInBetween(tilus.Script):
+    """D = (2 A) A.T. Warp 4 loads k-tiles of A twice, warps 0 to 3 double one in its place, warp 5 multiplies both."""
+
+    def __call__(self, tiles: int, a_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 6
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[128, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[128, 128])
+        s_a = self.shared_tensor(dtype=float16, shape=[2, 128, 32])
+        s_b = self.shared_tensor(dtype=float16, shape=[2, 128, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        doubled = self.mbarrier.alloc(counts=[128, 128])  # doubled
+        empty = self.mbarrier.alloc(counts=[1, 1])
+        done = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_warp(4):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase
+            for i in range(tiles):
+                self.mbarrier.wait(empty[stage], phase=phase)  # room
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=2 * s_a[0].nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[0, i * 32], mbarrier=full[stage])  # fill A
+                self.tma.global_to_shared(src=g_a, dst=s_b[stage], offsets=[0, i * 32], mbarrier=full[stage])  # fill B
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the loader flips
+        with self.single_warp(5):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(doubled[stage], phase=phase)  # both
+                self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_d, enable_input_d=j != 0)  # mma
+                self.tcgen05.commit(mbarrier=empty[stage])  # release
+                stage = (stage + 1) % 2
+                phase ^= stage == 0  # the reader flips
+            self.tcgen05.commit(mbarrier=done)
+        with self.warp_group(0, 4):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.consumer_initial_phase
+            for j in range(tiles):
+                self.mbarrier.wait(full[stage], phase=phase)  # wait
+                r = self.load_shared(s_a[stage])  # read
+                self.sync()  # all have read
+                self.store_shared(s_a[stage], r * 2)  # write
+                self.fence.proxy_async(space="shared")  # fence
+                self.mbarrier.arrive(doubled[stage])  # filled
+                stage = (stage + 1) % 2
+                phase ^= stage == 0
+            self.mbarrier.wait(done, phase=0)
+            r = self.tcgen05.load(t_d)
+            self.tcgen05.wait_load()
+            self.store_global(g_d, r, offsets=[0, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_d)
+
+
 class HalvesToBoth(tilus.Script):
     """D = A A.T in each of two CTAs. Warp 0 of each loads half of the rows of a k-tile into both, warp 1 multiplies."""
 

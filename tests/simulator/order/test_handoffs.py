@@ -18,6 +18,7 @@ from handoff_scripts import (
     HalvesToBoth,
     PartsInTurn,
     RefilledByOne,
+    ThreadsInBetween,
     ThreadsToTensorCore,
     ThreadsToThreads,
     TmaToThreads,
@@ -51,6 +52,12 @@ def multiplied() -> Any:
     return (6, a, np.zeros((128, 128), np.float32)), wide @ wide.T
 
 
+def doubled() -> Any:
+    a = (np.arange(128 * 192) % 5).reshape(128, 192).astype(np.float16)
+    wide = a.astype(np.float32)
+    return (6, a, np.zeros((128, 128), np.float32)), 2 * wide @ wide.T
+
+
 def multiplied_by_both() -> Any:
     a = (np.arange(128 * 224) % 5).reshape(128, 224).astype(np.float16)
     wide = a.astype(np.float32)
@@ -67,6 +74,7 @@ INPUTS: dict[type, Callable[[], Any]] = {
     TmaToThreads: lambda: each(lambda x: x + 1),
     ThreadsToThreads: lambda: each(lambda x: 2 * x + 1),
     ThreadsToTensorCore: multiplied,
+    ThreadsInBetween: doubled,
     HalvesToBoth: multiplied_by_both,
     RefilledByOne: multiplied_by_one,
     PartsInTurn: added,
@@ -219,6 +227,11 @@ CHANGED = [
         ThreadsToTensorCore,
         (("wait(done, phase=0)", "wait(done, phase=1)", 0),),
         "the wait on done at {sum} passed on the phase before the first",
+    ),
+    Changed(
+        ThreadsInBetween,
+        (("counts=[128, 128])", "counts=[32, 32])", 0),),
+        "the count of 32 at {doubled} is too small",
     ),
     # the value of a semaphore
     Changed(

@@ -73,6 +73,17 @@ def test_a_part_that_is_written_again_does_not_hide_the_rest() -> None:
     assert racing(shadow, rectangle(memory, (8, 9)), False, C, known=B) == {A}
 
 
+def test_what_is_after_an_access_is_after_all_that_came_before_it() -> None:
+    """A read, a write of other lanes, a read of the tensor core: who waits for the last knows of the first."""
+    shadow, memory = Shadow(), storage()
+    racing(shadow, every_other(memory, 0), False, A)
+    racing(shadow, every_other(memory, 0), True, B, known=A)
+    seen, found = shadow.record(rectangle(memory, (0, 64)), False, C, B, "a third")
+    assert seen == A | B and not found
+    shadow.forget(B)
+    assert shadow.record(rectangle(memory, (0, 64)), False, 8, B, "a fourth")[0] == B
+
+
 @pytest.mark.parametrize("rounds", [10, 1000])
 def test_memory_is_bounded_by_the_parts_and_not_by_the_run(rounds: int) -> None:
     """Rings of slots, written and read in turn, each access after all before it."""

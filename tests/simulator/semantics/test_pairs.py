@@ -10,7 +10,7 @@ import pytest
 import tilus
 from clean import clean, only
 from orders import ORDERS, faulty, finding, line_of, lines, run_in, silent
-from pair_scripts import PairCopies, PairMemory, PairProduct, WholeMapped
+from pair_scripts import MasksOfRank, PairCopies, PairMemory, PairProduct, WholeMapped
 
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.simulator import Run, Severity
@@ -32,6 +32,12 @@ def test_a_product_by_pairs(name: str, numpy_type: Any, shape: tuple[int, int, i
     a, b, expected = operands(m, n, k, numpy_type)
     c = np.zeros((m, n), np.float32)
     silent(PairProduct(dtype=getattr(tilus, name)), (m, n, k, a, b, c), c, expected)
+
+
+def test_a_mask_may_depend_on_the_rank() -> None:
+    x = np.random.default_rng(0).integers(-3, 4, (128, 16)).astype(np.float16)
+    y = np.zeros((256, 128), np.float32)
+    silent(MasksOfRank(), (x, y), y, np.tile(x.astype(np.float32) @ x.T.astype(np.float32), (2, 1)))
 
 
 @pytest.mark.parametrize("block_n", [16, 48, 256])

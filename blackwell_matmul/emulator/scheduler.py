@@ -447,60 +447,70 @@ class Execution:
         warps = 1 if alone else len(by_warps(mask, len(row.warps)))
         try:
             while ran < limit:
-                step = steps[pc]
-                taken = mask
+                step, taken, result = steps[pc], mask, None
                 ran += 1
                 if step.guard >= 0:
-                    taken = registers[step.guard]
-                    taken = (~taken if step.negated else taken) & mask
-                    if not taken:
-                        pc += 1
-                        if pc > behind or pc in others:
-                            break
-                        continue
-                self.current = step
-                if alone:
-                    result = step.act(warp, taken)
-                elif step.wide:
-                    result = self._at_once(row, pc, taken, self.executed + ran * warps - warps)
-                else:
-                    result = self._apart(pc, row.parts(taken), self.executed + ran * warps - warps)
+                    taken &= ~registers[step.guard] if step.negated else registers[step.guard]
+                if taken:
+                    self.current = step
+                    if alone:
+                        result = step.act(warp, taken)
+                    else:
+                        result = self._in_row(row, pc, taken, self.executed + (ran - 1) * warps)
                 if result is None:
                     pc += 1
-                elif result.__class__ is int:
-                    if taken != mask:
-                        row.strands.append(Strand(pc + 1, mask & ~taken, turns=strand.turns))
-                        mask, pc = taken, result
-                        break
+                elif result.__class__ is int and taken == mask:
                     pc = result
-                elif result is EXIT:
-                    self._end(row, taken)
-                    mask &= ~taken
-                    if not mask:
-                        break
-                    pc += 1
-                elif result.__class__ is dict:  # lanes for each place
-                    row.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
-                    mask &= ~taken
-                    pc += 1
-                    break
-                elif result.__class__ is Clock:
-                    result.told(self.executed + ran)
-                    pc += 1
                 else:
-                    strand.blocked = result if result.__class__ is list else [(warp, taken, result)]
-                    break
+                    strand.pc = pc
+                    goes_on = self._leave(row, strand, taken, result, self.executed + ran)
+                    pc, mask = strand.pc, strand.mask
+                    if not goes_on:
+                        break
                 if pc > behind or pc in others:
                     break
         except FAULTS as fault:
             raise _told(fault, steps[pc]) from fault
-        strand.pc, strand.mask = pc, mask
+        strand.pc = pc
         self.executed += ran * warps
         if strand.blocked and not alone:
-            meeting = mask & sum(ALL << warp.start for warp, _, wait in strand.blocked if wait.meets)
-            if meeting and meeting != mask:
-                row.strands.append(_parted(strand, meeting))
+            self._part_meeting(row, strand)
         return ran
+
+    def _in_row(self, row: Row, pc: int, mask: int, executed: int) -> Any:
+        """Execute an instruction of a row of several warps, in all its lanes at once if the instruction can."""
+        if self.steps[pc].wide:
+            return self._at_once(row, pc, mask, executed)
+        return self._apart(pc, row.parts(mask), executed)
+
+    def _leave(self, row: Row, strand: Strand, taken: int, result: Any, now: int) -> bool:
+        """Move a strand on whose lanes `taken` end, wait, read the clock or go to several places. Return whether it
+        runs on. now: instructions executed.
+        """
+        rest = strand.mask & ~taken
+        if result.__class__ is int:
+            row.strands.append(Strand(strand.pc + 1, rest, turns=strand.turns))
+            strand.pc, strand.mask = result, taken
+        elif result is EXIT:
+            self._end(row, taken)
+            strand.pc, strand.mask = strand.pc + (rest != 0), rest
+            return rest != 0
+        elif result.__class__ is dict:  # lanes for each place
+            row.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
+            strand.pc, strand.mask = strand.pc + 1, rest
+        elif result.__class__ is Clock:
+            result.told(now)
+            strand.pc += 1
+            return True
+        else:
+            strand.blocked = result if result.__class__ is list else [(row.warps[0], taken, result)]
+        return False
+
+    def _part_meeting(self, row: Row, strand: Strand) -> None:
+        """Give the warps of a strand that wait for one another a strand of their own."""
+        meeting = strand.mask & sum(ALL << warp.start for warp, _, wait in strand.blocked or () if wait.meets)
+        if meeting and meeting != strand.mask:
+            row.strands.append(_parted(strand, meeting))
 
     def _end(self, row: Row, mask: int) -> None:
         """End lanes."""

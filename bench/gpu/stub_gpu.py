@@ -52,7 +52,17 @@ def _stubs(gpu: Gpu) -> dict[str, Any]:
 def _replace_driver() -> None:
     pointer, uint = ctypes.c_void_p, ctypes.c_uint32
     empty = ctypes.cast(getattr(ctypes.CDLL(None), EMPTY), pointer).value
-    signatures = ([pointer] * 4, [pointer, uint, uint, *[pointer] * 5, *[uint] * 4], [pointer] * 2)
-    points = driver.EntryPoints(*(ctypes.CFUNCTYPE(ctypes.c_int, *each)(empty) for each in signatures))
+    replace = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(_replace_address)
+    encode = ctypes.CFUNCTYPE(ctypes.c_int, pointer, uint, uint, *[pointer] * 5, *[uint] * 4)(_encode)
+    points = driver.EntryPoints(ctypes.CFUNCTYPE(ctypes.c_int, *[pointer] * 4)(empty), encode, replace)
     bindings = importlib.import_module("cuda.bindings.driver")
     driver.entry_points, driver.bindings = lambda: points, lambda: bindings
+
+
+def _replace_address(tensor_map: int, address: int) -> int:
+    ctypes.c_uint64.from_address(tensor_map).value = address
+    return 0
+
+
+def _encode(tensor_map: int, dtype: int, rank: int, address: int, *_: int) -> int:
+    return _replace_address(tensor_map, address)

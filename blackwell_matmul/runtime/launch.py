@@ -76,9 +76,14 @@ class Prepared:
         return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
-        """Return the launch with other addresses; None if the driver refuses one. `launch` keeps those of this call."""
+        """Return the launch with other addresses; None if it has to be packed anew. `launch` keeps this call's."""
+        if not self.packed.is_movable(moves):
+            return None
         made = self.copy()
-        return made if made.packed.move(moves, values) else None
+        for array, place, parameter in made.packed.words(moves):
+            if parameter < len(values):  # else it has its default
+                array[place] = values[parameter]
+        return made
 
     def __call__(self) -> None:
         """Queue the launch on its stream; DriverError if the driver refuses it."""

@@ -87,7 +87,8 @@ class Loaded:
         """Return a launch of `prepare` for any addresses; None if more depends on them. places: of parameters with an
         address, by the parameter's index.
         """
-        return None if self._moves is None else Moving(prepared, self._moves.among(places), addresses)
+        moves = None if self._moves is None else self._moves.among(places)
+        return None if moves is None or not prepared.packed.is_movable(moves) else Moving(prepared, moves, addresses)
 
     def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
         """Return a launch's inputs except addresses; None if not comparable: 0.0 equals -0.0, and non-integers vary."""

@@ -23,6 +23,9 @@ KEPT_MAPS = 4096
 """Maximum maps in the process, 0.4 kB each."""
 
 MAX_RANK = 5
+WORDS = TENSOR_MAP_BYTES // 8
+ADDRESS_BITS = (1 << 47) - 16
+"""Bits of an address that TMA can read: a multiple of 16 below 2**47."""
 
 _PREFIXES = {
     "dtype": ("CUtensorMapDataType", "CU_TENSOR_MAP_DATA_TYPE_"),
@@ -34,40 +37,46 @@ _PREFIXES = {
 
 
 class EncodedMap:
-    """128 bytes that a kernel gets by value. pointer: start of their tensor. address: of the bytes, a multiple of 128;
-    valid while the map lives.
+    """128 bytes that a kernel gets by value. pointer: start of their tensor. words: the bytes as 16 integers. address:
+    of the bytes, a multiple of 128; valid while the map lives.
     """
 
-    __slots__ = ("_first", "_memory", "address", "pointer")
+    __slots__ = ("_memory", "_place", "address", "pointer", "words")
 
-    def __init__(self, pointer: int, first: EncodedMap | None = None) -> None:
-        self.pointer, self._first = pointer, first
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
         self._memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT_BYTES)
         self.address = -(-ctypes.addressof(self._memory) // TENSOR_MAP_ALIGNMENT_BYTES) * TENSOR_MAP_ALIGNMENT_BYTES
+        self.words = (ctypes.c_uint64 * WORDS).from_address(self.address)
+        self._place: int | None = None
 
-    def at(self, pointer: int) -> EncodedMap | None:
-        """Return the map of a tensor at another address, made once for each; None if the driver refuses it."""
-        if pointer == self.pointer:
-            return self
-        key = self._first or self, pointer
-        made = _moved.get(key) or self._copied(pointer)
-        if made is not None:
-            _moved.put(key, made)
+    def copy(self) -> EncodedMap:
+        made = EncodedMap(self.pointer)
+        made.words[:], made._place = self.words, self.place
         return made
 
-    def _copied(self, pointer: int) -> EncodedMap | None:
-        made = EncodedMap(pointer, self._first or self)
-        ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
-        code = driver.entry_points().replace_address(made.address, pointer)
-        return made if code == driver.SUCCESS else None
+    @property
+    def place(self) -> int:
+        """Index of the word that is the address; -1 if the driver changes anything else for another address."""
+        if self._place is None:
+            self._place = self._found()
+        return self._place
+
+    def _found(self) -> int:
+        """Have the driver write an address with all other bits, so that each bit is seen as 0 and as 1."""
+        other = self.pointer ^ ADDRESS_BITS
+        made = EncodedMap(other)
+        made.words[:] = self.words
+        code = driver.entry_points().replace_address(made.address, other)
+        changed = [(i, *both) for i, both in enumerate(zip(self.words, made.words)) if both[0] != both[1]]
+        alone = code == driver.SUCCESS and [each[1:] for each in changed] == [(self.pointer, other)]
+        return changed[0][0] if alone else -1
 
     def read(self) -> bytes:
         return ctypes.string_at(self.address, TENSOR_MAP_BYTES)
 
 
 _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
-_moved: Recent[tuple[EncodedMap, int], EncodedMap] = Recent(KEPT_MAPS)
-"""Maps of other addresses, by the map that was encoded and the address."""
 
 
 def encoded(described: TensorMap, device: int) -> EncodedMap:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blackwell_matmul.runtime.launch import Prepared
-from blackwell_matmul.runtime.packed import LAST_BITS, Moves
+from blackwell_matmul.runtime.packed import LAST_BITS, Moves, Word
 
 
 class Moving:
@@ -22,20 +22,23 @@ class Moving:
         """Take a launch at these addresses. moves: the places of each, by its index among them."""
         self._first, self._moves = first, moves
         self._last_bits = [each & LAST_BITS for each in addresses]
-        self._free: list[tuple[Prepared, Sequence[int]]] = []
+        self._free: list[tuple[Prepared, list[Word]]] = []
 
     def __call__(self, addresses: Sequence[int]) -> bool:
         """Queue the launch at these addresses; False, without effect, for addresses that need other arguments."""
-        try:
-            mine, last = self._free.pop()
-        except IndexError:
-            mine, last = self._first.copy(), ()
-        if addresses != last and not self._moved(mine, addresses):
+        if [each & LAST_BITS for each in addresses] != self._last_bits:
             return False
-        mine()
-        self._free.append((mine, addresses))
+        try:
+            mine = self._free.pop()
+        except IndexError:
+            mine = self._new()
+        launch, words = mine
+        for array, place, index in words:
+            array[place] = addresses[index]
+        launch()
+        self._free.append(mine)
         return True
 
-    def _moved(self, mine: Prepared, addresses: Sequence[int]) -> bool:
-        same = [each & LAST_BITS for each in addresses] == self._last_bits
-        return same and mine.packed.move(self._moves, addresses)
+    def _new(self) -> tuple[Prepared, list[Word]]:
+        made = self._first.copy()
+        return made, made.packed.words(self._moves)

@@ -29,11 +29,11 @@ _STRUCT_CODES = {
 class Moves(NamedTuple):
     """Places of a call's addresses, with the plan's parameters.
 
-    slots: pairs of kernel argument and parameter. maps: map, parameter, and the kernel arguments that are the map.
+    slots: pairs of kernel argument and parameter. maps: pairs of map and parameter.
     """
 
     slots: tuple[tuple[int, int], ...]
-    maps: tuple[tuple[int, int, tuple[int, ...]], ...]
+    maps: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
@@ -44,22 +44,11 @@ class Moves(NamedTuple):
         others = [*_sizes(plan), *(each for each in (*slots.values(), *maps.values()) if each not in index)]
         if any(parameters_of(each) & index.keys() for each in others):
             return None
-        of_map = {i: [at for at, each in enumerate(plan.arguments) if _is_map(each, i)] for i in maps}
-        return cls(
-            tuple((i, index[each]) for i, each in slots.items() if each in index),
-            tuple((i, index[each], tuple(of_map[i])) for i, each in maps.items() if each in index),
-        )
+        return cls(*(tuple((i, index[each]) for i, each in of.items() if each in index) for of in (slots, maps)))
 
     def among(self, places: Mapping[int, int]) -> Moves:
         """Return the moves of some parameters, which are then counted by their places."""
-        return Moves(
-            tuple((i, places[each]) for i, each in self.slots if each in places),
-            tuple((i, places[each], arguments) for i, each, arguments in self.maps if each in places),
-        )
-
-
-def _is_map(argument: Argument, index: int) -> bool:
-    return argument.kind == "tensor_map" and argument.value == index
+        return Moves(*(tuple((i, places[each]) for i, each in of if each in places) for of in self))
 
 
 def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
@@ -77,6 +66,10 @@ def _is_of_last_bits(condition: Expr) -> bool:
         case ("==", ("&", str(), int(mask)), int()):
             return 0 <= mask <= LAST_BITS
     return False
+
+
+Word = tuple[Any, int, int]
+"""An array of integers, an index in it, and the parameter whose address lies there."""
 
 
 class Packed:
@@ -102,22 +95,18 @@ class Packed:
         return cls(held, [encoded(each, device) for each in launch.tensor_maps], places)
 
     def copy(self) -> Packed:
-        return Packed(type(self.values).from_buffer_copy(self.values), self._maps, self._places)
+        values = type(self.values).from_buffer_copy(self.values)
+        return Packed(values, [each.copy() for each in self._maps], self._places)
 
-    def move(self, moves: Moves, values: Sequence[int]) -> bool:
-        """Take a call's addresses, in place; False, with some of them taken, if the driver refuses one."""
-        for place, parameter in moves.slots:
-            if parameter < len(values):  # else it has its default
-                self.values[place] = values[parameter]
-        for index, parameter, places in moves.maps:
-            if parameter < len(values) and self._maps[index].pointer != values[parameter]:
-                moved = self._maps[index].at(values[parameter])
-                if moved is None:
-                    return False
-                self._maps[index] = moved
-                for place in places:
-                    self.pointers[place] = moved.address
-        return True
+    def is_movable(self, moves: Moves) -> bool:
+        """Return true if each moved map has its address in a word."""
+        return all(self._maps[index].place >= 0 for index, _ in moves.maps)
+
+    def words(self, moves: Moves) -> list[Word]:
+        """Return where a call's addresses are written, in place."""
+        slots = [(self.values, place, parameter) for place, parameter in moves.slots]
+        maps = [(self._maps[index], parameter) for index, parameter in moves.maps]
+        return slots + [(each.words, each.place, parameter) for each, parameter in maps]
 
 
 def index_of(argument: Argument) -> int:

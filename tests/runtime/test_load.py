@@ -1,11 +1,13 @@
 """`load` and `Loaded` against a driver that records: what reaches cuLaunchKernelEx, and what is refused."""
 
+import ctypes
 import dataclasses
 import struct
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -418,3 +420,19 @@ def test_memory_of_maps_is_aligned_and_their_own():
     made = [maps.EncodedMap(0) for _ in range(64)]
     assert all(each.address % 128 == 0 for each in made)
     assert len({each.address for each in made}) == 64
+
+
+@pytest.mark.parametrize("also, place", [((), 0), ((3,), -1)])
+def test_a_map_moves_where_its_address_is_all_that_the_driver_changes(gpu, monkeypatch, also, place):
+    def replaced(of_map, pointer):
+        for word in (0, *also):
+            ctypes.c_uint64.from_address(of_map + 8 * word).value = pointer
+        return 0
+
+    monkeypatch.setattr(driver, "entry_points", lambda: SimpleNamespace(replace_address=replaced))
+    made = maps.EncodedMap(0x7F12_3456_7890)
+    made.words[0] = made.pointer
+    assert made.place == place and made.words[0] == made.pointer
+    copy = made.copy()
+    copy.words[0] = 0
+    assert copy.place == place and made.words[0] == made.pointer

@@ -1,9 +1,10 @@
-"""How long the first call of a product takes, with an empty cache and with a pack, on a CPU.
+"""How long the first call of a product takes, with an empty cache and with a pack, on a CPU or on a GPU.
 
     blackwell-matmul compile --pack H100 -o pack.zip
     python bench/first_call.py pack.zip [--out bench/results/first_call.json]
+    python bench/first_call.py h200.zip --gpu --out bench/results/h200_first_call.json
 
-The driver is the one of the tests, which records launches and runs nothing (tests/runtime/fake_gpu.py): loading a
+With --gpu a time ends when the GPU is done. Without it the driver is the one of the tests, which records launches and runs nothing (tests/runtime/fake_gpu.py): loading a
 kernel to a GPU is not in the times. Two processes make the same calls, one with each cache. The first call of a process
 is apart, as what it imports and reads once is in it; the others each have a schedule that the process has not had. CPU
 seconds are what other work on the machine changes least.
@@ -31,19 +32,26 @@ CALLS = 24
 CACHE = "BLACKWELL_MATMUL_CACHE"
 
 
-def first_calls(count: int) -> list[dict[str, Any]]:
-    """Make calls of matmul and linear, each of another product; return the seconds of each."""
+def first_calls(count: int, gpu: bool) -> list[dict[str, Any]]:
+    """Make calls of matmul and linear, each of another product, on a GPU or recorded; return the seconds of each."""
     started = time.perf_counter(), time.process_time()
     import torch
 
     from blackwell_matmul import linear, matmul
 
-    _record()
+    if gpu:
+        torch.zeros(1, device="cuda")  # CUDA's own start
+    else:
+        _record()
     rows = [{"call": "import", **_since(started)}]
     for m, n, k, bias in _products(count):
-        x, w, b = (_on_gpu(torch.empty(shape, dtype=torch.bfloat16)) for shape in ((m, k), (n, k), (n,)))
+        made_on = "cuda" if gpu else "cpu"
+        operands = (torch.empty(shape, dtype=torch.bfloat16, device=made_on) for shape in ((m, k), (n, k), (n,)))
+        x, w, b = operands if gpu else map(_on_gpu, operands)
         started = time.perf_counter(), time.process_time()
         made = linear(x, w, b) if bias else matmul(x, w.T)
+        if gpu:
+            torch.cuda.synchronize()
         rows.append({"call": f"{'linear with bias' if bias else 'matmul'} {m}x{n}x{k}", **_since(started)})
         assert made.shape == (m, n)
     return rows
@@ -95,9 +103,9 @@ def _on_gpu(tensor: Any) -> Any:
     return OnGpu.of(tensor)
 
 
-def in_a_process(folder: Path, count: int) -> list[dict[str, Any]]:
+def in_a_process(folder: Path, count: int, gpu: bool) -> list[dict[str, Any]]:
     """Return the rows of `first_calls` in a process of its own, with a cache in a folder."""
-    command = [sys.executable, __file__, "--calls", str(count)]
+    command = [sys.executable, __file__, "--calls", str(count), *["--gpu"] * gpu]
     made = subprocess.run(command, env={**os.environ, CACHE: str(folder)}, stdout=subprocess.PIPE, check=True)
     return json.loads(made.stdout)
 
@@ -112,24 +120,34 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return told
 
 
+def _gpu_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
 def main(
-    pack: Annotated[Path | None, typer.Argument(help="A pack for an H100")] = None,
+    pack: Annotated[Path | None, typer.Argument(help="A pack for an H100, or for this machine's GPU")] = None,
     out: Annotated[Path, typer.Option(help="The JSON file to write")] = ROOT / "bench" / "results" / "first_call.json",
     calls: Annotated[int, typer.Option(help="How many; without a pack they are made here")] = CALLS,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Run on this machine's GPU")] = False,
 ) -> None:
     """Measure, print and write."""
     if pack is None:
-        print(json.dumps(first_calls(calls)))
+        print(json.dumps(first_calls(calls, gpu)))
         return
     with tempfile.TemporaryDirectory() as name:
         empty, filled = Path(name) / "empty", Path(name) / "filled"
         install = [sys.executable, "-m", "blackwell_matmul", "compile", "--pack", str(pack), "--json"]
         made = subprocess.run(install, env={**os.environ, CACHE: str(filled)}, stdout=subprocess.PIPE, check=True)
-        found = {"without a pack": in_a_process(empty, calls), "with a pack": in_a_process(filled, calls)}
+        found = {
+            "without a pack": in_a_process(empty, calls, gpu), "with a pack": in_a_process(filled, calls, gpu),
+        }  # fmt: skip
     record = {
-        "command": "python bench/first_call.py pack.zip", "measured_on": "a CPU, with a driver that records",
+        "command": f"python bench/first_call.py {pack.name}{' --gpu' * gpu} --out bench/results/{out.name}",
+        "measured_on": "a GPU" if gpu else "a CPU, with a driver that records",
         "cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg(),
-        "python": platform.python_version(), "gpu": GPU, "pack_kernels": json.loads(made.stdout)["kernels"],
+        "python": platform.python_version(), "gpu": _gpu_name() if gpu else GPU, "pack_kernels": json.loads(made.stdout)["kernels"],
         "pack_bytes": pack.stat().st_size, "summary": {name: summary(rows) for name, rows in found.items()}, **found,
     }  # fmt: skip
     out.write_text(json.dumps(record, indent=1) + "\n")

@@ -4,10 +4,10 @@
     python bench/first_call.py pack.zip [--out bench/results/first_call.json]
     python bench/first_call.py h200.zip --gpu --out bench/results/h200_first_call.json
 
-With --gpu a time ends when the GPU is done. Without it the driver is the one of the tests, which records launches and runs nothing (tests/runtime/fake_gpu.py): loading a
-kernel to a GPU is not in the times. Two processes make the same calls, one with each cache. The first call of a process
-is apart, as what it imports and reads once is in it; the others each have a schedule that the process has not had. CPU
-seconds are what other work on the machine changes least.
+With --gpu a time ends when the GPU is done. Without it the driver is the one of the tests, which records launches and
+runs nothing (tests/runtime/fake_gpu.py): loading a kernel to a GPU is not in the times. Two processes make the same
+calls, one with each cache. The first call of a process is apart, as what it imports and reads once is in it; the others
+each have a schedule that the process has not had. CPU seconds are what other work on the machine changes least.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def main(
         "command": f"python bench/first_call.py {pack.name}{' --gpu' * gpu} --out bench/results/{out.name}",
         "measured_on": "a GPU" if gpu else "a CPU, with a driver that records",
         "cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg(),
-        "python": platform.python_version(), "gpu": _gpu_name() if gpu else GPU, "pack_kernels": json.loads(made.stdout)["kernels"],
+        "python": platform.python_version(), "gpu": _gpu_name() if gpu else GPU,
+        "pack_kernels": json.loads(made.stdout)["kernels"],
         "pack_bytes": pack.stat().st_size, "summary": {name: summary(rows) for name, rows in found.items()}, **found,
     }  # fmt: skip
     out.write_text(json.dumps(record, indent=1) + "\n")

@@ -16,19 +16,21 @@ from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
+from blackwell_matmul.kernels.host.forms import ABSENT
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import How
 from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
-from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem, Schedule
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.load import Loaded
 from blackwell_matmul.runtime.moving import Moving
 from blackwell_matmul.runtime.script_calls import ScriptCalls
+from blackwell_matmul.scheduling.parts_of_k import best_division, divided
 
 Copy = Callable[[Tensor], Tensor]
 
@@ -63,6 +65,10 @@ class Launches:
             stream = torch_cuda.current_stream(self.device)
             self._packed(self._calls, arguments(), addresses, stream)()
 
+    def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
+        """Return each launch of a call: its kernel and arguments."""
+        return [(self.kernel, arguments)]
+
     def at(self, addresses: Sequence[int]) -> bool:
         """Launch at the tensors' addresses; False, without effect, if a launch has to be packed for them."""
         moving = self._moving.get(torch_cuda.current_stream(self.device))
@@ -86,6 +92,38 @@ class Launches:
         return prepared
 
 
+class LaunchesOfParts:
+    """Launches of a product whose K is divided: one for the sums over the parts of K, one that adds them up. Calls are
+    those of `Launches`. shape: of the sums [parts, m, line]; line: n, or more for rows of multiples of 16 bytes.
+    """
+
+    def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
+        self.kernel, self.device = product, device
+        self._product, self._total = Launches(product, device), Launches(total, device)
+        self._shape = shape
+        self._strides = (shape[1] * shape[2], shape[2], 1)
+
+    def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
+        for launches, given in zip((self._product, self._total), self._arguments(arguments())):
+            launches([each for each in given if isinstance(each, Tensor)], functools.partial(tuple, given))
+
+    def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
+        return list(zip((self._product.kernel, self._total.kernel), self._arguments(arguments)))
+
+    def _arguments(self, arguments: Sequence[Any]) -> tuple[Sequence[object], Sequence[object]]:
+        """Return those of both launches."""
+        m, n, k, a, b, c, bias, residual, *scales, _ = arguments
+        parts, _, line = self._shape
+        sums = a.new_empty(self._shape, dtype=torch.float32)
+        of_sum = parts, m, n, line, sums, c, bias, residual
+        return (m, n, k, a, b, sums[..., :n], ABSENT, ABSENT, *scales, parts), of_sum
+
+    def at(self, addresses: Sequence[int]) -> bool:
+        a, b, c, *extras = addresses
+        sums = torch_cuda.allocated(self._shape, self._strides, torch.float32, self.device)  # until both are queued
+        return self._product.at([a, b, sums.data_ptr()]) and self._total.at([sums.data_ptr(), c, *extras])
+
+
 class Ready:
     """A plan for calls of one kind whose tensors are read where they are: C is allocated, and the kernel launched at
     the tensors' addresses. shape: of the result. place: of C's address among the others.
@@ -93,7 +131,9 @@ class Ready:
 
     __slots__ = ("_launches", "_out", "_place", "_shape", "_strides")
 
-    def __init__(self, launches: Launches, shape: Sequence[int], out: torch.dtype, place: int) -> None:
+    def __init__(
+        self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int
+    ) -> None:
         self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
         self._strides = tuple(math.prod(self._shape[dim + 1 :]) for dim in range(len(self._shape)))
 
@@ -112,7 +152,7 @@ class ProductPlan:
     rows are the product's.
     """
 
-    launches: Launches
+    launches: Launches | LaunchesOfParts
     sizes: tuple[int, ...]
     copy_a: Copy | None
     copy_b: Copy | None
@@ -143,11 +183,11 @@ class ProductPlan:
         read = [each.data_ptr() for each in (a, b, *map(readable, extras))]
         return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
 
-    def call(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> tuple[Any, Sequence[object]]:
-        """Return the kernel and its arguments for operands that are not copied, with a new C."""
+    def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
+        """Return each launch, its kernel and arguments, for operands that are not copied, with a new C."""
         c = a.new_empty(self.shape, dtype=self.out)
         extras = (each for each in tensors if each is not None)
-        return self.launches.kernel, self._arguments(a, b.mT, c, tensors, extras)
+        return self.launches.calls(self._arguments(a, b.mT, c, tensors, extras))
 
     def _writes(self, into: Tensor) -> bool:
         """Return true if `into` has the layout of a new C."""
@@ -186,6 +226,8 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
+    if not batch and (found := _in_parts(name, left, right, tensors, out, gpu, how)) is not None:
+        return found
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
         plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
@@ -204,6 +246,34 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
+
+
+def _in_parts(
+    name: str | None, left: Tensor, right: Tensor, tensors: EpilogueTensors, out: torch.dtype, gpu: Gpu, how: How
+) -> ProductPlan | None:
+    """Return the plan of left[m, k] @ right[n, k].T with K divided among CTAs of no cluster, if that is faster."""
+    form, scaled = _form(how), tensors.scale_a is not None
+    if name is None or rung(name).mma != "wgmma" or how.batch_invariant or scaled or form.epilogue.columns_of_c > 1:
+        return None
+    (m, k), n, copies = left.shape, right.shape[0], (copying(left, right), copying(right, left))
+    read = [x if copy is None else copy(x.to("meta")) for x, copy in zip((left, right), copies)]
+    c = torch.empty((m, padded(n, out.itemsize)), dtype=out, device="meta")[:, :n]
+    problem, _ = rung(name).problem_of({}, m, n, k, *read, c, *[ABSENT] * 4, 1)
+    found = best_division(problem, gpu, rung(name).features)
+    if found is None:
+        return None
+    shape = found.parts, m, divided(problem, found.parts).c_line
+    launches = LaunchesOfParts(*_kernels_of_parts(name, found.schedule, form), shape, left.get_device())
+    return ProductPlan(launches, (m, n, k, 1), *copies, (m, n), n, out)
+
+
+@functools.lru_cache(KEPT_KERNELS)
+def _kernels_of_parts(name: str, schedule: Schedule, form: Form) -> tuple[Any, Any]:
+    """Return the kernel of the sums over parts of K, and the one that adds them up."""
+    from blackwell_matmul.kernels.products.sum_of_parts import SumOfParts
+
+    total: Any = SumOfParts  # a call takes the pinned knobs alone
+    return rung(name)(form=Form(divides_k=True), **schedule.as_dict()), total(form=form)
 
 
 @functools.lru_cache(KEPT_KERNELS)

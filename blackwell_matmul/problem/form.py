@@ -97,7 +97,7 @@ class Form:
     elements; 0: packed. a_batched, b_batched: true if each batch has its own matrix; a_batch_stride, b_batch_stride:
     elements from one to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type; "": the type
     of `problem.c_dtype`. fast_accum: true if 8-bit products may accumulate as the tensor cores do, on Hopper with less
-    precision than fp32.
+    precision than fp32. divides_k: true if the batches of C are the sums of one product over as many parts of K.
     """
 
     a_major: str = "k"
@@ -111,13 +111,15 @@ class Form:
     c_stride: int = 0
     out: str = ""
     fast_accum: bool = False
+    divides_k: bool = False
     epilogue: Epilogue = field(default_factory=Epilogue)
 
     def __post_init__(self) -> None:
         for name, offered in MAJORS.items():
             object.__setattr__(self, name, _one_of(name, getattr(self, name), offered))
         object.__setattr__(self, "out", _one_of("out", self.out, OUTPUT_DTYPES))
-        check_flag("fast_accum", self.fast_accum)
+        for name in ("fast_accum", "divides_k"):
+            check_flag(name, getattr(self, name))
         for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
             found = integer(getattr(self, name), 0, MAX_STRIDE)
             if found is None:

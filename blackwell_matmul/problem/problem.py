@@ -149,6 +149,11 @@ class Problem:
         """Return the bytes of k elements."""
         return self.k * self.element_bits // 8
 
+    @property
+    def parts_of_k(self) -> int:
+        """Return the parts of K whose sums the batches of C are; 1 if each batch is a whole product."""
+        return self.batches if self.form.divides_k else 1
+
     @cached_property
     def swapped(self) -> Problem:
         """Return the problem of C.T = B @ A.T."""
@@ -180,6 +185,11 @@ class Problem:
         return self.form.b_stride or (self.k if self.form.b_major == "k" else self.n)
 
     @property
+    def c_line(self) -> int:
+        """Return the elements from a row of C to the next."""
+        return self.form.c_stride or self.columns
+
+    @property
     def columns(self) -> int:
         """Return the columns of C."""
         return self.n // self.form.epilogue.columns_of_c
@@ -195,7 +205,7 @@ class Problem:
     @property
     def flops(self) -> int:
         """Return the floating-point operations: one multiply and one add for each m, n, k."""
-        return 2 * self.batches * self.m * self.n * self.k
+        return 2 * self.batches // self.parts_of_k * self.m * self.n * self.k
 
     def __str__(self) -> str:
         batches = f"{self.batches} x " if self.batches > 1 else ""

@@ -8,7 +8,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking, with_gpus
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
-from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K
+from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, SCALED_K
 from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import KERNELS_BY_FEATURE
 from blackwell_matmul.scheduling.mma import EVERY_SPEC, SCALES_OF_A_LINE, Wgmma, spec_of, tile_config
@@ -328,6 +328,18 @@ def _form_is_the_rungs(tile: TileConfig) -> str | None:
     return f"This rung computes one product of K-major matrices, without {what}; blackwell and hopper do."
 
 
+def _parts_of_k_are_hoppers(tile: TileConfig) -> str | None:
+    form, one = tile.problem.form, tile.problem.batches == 1
+    if not form.divides_k or (
+        tile.mma.name == Wgmma.name
+        and tile.split_k == 1
+        and form.epilogue == PLAIN.epilogue
+        and (one or not (form.a_batched or form.b_batched))
+    ):
+        return None
+    return "divides_k: hopper alone has sums over parts of K, of one A and one B, with split_k = 1 and no epilogue."
+
+
 def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
     """Require whole spans of 128 bytes, in which MN-major operands lie."""
     form = tile.problem.form
@@ -437,6 +449,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _transposed_strips_are_whole_matrices,
     _strip_row_is_one_swizzle,
     _form_is_the_rungs,
+    _parts_of_k_are_hoppers,
     _block_scales_are_of_bytes,
     _block_scales_fit_the_tile,
     _swapped_is_plain,

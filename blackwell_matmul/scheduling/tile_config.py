@@ -249,7 +249,7 @@ class TileConfig:
     @property
     def k_tiles(self) -> int:
         """Return the k-tiles of one CTA; the most, if parts differ."""
-        return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
+        return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k * self.problem.parts_of_k)
 
     @property
     def pair(self) -> int:

@@ -67,15 +67,14 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], ProductOperands]] = 
 def compile_product(
     step: Callable[[str], None], gpu: str, operation: str, m: int, n: int, k: int, dtype: str
 ) -> dict[str, Any]:
-    """Compile a layer's product into the cache; return the bundle's key and its record's name."""
+    """Compile a layer's product into the cache; return the key of each bundle by its record's name."""
     step(f"compile {operation} {dtype} {m}x{n}x{k}")
     kind, found = getattr(torch, TORCH_NAMES[dtype]), gpu_named(gpu)
     x, w, dy = (torch.empty(shape, dtype=kind) for shape in ((m, k), (n, k), (m, n)))  # no memory is written
     a, b, tensors, how = OPERATIONS[operation](x, w, dy)
     plan = planned(a, b, tensors, found, how.out_dtype or kind, how)
     assert plan is not None  # no size is 0
-    kernel, arguments = plan.call(a, b, tensors)
-    record, bundle = compiled_ahead(kernel, arguments, found)
-    if record is None or not record.is_file():
+    made = [compiled_ahead(*call, found) for call in plan.calls(a, b, tensors)]
+    if any(record is None or not record.is_file() for record, _ in made):
         raise CompileError("The cache did not keep the kernel.")
-    return {"record": record.name, "key": bundle.key}
+    return {record.name: bundle.key for record, bundle in made if record is not None}

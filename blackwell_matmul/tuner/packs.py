@@ -6,6 +6,7 @@ the first call finds them by its own key.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from collections import Counter
@@ -73,7 +74,7 @@ def make(gpu: Gpu, tell: Tell) -> Pack:
     outcomes = compiled_in_pool(tasks, LIMIT_S, TASK, tell).values()
     made = [each.result for each in outcomes if each.result is not None]
     refused = Counter(each.why for each in outcomes if each.result is None)
-    return Pack(gpu.name, versions_here(), {each["record"]: each["key"] for each in made}, refused)
+    return Pack(gpu.name, versions_here(), dict(itertools.chain(*map(dict.items, made))), refused)
 
 
 def _name(problem: Mapping[str, Any]) -> str:

@@ -74,11 +74,12 @@ class UserKernel:
 
     @property
     def takes_forms(self) -> bool:
-        """Return true if the kernel computes any `Form` and has no epilogue of its own."""
+        """Return true if the kernel computes a product of any `Form` and has no epilogue of its own."""
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
-        found = self.script_cls
-        return issubclass(found, EpilogueScript) and found.finish is EpilogueScript.finish
+        found, checked = self.script_cls, getattr(self.script_cls, "check_arguments", None)
+        of_product = getattr(checked, "__func__", None) is EpilogueScript.check_arguments.__func__
+        return issubclass(found, EpilogueScript) and of_product and found.finish is EpilogueScript.finish
 
     @property
     def takes_scales(self) -> bool:

@@ -88,7 +88,8 @@ def why_unreadable(tensor: Any) -> str:
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     """Return the problem of a call.
 
-    form: the pinned form, whose activation, alpha, beta and fast_accum count; all else follows from the tensors.
+    form: the pinned form, whose activation, alpha, beta, fast_accum and divides_k count; all else follows from the
+    tensors.
     """
     m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)
@@ -109,6 +110,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
         c_stride=_stride(c.stride()[-2], c.shape[-1], c.shape[-2] * int(batches), c.element_size()),
         out="" if out == c_dtype(dtype) else out,
         fast_accum=form.fast_accum and a.element_size() == 1,
+        divides_k=form.divides_k,
         epilogue=epilogue,
     )
     _check_agrees(form, found, n, c)
@@ -148,7 +150,7 @@ def check_call(
         if reason:
             raise InputError(f"{name} cannot be read where it is: {reason}; {name}.contiguous() can, with padded rows.")
     _check_c(c, sizes)
-    _check_extra(given, c, sizes)
+    check_extra(given, c, sizes)
     check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
 
 
@@ -187,7 +189,7 @@ def _check_c(c: Any, sizes: dict[str, int]) -> None:
         )
 
 
-def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
+def check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
     """Raise InputError for a wrong type, shape, stride or address of a tensor that the epilogue reads."""
     m, n, batches = sizes["m"], sizes["n"], sizes["batches"]
     if ("scale_a" in given) != ("scale_b" in given):

@@ -127,14 +127,16 @@ class HopperMatmul(EpilogueScript):
         tiles_m, tiles_n = cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.cluster_n * self.block_n)
         self.of_a_batch: int32 = tiles_m * tiles_n
         count = batches * self.of_a_batch
-        rounds = (count - 1) // self.teams + 1  # at least one
+        rounds = 1 if self.form.divides_k else (count - 1) // self.teams + 1  # at least one
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
         self.mine = ClusterOfTiles(self.cluster_m, self.cluster_n, self.block_m, self.block_n)
         self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # number of the CTA's part of K
-        first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
-        k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
+        of_k = self.blockIdx.x // self.team_ctas // self.of_a_batch if self.form.divides_k else self.part
+        parts = batches if self.form.divides_k else self.split_k
+        first_k: int32 = cdiv(k, self.block_k) * of_k // parts
+        k_tiles: int32 = cdiv(k, self.block_k) * (of_k + 1) // parts - first_k
         tiles = DynamicGroupedTiles(tiles_m, tiles_n, self.group_m)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)

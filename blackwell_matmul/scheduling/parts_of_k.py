@@ -1,0 +1,126 @@
+"""Division of a product on Hopper by parts of K among all SMs, where few tiles and a long K would leave most SMs idle.
+
+One launch computes the sums of each tile over each part of K (`Form.divides_k`), a second one adds the parts up. CTAs
+that share a tile in one launch have to be a cluster, and a cluster has few CTAs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice, product
+from typing import NamedTuple
+
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.problem.problem import KNOBS, Problem, Schedule
+from blackwell_matmul.scheduling.cost_model import SUM_BYTES, nearest_figures, predicted_cycles
+from blackwell_matmul.scheduling.mma import Wgmma, tile_config
+from blackwell_matmul.scheduling.rules import TMA_BYTES, can_run
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, ceil_div, round_up
+
+ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 128, 256)
+"""Values of block_m and block_n that are compared: few, as loads and not the tile bound such products."""
+
+SPAN = 64
+"""Elements of 16 bits in a piece of an operand that is not K-major (`frontend.operand_majors`)."""
+
+CLEARLY_LESS = 0.8
+"""Maximum ratio of predicted cycles for two launches in place of one."""
+
+KEPT_DIVISIONS = 4096
+
+
+class Division(NamedTuple):
+    """Parts of K, the schedule of their sums, and the predicted cycles of both launches."""
+
+    cycles: float
+    parts: int
+    schedule: Schedule
+
+
+@lru_cache(KEPT_DIVISIONS)
+def best_division(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Division | None:
+    """Return a division that takes clearly less time than one launch; None if there is none.
+
+    problem: one product without an epilogue. features: of the kernel.
+    """
+    found = min(_divisions(problem, gpu, features), key=lambda each: each.cycles, default=None)
+    if found is None:
+        return None
+    one = (_cycles(each, problem, gpu) for each in _schedules(problem, gpu, features, KNOBS["split_k"].values))
+    return found if found.cycles < CLEARLY_LESS * min(one, default=0) else None
+
+
+def divided(problem: Problem, parts: int) -> Problem:
+    """Return the problem of a product's sums over parts of K, in rows that TMA writes."""
+    line = round_up(problem.n, TMA_BYTES // SUM_BYTES)
+    form = replace(
+        problem.form,
+        a_batched=False,
+        b_batched=False,
+        c_stride=0 if line == problem.n else line,
+        out="fp32",
+        divides_k=True,
+    )
+    return replace(problem, form=form, batches=parts)
+
+
+def _divisions(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Iterator[Division]:
+    """Yield divisions whose CTAs fill the SMs, or half of them, and whose sums stay in the L2."""
+    room = nearest_figures(gpu).near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
+    for block_m, block_n in product(_of_size(ROWS, problem.m), _of_size(COLUMNS, problem.n)):
+        tiles = ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)
+        most = int(min(gpu.sm_count // tiles, room, problem.k_bytes // SWIZZLE_BYTES[0]))
+        for parts in {most, most // 2} - {0, 1}:
+            sums = divided(problem, parts)
+            for schedule in _schedules(sums, gpu, features, (1,), (block_m,), (block_n,)):
+                cycles = _cycles(schedule, sums, gpu) + _sum_cycles(problem, parts, gpu)
+                yield Division(cycles, parts, schedule)
+
+
+def _schedules(
+    problem: Problem,
+    gpu: Gpu,
+    features: tuple[str, ...],
+    splits: Sequence[int],
+    rows: Sequence[int] = ROWS,
+    columns: Sequence[int] = COLUMNS,
+) -> Iterator[Schedule]:
+    """Yield schedules with these values that can run, each with as many stages as fit."""
+    for block_m, block_n, split_k in product(_of_size(rows, problem.m), _of_size(columns, problem.n), splits):
+        made = Schedule(
+            block_m=block_m,
+            block_n=block_n,
+            block_k=SWIZZLE_BYTES[0] // problem.element_bytes,
+            e_block_n=min(32 if split_k == 1 else 16, block_n),
+            stages=1,
+            consumers=max(1, block_m // Wgmma.rows),
+            group_m=KNOBS["group_m"].values[-1],
+            cluster_m=1,
+            cluster_n=1,
+            split_k=split_k,
+            neighbours=KNOBS["neighbours"].values[-1],
+            swap_ab=0,
+            mma=Wgmma.name,
+            features=features,
+        )
+        with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
+        yield from islice((each for each in with_stages if can_run(each, problem, gpu)), 1)
+
+
+def _of_size(offered: Sequence[int], size: int) -> list[int]:
+    """Return the extents of tiles that are not twice as large as needed; an operand that is not K-major needs
+    `SPAN`."""
+    return [each for each in offered if each < 2 * max(size, SPAN)]
+
+
+def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
+    return predicted_cycles(tile_config(schedule, problem, gpu))
+
+
+def _sum_cycles(problem: Problem, parts: int, gpu: Gpu) -> float:
+    """Predict the cycles of the second launch: two loads, one after the other, and all parts through the L2."""
+    figures = nearest_figures(gpu)
+    moved_ns = SUM_BYTES * problem.m * problem.n * parts / figures.l2_bytes_per_ns
+    return (figures.ramp_ns + 2 * figures.l2_ns + moved_ns) * figures.clock_ghz + figures.start_cycles

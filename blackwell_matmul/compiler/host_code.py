@@ -41,6 +41,7 @@ from blackwell_matmul.frontend.faults.wide_views import (
     counted_views,
     last_offset,
 )
+from blackwell_matmul.frontend.pointer_views import joined_accesses
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.frontend.recording import instructions
 
@@ -119,6 +120,7 @@ class _Planner:
         self._refuse_other_multiples()
         self._refuse_wide_views()
         self._refuse_coordinates()
+        self._refuse_addresses()
         self._walk(self._host.body, 1)
         launch = self._launch
         if launch is None:
@@ -196,6 +198,16 @@ class _Planner:
                 name = self._program.name_of(tensor) or "a tensor"
                 wrong = misplaced(name, [self._known(each) for each in inst.offsets], tensor.dtype.nbits, store)
                 self._require(int(not wrong), f"{wrong} ({self._program.location_of(inst)})")
+
+    def _refuse_addresses(self) -> None:
+        """Check that each pointer is a multiple of the bytes that the code accesses at once."""
+        for pointer, inst, unit in joined_accesses(self._program.tile, self._program.access_bytes):
+            name = self._expr(pointer) if isinstance(pointer, ir.Var) else None
+            if isinstance(name, str):
+                line = self._program.location_of(inst)
+                needed = f"which {line.short if line else 'the kernel'} accesses at once; pass a copy of the tensor"
+                wanted = f"{name} does not start at a multiple of {unit} bytes, {needed}"
+                self._require(("==", ("&", name, unit - 1), 0), wanted)
 
     def _known(self, value: Any) -> int | None:
         """Return the value of a constant expression; None if it depends on the device or the launch."""

@@ -230,6 +230,7 @@ class _Build:
             workspace=codegen.workspace,
             final=final,
             origins=origins,
+            access_bytes=_rekeyed(codegen.access_bytes, origins),
             early_start=may_start_early(self.target, tile),
             lone_cta=is_lone(tile.metadata.cluster_blocks),
             row_major=row_major_pointers(tile, params, recorder),

@@ -77,6 +77,7 @@ class Program:
     workspace: scratch shared memory that emitters asked for (reductions, shuffles), or None.
     final: tilus.ir.Function after all passes, which code generation read; dead code is gone from it.
     origins: for each instruction of `final`, the instruction of `tile` that it came from.
+    access_bytes: for loads, stores and cp.async of global memory, the bytes of one access (`access_bytes`).
     early_start: it waits for the grids before it (`launch_order`), so that a launch may let it start before they end.
     lone_cta: its cluster is one CTA.
     row_major: the names of the pointers that the script takes without strides (`pointer_views`). taken_as: of a class
@@ -99,6 +100,7 @@ class Program:
     workspace: SharedAllocation | None = None
     final: Any = None
     origins: Mapping[Any, Any] = field(default_factory=dict)
+    access_bytes: Mapping[Any, int] = field(default_factory=dict)
     early_start: bool = False
     lone_cta: bool = True
     row_major: frozenset[str] = frozenset()

@@ -27,6 +27,7 @@ from tilus.lang.constructs.state import Class
 from tilus.lang.script import Script
 
 from blackwell_matmul.base.validation import shown
+from blackwell_matmul.frontend.access_bytes import BY_POINTER, access_bytes
 from blackwell_matmul.frontend.faults.reductions import WARP
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.raised import Refusal
@@ -403,7 +404,7 @@ def _kind(node: Any) -> str:
 
 
 class RecordingCodegen(FunctionCodegen):
-    """tilus's code generation, noting the addresses that it picks and the instructions that it emits."""
+    """tilus's code generation, noting the addresses and widths that it picks and the instructions that it emits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -411,6 +412,7 @@ class RecordingCodegen(FunctionCodegen):
         self.emitted: list[Instruction] = []
         self.shared: IdentityMap[SharedAllocation] = IdentityMap()
         self._first_barrier: IdentityMap[int] = IdentityMap()
+        self.access_bytes: IdentityMap[int] = IdentityMap()
         self.barrier_block: SharedAllocation | None = None
         self._emitting = False
         smem = self.contexts.smem_alloc_ctx
@@ -436,6 +438,8 @@ class RecordingCodegen(FunctionCodegen):
             super().visit_Instruction(inst)
         finally:
             self._emitting = False
+        if isinstance(inst, BY_POINTER):
+            self.access_bytes[inst] = access_bytes(self.builder.scope_stack[-1][-1])
 
     def visit_ThreadGroupStmt(self, stmt: ThreadGroupStmt) -> None:
         """Select the threads of a group of whole warps by the number of their warp. ptxas then knows that all threads

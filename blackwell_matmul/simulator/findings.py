@@ -28,6 +28,7 @@ Code = Literal[
     "mbarrier-over-arrival",
     "mbarrier-overlaps-tensor",
     "mbarrier-parity",
+    "misaligned-address",
     "missing-proxy-fence",
     "missing-wgmma-fence",
     "mixed-cta-groups",

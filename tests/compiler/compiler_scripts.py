@@ -342,3 +342,24 @@ class NarrowNumbers(tilus.Script):
         self.store_global(self.global_view(z_ptr, dtype=float8_e5m2, shape=[32]), z, offsets=[0])
         w = self.register_tensor(dtype=float32, shape=[32], init=float("nan"))
         self.store_global(self.global_view(w_ptr, dtype=float32, shape=[32]), w, offsets=[0])
+
+
+class SumOfTwo(tilus.Script):
+    """y = x + z, of 32 x 64: x by registers, z by cp.async. shift: elements of x before its view."""
+
+    def __init__(self, shift: int = 0):
+        super().__init__()
+        self.shift = shift
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32, z_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr + self.shift, dtype=float32, shape=[32, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[32, 64])
+        g_z = self.global_view(z_ptr, dtype=float32, shape=[32, 64])
+        x = self.load_global(g_x, offsets=[0, 0], shape=[32, 64])
+        s = self.shared_tensor(dtype=float32, shape=[32, 64])
+        self.copy_async(g_z, s, offsets=[0, 0])
+        self.copy_async_wait_all()
+        self.sync()
+        self.store_global(g_y, x + self.load_shared(s), offsets=[0, 0])

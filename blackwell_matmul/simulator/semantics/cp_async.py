@@ -28,7 +28,7 @@ from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read
 from blackwell_matmul.simulator.types import element, to_image
 
 _FAMILY = "cp.async"
@@ -66,6 +66,7 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
     dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
     rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
+    require_aligned = alignment(inst, context, item)
     context.use(dst)
     context.use(src)
     context.place(src, inst.offsets, dims, shape)
@@ -80,6 +81,7 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
         moved[rows] += box[0][0]
         place = Placement(source, tuple(moved), dims, extents)
         place.check_exists(warp, source, "cp.async", location)
+        require_aligned(warp, source.address)
 
         regions = {"dst": target.region(box)}
         read_source(warp, regions, source, place)
@@ -164,6 +166,7 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
     mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
     offset = index_function([*inst.axes, *free], inst.offset)
     mask = None if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
+    require_aligned = alignment(inst, context, item)
     context.use(dst)
     context.scalar(inst.ptr)
     context.scalars(free)
@@ -177,6 +180,7 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
         where = np.broadcast_to(offset(*axes, *values), axes[0].shape)
         keep = np.ones(where.shape, bool) if mask is None else np.broadcast_to(mask(*axes, *mask_values), where.shape)
         cells = _pointer(warp, address, where[keep], item, location)
+        require_aligned(warp, address)
         box = ((top, bottom), *((0, e) for e in shape[1:]))
 
         def complete() -> None:

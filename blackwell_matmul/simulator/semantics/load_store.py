@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read, record_write
 from blackwell_matmul.simulator.types import element, from_image, to_image
 
 
@@ -82,6 +82,7 @@ def load_global(inst: Any, context: LoweringContext) -> Any:
     """Lower a load, which tilus masks by the declared shape: elements outside are zero."""
     layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
     shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), context.location
+    require_aligned = alignment(inst, context, item)
     context.use(inst.inputs[0])
     context.place(inst.inputs[0], inst.offsets, dims, shape)
 
@@ -92,6 +93,7 @@ def load_global(inst: Any, context: LoweringContext) -> Any:
         if not place.inside:
             return np.zeros((WARP, layout.local_size), item.dtype)
         place.check_exists(warp, view, "load_global", location)
+        require_aligned(warp, view.address)
         check(warp, _region(place, view, layout, offsets, dims))
         lo = tuple(b[0] for b in layout.box)
         tile = np.zeros(tuple(b[1] for b in layout.box), item.dtype) if shape else np.zeros((), item.dtype)
@@ -127,6 +129,7 @@ def store_global(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     layouts, check, shape, dims = context.layouts(src), context.touch("dst"), tuple(src.shape), tuple(inst.dims)
     location, item = context.location, element(src.dtype)
+    require_aligned = alignment(inst, context, item)
     context.use(dst)
     context.use(src)
     context.place(dst, inst.offsets, dims, shape)
@@ -137,6 +140,7 @@ def store_global(inst: Any, context: LoweringContext) -> Any:
         if not place.inside:
             return
         place.check_exists(warp, view, "store_global", location)
+        require_aligned(warp, view.address)
         region = _region(place, view, layout, offsets, dims)
         check(warp, region)
         if layout.dense and place.whole and not item.packed:
@@ -263,6 +267,7 @@ def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
 )
 def load_global_generic(inst: Any, context: LoweringContext) -> Any:
     layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
+    require_aligned = alignment(inst, context, item)
     offset, mask = _generic(inst, context)
 
     def run(warp: Warp, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> np.ndarray:
@@ -270,6 +275,7 @@ def load_global_generic(inst: Any, context: LoweringContext) -> Any:
         out = np.zeros((WARP, layout.local_size), item.dtype)
         where, keep = _cells(warp, layout, offset, mask, free, mask_free)
         cells = _pointer(warp, address, where[keep], item, location)
+        require_aligned(warp, address)
         active = out[layout.lane : layout.lane + layout.lanes]
         active[keep] = cells[where[keep]]
         return out
@@ -289,6 +295,7 @@ def load_global_generic(inst: Any, context: LoweringContext) -> Any:
 def store_global_generic(inst: Any, context: LoweringContext) -> Any:
     src = inst.inputs[0]
     layouts, item, location = context.layouts(src), element(src.dtype), context.location
+    require_aligned = alignment(inst, context, item)
     context.use(src)
     offset, mask = _generic(inst, context)
 
@@ -296,6 +303,7 @@ def store_global_generic(inst: Any, context: LoweringContext) -> Any:
         layout = layouts[warp.index]
         where, keep = _cells(warp, layout, offset, mask, free, mask_free)
         cells = _pointer(warp, address, where[keep], item, location)
+        require_aligned(warp, address)
         cells[where[keep]] = registers[layout.lane : layout.lane + layout.lanes][keep]
 
     return run

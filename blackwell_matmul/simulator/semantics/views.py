@@ -27,10 +27,16 @@ from blackwell_matmul.simulator.expressions import free_variables, index_functio
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, GlobalWorkspace, ViewKey, segment_of
+from blackwell_matmul.simulator.machine.global_memory import (
+    GlobalStorage,
+    GlobalWorkspace,
+    Segment,
+    ViewKey,
+    segment_of,
+)
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.types import element
+from blackwell_matmul.simulator.types import Element, element
 
 # shared memory
 
@@ -159,6 +165,13 @@ class GlobalView(View):
         kept = tuple(self.dims[d] for d in sorted(dims))
         image = None if self.image is None else self.image[(*picks, ...)]
         return GlobalView(self.storage, self.data[(*picks, ...)], tuple(base), kept, declared=shape, image=image)
+
+    @property
+    def address(self) -> int:
+        """Return the address of the first element."""
+        storage = self.storage
+        assert isinstance(storage, GlobalStorage)
+        return storage.address + sum(b * s for b, s in zip(self.base, storage.data.strides, strict=True))
 
     def nearest(self, offsets: tuple[int, ...]) -> tuple[int, ...]:
         """Return the offsets of the nearest slice that exists."""
@@ -412,9 +425,33 @@ def item_address(location: Location | None) -> Callable[[Warp, Any], int]:
     def run(warp: Warp, value: Any) -> int:
         if not isinstance(value, GlobalView):
             raise warp.cta.stop("unsupported", "only the address of a global element can be taken", location)
-        storage = value.storage
-        assert isinstance(storage, GlobalStorage)
-        delta = sum(b * s for b, s in zip(value.base, storage.data.strides, strict=True))
-        return storage.address + delta
+        return value.address
 
     return run
+
+
+# alignment
+
+
+def alignment(inst: Any, context: LoweringContext, item: Element) -> Callable[[Warp, int], None]:
+    """Return a check of the address from which an instruction counts its elements: a multiple of the bytes that the
+    compiled code accesses at once."""
+    unit = max(context.program.access_bytes.get(inst, 1), item.nbits // 8)
+    name, location = context.instruction.spoken, context.location
+
+    def require(warp: Warp, address: int) -> None:
+        if address % unit:
+            why = _past(warp.cta.grid.memory.segment_at(address), address, unit)
+            message = f"{name} accesses {unit} bytes at once, and {why}"
+            raise warp.cta.stop("misaligned-address", message, location)
+
+    return require
+
+
+def _past(segment: Segment | None, address: int, unit: int) -> str:
+    """Return a clause with the tensor that starts between two multiples of the unit, or that is entered between two."""
+    past = f"{address % unit} bytes past a multiple of {unit}"
+    if segment is None or address == segment.address:
+        return f"{'the pointer' if segment is None else segment.name} starts {past}: pass a copy of the tensor"
+    into = f"the view starts {address - segment.address} bytes into {segment.name}"
+    return f"{into}, {past}: start it at a multiple of {unit} bytes"

@@ -78,7 +78,7 @@ class UserKernel:
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
         found, checked = self.script_cls, getattr(self.script_cls, "check_arguments", None)
-        of_product = getattr(checked, "__func__", None) is EpilogueScript.check_arguments.__func__
+        of_product = getattr(checked, "__func__", None) is getattr(EpilogueScript.check_arguments, "__func__", None)
         return issubclass(found, EpilogueScript) and of_product and found.finish is EpilogueScript.finish
 
     @property

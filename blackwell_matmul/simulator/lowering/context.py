@@ -105,15 +105,17 @@ class LoweringContext:
 
     # operands
 
-    def use(self, tensor: Any) -> None:
-        """Pass the tensor's value (registers, or a view) to the callable, as its next argument."""
-        self.operands[len(self.arguments)] = tensor
-        self.arguments.append(self._names.value_of(tensor))
+    def use(self, *tensors: Any) -> None:
+        """Pass the value of each tensor (registers, or a view) to the callable, as its next argument."""
+        for tensor in tensors:
+            self.operands[len(self.arguments)] = tensor
+            self.arguments.append(self._names.value_of(tensor))
 
-    def scalar(self, expression: Any) -> None:
-        """Pass the value of a scalar expression as the next argument."""
-        self.arguments.append(self._names.scalar(expression))
-        self.logged.append(self.arguments[-1])
+    def scalar(self, *expressions: Any) -> None:
+        """Pass the value of each scalar expression as the next argument."""
+        for expression in expressions:
+            self.arguments.append(self._names.scalar(expression))
+            self.logged.append(self.arguments[-1])
 
     def scalars(self, expressions: Any) -> None:
         """Pass several scalar expressions as one tuple."""

@@ -464,7 +464,7 @@ class Lowering:
 
     def _watch(self, tensor: Any, context: LoweringContext, write: bool) -> None:
         use = self.constant(ordinary_use(context, context.name(tensor, "the registers"), write))
-        self.emit(f"if w.filling or w.warpgroup or w.sums: {use}(w, {self.value_of(tensor)})", "")
+        self.emit(f"if w.filling or w.wgmmas is not None or w.sums: {use}(w, {self.value_of(tensor)})", "")
 
     def _follow_unwritten(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> None:
         """Follow registers that nothing has written, and report values that depend on them."""

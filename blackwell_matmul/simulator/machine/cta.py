@@ -36,12 +36,13 @@ class Warp:
     """Thirty-two threads that execute as one agent.
 
     groups: its asynchronous operations that it can wait for, by instruction family (operation.py). filling: registers
-    that an operation may still fill or read, by id; kept alive so that ids stay unique. warpgroup: its warpgroup's MMAs
-    (semantics/wgmma.py). sums: pending sums by the id of their registers (semantics/accumulators.py). tensor_core: the
-    pipe of MMAs and copies that its elected lane issues. returned: it has reached the end of the program.
+    that an operation may still fill or read, by id; kept alive so that ids stay unique. wgmmas: MMAs of its warpgroup
+    that it has issued; None before a wgmma.fence. sums: pending sums by the id of their registers
+    (semantics/accumulators.py). tensor_core: the pipe of MMAs and copies that its elected lane issues. returned: it has
+    reached the end of the program.
     """
 
-    __slots__ = ("cta", "filling", "groups", "index", "returned", "sums", "tensor_core", "warpgroup")
+    __slots__ = ("cta", "filling", "groups", "index", "returned", "sums", "tensor_core", "wgmmas")
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta, self.index = cta, index
@@ -49,7 +50,7 @@ class Warp:
         self.tensor_core = ("tensor core", index, id(cta))
         self.groups: dict[str, Any] = {}
         self.filling: dict[int, np.ndarray] = {}
-        self.warpgroup: Any = None
+        self.wgmmas: int | None = None
         self.sums: dict[int, Any] = {}
 
     def __str__(self) -> str:
@@ -59,7 +60,7 @@ class Warp:
         """Drop the warp's references to its operations."""
         self.groups.clear()
         self.filling.clear()
-        self.warpgroup = None
+        self.wgmmas = None
         self.sums.clear()
 
 

@@ -640,8 +640,10 @@ class HappensBefore(Listener):
         for shadow in self.shadows.values():
             shadow.drop(lambda access: bool(access.event & common))
             kept |= shadow.events()
-        for forgetful in (*everybody, *self.semaphores.values(), *self.shadows.values()):
-            forgetful.forget(kept)
+        for frontier in (*everybody, *self.semaphores.values()):
+            frontier.forget(kept)
+        for shadow in self.shadows.values():
+            shadow.forget(kept)
         for carried in self.carried.values():
             carried.forget(kept)
         self.threads &= kept

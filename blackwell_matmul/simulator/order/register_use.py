@@ -81,7 +81,7 @@ class RegisterUse:
         mine, key = self.of(warp), id(registers)
         if key in mine.loading:
             _report_loading(warp, instruction, mine.loading[key], name)
-        if warp.warpgroup is None:  # no wgmma.fence yet, and the first one comes after this
+        if warp.wgmmas is None:  # no wgmma.fence yet, and the first one comes after this
             return
         latest, since = mine.latest.get(key), mine.since.get(key)
         if latest is not None:

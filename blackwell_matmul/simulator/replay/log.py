@@ -17,7 +17,6 @@ from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.lowering.context import Moved
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product, Sum, Term, Values
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
@@ -228,7 +227,6 @@ class ReplayLog(Listener):
     def _see(self, view: GlobalView, moved: Moved, thread: Thread) -> NumberedTile:
         """Record a tile of this view. Its memory must exist as a whole, and belong to one source."""
         storage, source = view.storage, moved.source
-        assert isinstance(storage, GlobalStorage)
         _, image_of = self.images.setdefault(id(view.image), (view.image, source))
         memory_of = self.segments.setdefault(storage.segment.address, source)
         alone = (view.image is None or image_of == source) and (storage.constant or memory_of == source)

@@ -60,8 +60,7 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
     response = inst.inputs[0]
     item, location = _item(response, context), context.location
     context.use(response)
-    context.scalar(inst.mbarrier)
-    context.scalar(inst.multicast)
+    context.scalar(inst.mbarrier, inst.multicast)
 
     def run(warp: Warp, view: View, address: int, multicast: bool) -> None:
         barrier = barrier_at(warp.cta, address, location)

@@ -25,7 +25,6 @@ from blackwell_matmul.simulator.expressions import free_variables, index_functio
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read
@@ -67,8 +66,7 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
     dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
     rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
     require_aligned = alignment(inst, context, item)
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     context.place(src, inst.offsets, dims, shape)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
@@ -134,9 +132,7 @@ def _patch(source: GlobalView, place: Placement) -> Patch | None:
 
 def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:
     """Add a copy's reads of global memory; they cannot conflict if the program does not write it."""
-    storage = source.storage
-    assert isinstance(storage, GlobalStorage)
-    if not storage.segment.constant:
+    if not source.storage.segment.constant:
         regions["src"] = place.region(source)
         record_read(warp, source, regions["src"].box)
 

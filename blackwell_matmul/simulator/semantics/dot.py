@@ -41,8 +41,7 @@ RESULT = Effect("d", Space.REGISTER, Access.WRITE)
 def dot(inst: Any, context: LoweringContext) -> Any:
     """Lower d = a @ b + c: each warp computes its part of d from its parts of a and b."""
     a, b, c = inst.inputs
-    for tensor in (a, b, c):
-        context.use(tensor)
+    context.use(a, b, c)
     left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
     item, total_item = element(a.dtype), element(c.dtype)
     wide = np.float32 if item.is_float else np.float64  # exact for integers below 2**53
@@ -103,8 +102,7 @@ def dot_scaled(inst: Any, context: LoweringContext) -> Any:
     """Lower d = (a scale_a) @ (b scale_b) + c, one mma.sync along K after the other; each one cuts its sum
     (`block_scaled.multiply_add`)."""
     a, b, c, scale_a, scale_b = inst.inputs
-    for tensor in inst.inputs:
-        context.use(tensor)
+    context.use(*inst.inputs)
     left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
     scales_left, scales_right = context.layouts(scale_a), context.layouts(scale_b)
     kind, location, name = inst.kind, context.location, context.description.name

@@ -28,11 +28,6 @@ _FACTS: dict[str, Any] = {
 }
 
 
-def use_all(context: LoweringContext, tensors: Sequence[Any]) -> None:
-    for tensor in tensors:
-        context.use(tensor)
-
-
 @describe("AllocateRegisterInst", name="register_tensor", time=FREE, **_FACTS)
 def allocate_register(inst: Any, context: LoweringContext) -> Any:
     tensor, item = inst.output, element(inst.output.dtype)
@@ -54,7 +49,7 @@ def allocate_register(inst: Any, context: LoweringContext) -> Any:
 
 @describe("AssignInst", name="assign", time=FREE, **_FACTS)
 def assign(inst: Any, context: LoweringContext) -> Any:
-    use_all(context, inst.inputs)
+    context.use(*inst.inputs)
 
     def run(warp: Warp, dst: np.ndarray, src: np.ndarray | Sum) -> None:
         if not isinstance(src, Sum):  # a Sum is added to dst at its next use
@@ -129,7 +124,7 @@ def _combine(
     """Lower an elementwise function of the warp, of register tensors that broadcast to the output's shape, and of
     scalar variables. numbers_of(operands, their numbers): the unwritten values on which the result depends
     (unwritten.py)."""
-    use_all(context, inst.inputs)
+    context.use(*inst.inputs)
     context.scalars(variables)
     item, group, out = element(inst.output.dtype), context.group, inst.output.layout
     indices: dict[int, tuple[np.ndarray | None, ...]] = {}
@@ -303,7 +298,7 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
 def slice_assign(inst: Any, context: LoweringContext) -> Any:
     """Lower it as generated code does: each thread writes to its own registers, which the frontend has checked."""
     dst, src = inst.inputs
-    use_all(context, inst.inputs)
+    context.use(*inst.inputs)
     context.scalars(inst.offsets)
     dims = range(len(dst.shape)) if inst.dims is None else inst.dims
     layouts, location, name = context.layouts(src), context.location, context.name(dst, "register tensor")

@@ -57,8 +57,7 @@ def load_shared(inst: Any, context: LoweringContext) -> Any:
 def store_shared(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     layouts, check, item = context.layouts(src), context.touch("dst"), element(src.dtype)
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
         layout = layouts[warp.index]
@@ -130,8 +129,7 @@ def store_global(inst: Any, context: LoweringContext) -> Any:
     layouts, check, shape, dims = context.layouts(src), context.touch("dst"), tuple(src.shape), tuple(inst.dims)
     location, item = context.location, element(src.dtype)
     require_aligned = alignment(inst, context, item)
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     context.place(dst, inst.offsets, dims, shape)
 
     def run(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> None:

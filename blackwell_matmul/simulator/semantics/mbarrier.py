@@ -84,8 +84,7 @@ def _scope(inst: Any) -> str:
 )
 def arrive(inst: Any, context: LoweringContext) -> Any:
     """Arrive `count` times in every active lane."""
-    context.scalar(inst.barrier)
-    context.scalar(inst.count)
+    context.scalar(inst.barrier, inst.count)
     location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count: int) -> None:
@@ -106,8 +105,7 @@ def arrive(inst: Any, context: LoweringContext) -> Any:
 )
 def arrive_expect_tx(inst: Any, context: LoweringContext) -> Any:
     """Perform expect-tx, then one arrival, in every active lane."""
-    context.scalar(inst.barrier)
-    context.scalar(inst.transaction_bytes)
+    context.scalar(inst.barrier, inst.transaction_bytes)
     location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
@@ -134,9 +132,7 @@ _IN_CLUSTER: dict[str, Any] = {
 )
 def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     """Signal each CTA in the mask by the thread of the group whose number is the CTA's rank."""
-    context.scalar(inst.barrier)
-    context.scalar(inst.transaction_bytes)
-    context.scalar(inst.multicast)
+    context.scalar(inst.barrier, inst.transaction_bytes, inst.multicast)
     location, scope, first = context.location, _scope(inst), context.group.begin
     threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CLUSTER_CTAS)]
 
@@ -160,9 +156,7 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
 )
 def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     """Signal the CTA of the given rank in every active lane."""
-    context.scalar(inst.barrier)
-    context.scalar(inst.transaction_bytes)
-    context.scalar(inst.target_rank)
+    context.scalar(inst.barrier, inst.transaction_bytes, inst.target_rank)
     location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int, rank: int) -> None:
@@ -185,8 +179,7 @@ def arrive_remote(inst: Any, context: LoweringContext) -> Any:
 def wait(inst: Any, context: LoweringContext) -> Any:
     """Wait until the phase of this parity, 0 or 1, is over (PTX ISA, mbarrier.test_wait: try_wait.parity in a loop)."""
     context.kind = "blocking"
-    context.scalar(inst.barrier)
-    context.scalar(inst.phase)
+    context.scalar(inst.barrier, inst.phase)
     location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, phase: int) -> Blocked | None:

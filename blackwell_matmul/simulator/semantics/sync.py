@@ -133,8 +133,7 @@ def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
 def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
     """Wait until the semaphore holds the value."""
     context.kind = "steps"
-    context.scalar(inst.semaphore)
-    context.scalar(inst.value)
+    context.scalar(inst.semaphore, inst.value)
     location, gather = context.location, context.gather("lock_semaphore")
 
     def run(warp: Warp, address: int, value: int) -> Any:
@@ -159,8 +158,7 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
     time=FREE,
 )
 def release_semaphore(inst: Any, context: LoweringContext) -> Any:
-    context.scalar(inst.semaphore)
-    context.scalar(inst.value)
+    context.scalar(inst.semaphore, inst.value)
     first, location = context.group.warps.start, context.location
 
     def run(warp: Warp, address: int, value: int) -> None:

@@ -363,8 +363,7 @@ def load(inst: Any, context: LoweringContext) -> Any:
 )
 def store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     layouts, location = context.layouts(src), context.location
 
     def run(warp: Warp, view: TensorView, registers: np.ndarray) -> None:
@@ -515,8 +514,7 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
     half of A's and D's rows and of B's columns."""
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
-    for tensor in (a, b, d):
-        context.use(tensor)
+    context.use(a, b, d)
     context.scalar(inst.enable_input_d)
 
     def regions_of(left: View, right: View, acc: TensorView, keep: bool, whose: str = "") -> dict[str, Region]:
@@ -563,8 +561,7 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
     """Lower it as mma_ss, with A in tensor memory; tilus 0.2.0 generates no code for it."""
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
-    for tensor in (a, b, d):
-        context.use(tensor)
+    context.use(a, b, d)
     context.scalar(inst.enable_input_d)
 
     def run(warp: Warp, left: TensorView, right: View, acc: TensorView, enable: Any) -> None:
@@ -596,8 +593,7 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
 )
 def copy(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     item, location, first = element(dst.dtype), context.location, context.group.warps.start
 
     def run(warp: Warp, target: TensorView, source: View) -> None:
@@ -640,8 +636,7 @@ def view_scales(inst: Any, context: LoweringContext) -> Any:
 def copy_scales(inst: Any, context: LoweringContext) -> Any:
     """Copy atoms of scales from shared to tensor memory; each CTA of a pair copies its own. The copy precedes the
     products of its thread (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions")."""
-    for tensor in inst.inputs:
-        context.use(tensor)
+    context.use(*inst.inputs)
 
     def run(warp: Warp, dst: TensorView, src: View) -> None:
         sides, peer = [(dst.flat(), src)], None
@@ -680,10 +675,8 @@ def copy_scales(inst: Any, context: LoweringContext) -> Any:
 def mma_scaled(inst: Any, context: LoweringContext) -> Any:
     """Lower D = (A scale_a) @ (B scale_b) (+ D). Each CTA of a pair has half of A, B and D, and the scales of its half
     of A and of all of B (PTX ISA, "Block Scaling")."""
-    for tensor in inst.inputs:
-        context.use(tensor)
-    context.scalar(inst.enable_input_d)
-    context.scalar(inst.first_row)
+    context.use(*inst.inputs)
+    context.scalar(inst.enable_input_d, inst.first_row)
     kind, location = inst.kind, context.location
 
     def run(

@@ -37,7 +37,6 @@ from blackwell_matmul.simulator.description import (
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at, barrier_in_cluster
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import named
@@ -112,7 +111,6 @@ def _require_map(
 ) -> None:
     """Require a valid tensor map, which the host makes at the launch."""
     storage = view.storage
-    assert isinstance(storage, GlobalStorage)
     if (dims, shape, span) in storage.maps:
         return
     size, rank = storage.item.dtype.itemsize, len(view.declared)
@@ -138,7 +136,6 @@ def _require_linear(
 ) -> None:
     """Require aligned ends of a copy without a tensor map; tilus makes its pieces multiples of 16 bytes."""
     storage = view.storage
-    assert isinstance(storage, GlobalStorage)
     past = storage.address % LINEAR_BYTES
     if past:
         message = f"a bulk copy cannot address {storage.name}: it starts {past} bytes past a multiple of {LINEAR_BYTES}"
@@ -193,8 +190,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
     one_thread = Instruction(context.description, ThreadGroup(context.group.begin, 1), location)
     require = _requirements(dst, dims, context, store=False) if mapped else functools.partial(_require_linear, context)
     rounds = fetched_as_tf32 if mapped and item.name == "tfloat32" else None
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     context.place(src, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
     context.scalar(inst.mbarrier)
     if getattr(inst, "multicast_mask", None) is not None:
@@ -289,8 +285,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
     mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
     lanes = 1 if mapped else math.prod(shape[:-1])  # a linear copy is one by each thread, of a row at most
     require = _requirements(src, dims, context, store=True) if mapped else functools.partial(_require_linear, context)
-    context.use(dst)
-    context.use(src)
+    context.use(dst, src)
     context.place(dst, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
 
     def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:

@@ -144,6 +144,7 @@ class GlobalView(View):
     """A view of global memory with the shape that the kernel declared, which may exceed the memory."""
 
     __slots__ = ("declared", "image")
+    storage: GlobalStorage
 
     def __init__(self, *args: Any, declared: tuple[int, ...], image: np.ndarray | None) -> None:
         super().__init__(*args)
@@ -351,7 +352,6 @@ class Placement:
         for dim, (_, hi) in enumerate(self.box):
             if self.inside and hi > view.data.shape[dim]:
                 storage = view.storage
-                assert isinstance(storage, GlobalStorage)
                 why = disagreement(warp.cta.grid.memory.tensors, storage.key)
                 because = f": {why}" if why else ""
                 raise warp.cta.stop(
@@ -362,10 +362,9 @@ class Placement:
                 )
 
 
-def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, ...] | None = None) -> None:
+def record_write(warp: Warp, view: GlobalView, box: Box, elements: tuple[np.ndarray, ...] | None = None) -> None:
     """Record this CTA's write (in root coordinates), to compare CTAs."""
     storage = view.storage
-    assert isinstance(storage, GlobalStorage)
     if storage.constant:
         raise UnsupportedError(
             f"{storage.name} is written by an instruction whose description has no effect that writes global memory."
@@ -373,11 +372,9 @@ def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, .
     warp.cta.grid.memory.record(storage, warp.cta.number, box, elements)
 
 
-def record_read(warp: Warp, view: View, box: Box | None = None) -> None:
+def record_read(warp: Warp, view: GlobalView, box: Box | None = None) -> None:
     """Record this CTA's read; the box (in root coordinates) if the program may also write there."""
-    storage = view.storage
-    assert isinstance(storage, GlobalStorage)
-    memory = warp.cta.grid.memory
+    storage, memory = view.storage, warp.cta.grid.memory
     memory.read.add(storage.segment.address)
     if not storage.constant and box is not None:
         memory.record_read(storage, warp.cta.number, box)
@@ -399,9 +396,8 @@ def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Ca
 
     def run(warp: Warp, value: Any) -> Any:
         if isinstance(value, View):
-            storage = value.storage
-            warp.cta.engine.tell.accessed(warp, here, _ITEM_READS[storage.space], value.region())
-            if storage.space == "global":
+            warp.cta.engine.tell.accessed(warp, here, _ITEM_READS[value.storage.space], value.region())
+            if isinstance(value, GlobalView):
                 record_read(warp, value, value.region().box)
             return value.read().reshape(-1)[0].item()
         lane, lanes = group.lanes(warp.index)

@@ -69,22 +69,6 @@ class Mma(AsyncOperation):
         )  # fmt: skip
 
 
-class Warpgroup:
-    """A warp's count of its warpgroup's MMAs. issued: how many it has issued."""
-
-    __slots__ = ("issued",)
-
-    def __init__(self) -> None:
-        self.issued = 0
-
-
-def warpgroup_of(warp: Warp) -> Warpgroup:
-    found: Warpgroup | None = warp.warpgroup
-    if found is None:
-        found = warp.warpgroup = Warpgroup()
-    return found
-
-
 # values
 
 
@@ -131,21 +115,20 @@ def instruction_shape(inst: Any) -> Shape:
 def mma(inst: Any, context: LoweringContext) -> Any:
     """Lower D += A @ B: A [m, k] and B [k, n] in shared memory, D [m, n] in the registers of four warps."""
     a, b, d = inst.inputs
-    for tensor in (a, b, d):
-        context.use(tensor)
+    context.use(a, b, d)
     items, layouts, shape = (element(a.dtype), element(d.dtype)), context.layouts(d), instruction_shape(inst)
     needed, name, first = frozenset(context.group.warps), context.name(d, "the accumulator"), context.group.begin
     deferrable = items[0].is_float and items[0].nbits < 32 and items[1].name == "float32"
 
     def run(warp: Warp, left: View, right: View, registers: np.ndarray) -> None:
-        warpgroup = warpgroup_of(warp)
-        key = ("wgmma", first, warpgroup.issued)
+        number = warp.wgmmas or 0
+        key = ("wgmma", first, number)
         regions = {"a": left.region(), "b": right.region()}
         op = _take_part(warp, context, key, regions, registers, lambda: Mma(warp, context, regions, name, shape))
         parts = op.meeting.brought
         if len(parts) == 1:
             op.complete = lambda: multiply_add(left, right, sum_of(warp.cta, parts, layouts), items, deferrable)
-        warpgroup.issued += 1
+        warp.wgmmas = number + 1
         (mine,) = groups_of(warp, FAMILY)
         mine.open.append(op)
         if len(parts) == len(needed):
@@ -196,7 +179,7 @@ def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Order registers, not memory: ordinary stores to shared memory need fence.proxy.async."""
 
     def run(warp: Warp) -> None:
-        warpgroup_of(warp)  # from now on, uses of registers matter
+        warp.wgmmas = warp.wgmmas or 0  # from now on, uses of registers matter
         warp.cta.engine.tell.fenced(warp, context.instruction, "registers")
 
     return run

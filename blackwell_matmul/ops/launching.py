@@ -16,12 +16,12 @@ from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.kernels.host.forms import ABSENT
+from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import How
-from blackwell_matmul.ops.placing import copying, every_rung_reads, packed, padded, with_zeros
+from blackwell_matmul.ops.placing import apart, copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem, Schedule
 from blackwell_matmul.runtime import torch_cuda
@@ -256,9 +256,12 @@ def _in_parts(
     if name is None or rung(name).mma != "wgmma" or how.batch_invariant or scaled or form.epilogue.columns_of_c > 1:
         return None
     (m, k), n, copies = left.shape, right.shape[0], (copying(left, right), copying(right, left))
-    read = [x if copy is None else copy(x.to("meta")) for x, copy in zip((left, right), copies)]
-    c = torch.empty((m, padded(n, out.itemsize)), dtype=out, device="meta")[:, :n]
-    problem, _ = rung(name).problem_of({}, m, n, k, *read, c, *[ABSENT] * 4, 1)
+    copied = Lines(True, apart(k, left.element_size()), False, 0)
+    a, b = (lines_of(x) if copy is None else copied for x, copy in zip((left, right), copies))
+    majors = "k" if a.k_major else "m", "k" if b.k_major else "n"
+    problem = Problem(
+        m, n, k, DTYPE_OF_TORCH[str(left.dtype)], Form(*majors, a.stride, b.stride, c_stride=padded(n, out.itemsize))
+    )
     found = best_division(problem, gpu, rung(name).features)
     if found is None:
         return None

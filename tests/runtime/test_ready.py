@@ -257,3 +257,20 @@ def test_a_kind_has_all_that_a_launch_depends_on():
     )}  # fmt: skip
     kinds |= {ready.kind_of_call("linear", (base, None, base)).kind}
     assert len(kinds) == len(tensors) + 5
+
+
+@pytest.mark.slow
+def test_a_long_k_has_two_launches_that_share_sums(gpu, kinds):
+    given = [(zeros(16, 8192), zeros(64, 8192), zeros(64)) for _ in range(3)]
+    linear(*given[0], "relu")
+    gpu.clear()
+    gpu.parameters(*[8] * 8)  # the first ones of both kernels, in slots of 8 bytes
+    made = [linear(*each, "relu") for each in given]
+    assert len(kinds) == 1 and not gpu.calls("cuTensorMapEncodeTiled")
+    launched = iter(addresses(gpu))
+    for tensors, c in zip(given, made):
+        a, b, bias = (each.data_ptr() for each in tensors)
+        (*sizes, of_a, of_b, sums, _, _), (parts, *of_c, line, of_sums, to, of_bias, _) = next(launched), next(launched)
+        assert (sizes, of_c, line) == ([16, 64, 8192], [16, 64], 64) and parts > 8
+        assert (of_a, of_b, of_sums, to, of_bias) == (a, b, sums, c.data_ptr(), bias)
+    assert next(launched, None) is None

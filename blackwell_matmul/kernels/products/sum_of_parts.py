@@ -1,12 +1,12 @@
 """Sum of the parts of a product whose K was divided among CTAs, with its epilogue.
 
 Of few tiles with a long K, `HopperMatmul` with `divides_k` computes sums over parts of K; this kernel adds them up. The
-parts lie in the L2. All SMs share the elements of C, and the lanes of a warp the parts, so that each thread has few
-loads, many at a time. An example of rows = 8, one warp of which has 16 elements of C:
+sums lie in the L2. All SMs share the elements of C, and the lanes of a warp share the parts, so that each thread has
+few loads. An example of rows = 4, loads = 2, one warp of which has 32 elements of C:
 
-    lane            0      1      2      3      4      5     ...    31
-    part            0      0      0      0      1      1             7     then on by 8
-    elements      0..3   4..7   8..11  12..15  0..3   4..7         12..15
+    lane            0      1     ...     7      8      9     ...    31
+    parts         0, 4   0, 4          0, 4   1, 5   1, 5          3, 7      then on by 8
+    elements      0..3   4..7         28..31  0..3   4..7         28..31
 
 Each lane adds up its parts in order, then the lanes' sums are added in one order: the same bits every time.
 """
@@ -36,32 +36,33 @@ WARPS = 4
 VECTOR = 4
 """fp32 numbers of the widest load, 16 bytes."""
 
-ROWS = (1, 4, 16)
-"""Values of `rows`."""
+ROWS, LOADS = (1, 4, 16), (2, 4, 8, 16)
+"""Values of `rows` and `loads`."""
 
 
 class SumOfParts(EpilogueScript):
     """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32; line is n, or more for
     rows of multiples of 16 bytes.
 
-    rows: parts that a CTA loads at a time. block_n: columns of C that a CTA finishes.
+    rows: lanes that share an element, each with a part of its own. loads: of a lane at a time. block_n: columns of C that
+    a CTA finishes.
     """
 
     target = "sm_90a"
-    knobs = ("rows", "block_n")
+    knobs = ("rows", "loads", "block_n")
     divisors = {"n": 8, "line": VECTOR}
 
-    def __init__(self, rows: int, block_n: int, form: Form):
+    def __init__(self, rows: int, loads: int, block_n: int, form: Form):
         super().__init__()
         self.take_form(form)
-        self.rows = rows
         self.block_n = self.e_block_n = block_n
         lanes = 32 // rows  # of a warp, that load one part
         across = min(lanes, block_n // VECTOR)
         warps_across = min(WARPS, block_n // VECTOR // across)
         self.block_m = lanes // across * (WARPS // warps_across)
-        places = spatial(1, WARPS // warps_across, warps_across).spatial(rows, lanes // across, across)
-        self.layout = places.local(1, 1, VECTOR)
+        places = spatial(1, WARPS // warps_across, warps_across).local(loads, 1, 1)
+        self.layout = places.spatial(rows, lanes // across, across).local(1, 1, VECTOR)
+        self.at_once = loads * rows  # parts
 
     def __call__(
         self,
@@ -84,19 +85,21 @@ class SumOfParts(EpilogueScript):
         g_sums = self.global_view(sums_ptr, dtype=float32, shape=[parts, m, line])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
-        # Global memory -> registers -> global memory. Parts that do not exist are zeros; elements outside of C are not
-        # stored.
-        r_sums = self.register_tensor(dtype=float32, shape=[self.rows, self.block_m, self.block_n], init=0.0)
-        self.annotate_layout(r_sums, self.layout)
-        for part in self.range(0, parts, self.rows, unroll=8):
-            r_sums += self.load_global(g_sums, offsets=[part, row, column], shape=r_sums.shape)
-        r_c = self.finish(self.sum(r_sums, dim=0), 0, row, column)
+        # Global memory -> shared memory -> registers -> global memory. cp.async has all loads under way at once. Of 16
+        # bytes it reads the L2 alone ("cp.async", .cg), and the L1 may have sums of the call before: this grid starts
+        # before that one ends. Parts that do not exist arrive as zeros; elements outside of C are not stored.
+        s_parts = self.shared_tensor(dtype=float32, shape=[self.at_once, self.block_m, self.block_n])
+        r_sum = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
+        for part in self.range(0, parts, self.at_once, unroll=1):
+            self.copy_async(g_sums, s_parts, offsets=[part, row, column])
+            self.copy_async_wait_all()
+            self.sync()
+            r_parts = self.load_shared(s_parts)
+            self.annotate_layout(r_parts, self.layout)
+            r_sum += self.sum(r_parts, dim=0)
+            self.sync()  # all threads have read these parts
+        r_c = self.finish(r_sum, 0, row, column)
         self.store_global(g_c, r_c.to(self.c_dtype), offsets=[row, column])
-
-    @classmethod
-    def starts_early(cls, arguments):
-        """Return 0: the compiler reads the sums as data that no grid writes meanwhile (PTX, "ld.global.nc")."""
-        return 0
 
     @classmethod
     def check_arguments(cls, parts, m, n, line, sums, c, bias=ABSENT, residual=ABSENT):
@@ -128,5 +131,12 @@ class SumOfParts(EpilogueScript):
         each = 32 * WARPS * VECTOR  # numbers that a CTA loads at a time
         wanted = (gpu or gpu_for_target(target)).sm_count * each
         rows = next((rows for rows in ROWS if rows >= parts or m * n * rows >= wanted), ROWS[-1])
+        loads = next((loads for loads in LOADS if rows * loads >= parts), LOADS[-1])
         columns = min(each // rows, max(VECTOR, 1 << (n - 1).bit_length()))
-        return {"rows": rows, "block_n": columns, **pins, "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue)}
+        return {
+            "rows": rows,
+            "loads": loads,
+            "block_n": columns,
+            **pins,
+            "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue),
+        }

@@ -44,8 +44,8 @@ class SumOfParts(EpilogueScript):
     """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32; line is n, or more for
     rows of multiples of 16 bytes.
 
-    rows: lanes that share an element, each with parts of its own. loads: of a lane at a time. block_n: columns of C that
-    a CTA finishes.
+    rows: lanes that share an element, each with parts of its own. loads: of a lane at a time. block_n: columns of C
+    that a CTA finishes.
     """
 
     target = "sm_90a"

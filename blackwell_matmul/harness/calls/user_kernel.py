@@ -77,9 +77,9 @@ class UserKernel:
         """Return true if the kernel computes a product of any `Form` and has no epilogue of its own."""
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
-        found, checked = self.script_cls, getattr(self.script_cls, "check_arguments", None)
-        of_product = getattr(checked, "__func__", None) is getattr(EpilogueScript.check_arguments, "__func__", None)
-        return issubclass(found, EpilogueScript) and of_product and found.finish is EpilogueScript.finish
+        found = self.script_cls
+        finishes = issubclass(found, EpilogueScript) and found.finish is EpilogueScript.finish
+        return finishes and "a_ptr" in self.parameters
 
     @property
     def takes_scales(self) -> bool:

@@ -128,11 +128,11 @@ class SumOfParts(EpilogueScript):
         parts, m, n, _, _, c, bias, residual = args
         form = pinned_form(pins.get("form", PLAIN))
         epilogue = replace(form.epilogue, bias=bias is not ABSENT, residual=residual is not ABSENT)
-        each = 32 * WARPS * VECTOR  # numbers that a CTA loads at a time
-        wanted = (gpu or gpu_for_target(target)).sm_count * each
-        rows = next((rows for rows in ROWS if rows >= parts or m * n * rows >= wanted), ROWS[-1])
-        loads = next((loads for loads in LOADS if rows * loads >= parts), LOADS[-1])
-        columns = min(each // rows, max(VECTOR, 1 << (n - 1).bit_length()))
+        at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
+        wanted = (gpu or gpu_for_target(target)).sm_count * at_once
+        rows = pins.get("rows") or next((each for each in ROWS if each >= parts or m * n * each >= wanted), ROWS[-1])
+        loads = next((each for each in LOADS if rows * each >= parts), LOADS[-1])
+        columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))
         return {
             "rows": rows,
             "loads": loads,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice, product
+from itertools import product
 from typing import NamedTuple
 
 from blackwell_matmul.hardware.gpus import Gpu
@@ -48,8 +48,10 @@ def best_division(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Divi
     found = min(_divisions(problem, gpu, features), key=lambda each: each.cycles, default=None)
     if found is None:
         return None
-    one = (_cycles(each, problem, gpu) for each in _schedules(problem, gpu, features, KNOBS["split_k"].values))
-    return found if found.cycles < CLEARLY_LESS * min(one, default=0) else None
+    splits = KNOBS["split_k"].values
+    whole = (_schedule(problem, *tile, split_k, gpu, features) for tile, split_k in product(_tiles(problem), splits))
+    clear = all(found.cycles < CLEARLY_LESS * _cycles(each, problem, gpu) for each in whole if each is not None)
+    return found if clear else None
 
 
 def divided(problem: Problem, parts: int) -> Problem:
@@ -69,50 +71,50 @@ def divided(problem: Problem, parts: int) -> Problem:
 def _divisions(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Iterator[Division]:
     """Yield divisions whose CTAs fill the SMs, or half of them, and whose sums stay in the L2."""
     room = nearest_figures(gpu).near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
-    for block_m, block_n in product(_of_size(ROWS, problem.m), _of_size(COLUMNS, problem.n)):
+    for block_m, block_n in _tiles(problem):
         tiles = ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)
         most = int(min(gpu.sm_count // tiles, room, problem.k_bytes // SWIZZLE_BYTES[0]))
         for parts in {most, most // 2} - {0, 1}:
             sums = divided(problem, parts)
-            for schedule in _schedules(sums, gpu, features, (1,), (block_m,), (block_n,)):
-                cycles = _cycles(schedule, sums, gpu) + _sum_cycles(problem, parts, gpu)
-                yield Division(cycles, parts, schedule)
+            schedule = _schedule(sums, block_m, block_n, 1, gpu, features)
+            if schedule is not None:
+                yield Division(_cycles(schedule, sums, gpu) + _sum_cycles(problem, parts, gpu), parts, schedule)
 
 
-def _schedules(
-    problem: Problem,
-    gpu: Gpu,
-    features: tuple[str, ...],
-    splits: Sequence[int],
-    rows: Sequence[int] = ROWS,
-    columns: Sequence[int] = COLUMNS,
-) -> Iterator[Schedule]:
-    """Yield schedules with these values that can run, each with as many stages as fit."""
-    for block_m, block_n, split_k in product(_of_size(rows, problem.m), _of_size(columns, problem.n), splits):
-        made = Schedule(
-            block_m=block_m,
-            block_n=block_n,
-            block_k=SWIZZLE_BYTES[0] // problem.element_bytes,
-            e_block_n=min(32 if split_k == 1 else 16, block_n),
-            stages=1,
-            consumers=max(1, block_m // Wgmma.rows),
-            group_m=KNOBS["group_m"].values[-1],
-            cluster_m=1,
-            cluster_n=1,
-            split_k=split_k,
-            neighbours=KNOBS["neighbours"].values[-1],
-            swap_ab=0,
-            mma=Wgmma.name,
-            features=features,
-        )
-        with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
-        yield from islice((each for each in with_stages if can_run(each, problem, gpu)), 1)
+def _tiles(problem: Problem) -> Iterator[tuple[int, int]]:
+    """Yield the values of block_m and block_n that are compared."""
+    form = problem.form
+    return product(_extents(ROWS, problem.m, form.a_major), _extents(COLUMNS, problem.n, form.b_major))
 
 
-def _of_size(offered: Sequence[int], size: int) -> list[int]:
-    """Return the extents of tiles that are not twice as large as needed; an operand that is not K-major needs
-    `SPAN`."""
-    return [each for each in offered if each < 2 * max(size, SPAN)]
+def _extents(offered: Sequence[int], size: int, major: str) -> list[int]:
+    """Return the extents of tiles that are not twice as large as needed; the least one always."""
+    able = [each for each in offered if major == "k" or each >= SPAN]
+    return [each for each in able if each < 2 * size] or able[:1]
+
+
+def _schedule(
+    problem: Problem, block_m: int, block_n: int, split_k: int, gpu: Gpu, features: tuple[str, ...]
+) -> Schedule | None:
+    """Return the schedule of a tile with the most stages that can run; None if none can."""
+    made = Schedule(
+        block_m=block_m,
+        block_n=block_n,
+        block_k=SWIZZLE_BYTES[0] // problem.element_bytes,
+        e_block_n=min(32 if split_k == 1 else 16, block_n),
+        stages=1,
+        consumers=max(1, block_m // Wgmma.rows),
+        group_m=KNOBS["group_m"].values[-1],
+        cluster_m=1,
+        cluster_n=1,
+        split_k=split_k,
+        neighbours=KNOBS["neighbours"].values[-1],
+        swap_ab=0,
+        mma=Wgmma.name,
+        features=features,
+    )
+    with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
+    return next((each for each in with_stages if can_run(each, problem, gpu)), None)
 
 
 def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:

@@ -120,7 +120,7 @@ TO = "target_rank=rank"
 ITSELF = "self.mbarrier.arrive(self.given[which])"
 GIVER = "(rank + other * self.mine.tiles)"
 STORE, LOAD = "[turn, self.blockIdx.x, which", "[turn, giver, which"
-LAST = "(self.part + 1) // self.split_k - first_k"
+LAST = "(of_k + 1) // parts - first_k"
 COUNT = "counts=[self.split_k for"
 TELL = SOURCE[
     SOURCE.index("                with self.single_thread(0):\n") : SOURCE.index(

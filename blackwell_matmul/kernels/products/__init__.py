@@ -1,5 +1,5 @@
-"""Products: the kernels of `matmul`, `linear`, `bmm`, `scaled_mm` and `tune`, which grew out of the ladders, and the
-kernel of `quantize`.
+"""Products: the kernels of `matmul`, `linear`, `bmm`, `scaled_mm` and `tune`, which grew out of the ladders, the
+kernel that adds up parts of K, and the kernel of `quantize`.
 """
 
 from __future__ import annotations

@@ -61,14 +61,14 @@ class Prepared:
     switches: bool
     """True if the GPU must be made current: for the three streams without an object, which use the current context."""
     plain: bool
-    """True if a launch is one call of the driver."""
+    """True if a launch is one call of the driver on the current GPU."""
 
     @classmethod
     def of(cls, name: str, function: int, launch: Launch, device: int, stream: int) -> Prepared:
         attributes = (ctypes.addressof(EARLY_START), 1) if launch.early_start else (None, 0)
         config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
         switches = stream <= _PER_THREAD_STREAM and torch_cuda.several_devices()
-        plain = not (switches or launch.workspaces or launch.is_empty)
+        plain = not (launch.workspaces or launch.is_empty)
         return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain)
 
     def copy(self) -> Prepared:
@@ -87,9 +87,10 @@ class Prepared:
 
     def __call__(self) -> None:
         """Queue the launch on its stream; DriverError if the driver refuses it."""
-        if self.plain:
+        here = not self.switches or torch_cuda.is_current(self.device)
+        if here and self.plain:
             self._launch(self.packed.address)
-        elif self.switches and not torch_cuda.is_current(self.device):
+        elif not here:
             with torch_cuda.current(self.device):
                 self._queue()
         else:

@@ -47,7 +47,7 @@ def several_devices() -> bool:
 
 
 def is_current(device: int) -> bool:
-    return not several_devices() or torch.cuda.current_device() == device
+    return not several_devices() or torch._C._cuda_getDevice() == device  # what torch.cuda.current_device calls
 
 
 def current(device: int) -> AbstractContextManager[Any]:
@@ -67,7 +67,7 @@ def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
 
 def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:
     """Return memory for a result; a kernel writes all of it."""
-    if _fast_empty is not None and (not several_devices() or torch.cuda.current_device() == device):
+    if _fast_empty is not None and is_current(device):
         made: torch.Tensor = _fast_empty(shape, strides, dtype)
         return made
     return torch.empty_strided(shape, strides, dtype=dtype, device=torch.device("cuda", device))

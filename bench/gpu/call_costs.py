@@ -7,6 +7,8 @@ Ours and torch's take turns within one run. A figure is the median of rounds; a 
 too few to fill the GPU's queue, which is empty before. The operands of a call alternate between several sets, and the
 results of a round are kept, so that addresses are new as in a model. The sizes are small: what is measured is the CPU.
 
+The last rows are parts of a call of `linear` of two dimensions: its checks, memory for the result, and the launch.
+
 Compiled calls are compiled anew: torch's cache may have code of another version, which calls the operations otherwise.
 
 --stub: no GPU. CPU tensors pass for an H200's, and a launch calls an empty C function; torch's own figures are then
@@ -34,6 +36,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import blackwell_matmul as ours
+from blackwell_matmul.ops import ready
+from blackwell_matmul.runtime import torch_cuda
 
 SETS, CALLS, ROUNDS = 3, 48, 40
 """Sets of operands; calls in a round, a multiple of them; rounds of each contender."""
@@ -150,6 +154,24 @@ def compiled_linears(device: str) -> Iterator[Case]:
     yield Case("linear, compiled", *calls, operands)
 
 
+def parts(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the parts of a call of `linear` of a known kind; the last one is a part of the launch."""
+    x, w, c = (torch.randn(rows, WIDTH, device=device).to(BF16) for rows in (ROWS, WIDTH, ROWS))
+    given = "linear", (x, w, None, None), (False, False), "none", 1.0
+    for _ in range(2):
+        ours.linear(x, w)
+    call = ready.kind_of_call(*given)
+    assert call is not None
+    plan = ready._ready.get(call.kind)
+    assert plan is not None
+    launches, gpu = plan._launches, plan._launches.device
+    alone, _ = launches._moving[torch_cuda.current_stream(gpu)]._new()
+    yield "part: checks", lambda: ready._ready.get(ready.kind_of_call(*given).kind)
+    yield "part: memory", lambda: torch_cuda.allocated(plan._shape, plan._strides, BF16, gpu)
+    yield "part: launch", lambda: launches.at([x.data_ptr(), w.data_ptr(), c.data_ptr()])
+    yield "part: the driver's launch", alone
+
+
 def measured(case: Case, synchronize: Callable[[], None], rounds: int) -> dict[str, Any]:
     """Return the medians in us; one that fails leaves the others alone."""
     sets = [case.operands() for _ in range(SETS)]
@@ -200,6 +222,7 @@ def main(
     only: Annotated[str, typer.Option(help="Cases whose name has this")] = "",
 ) -> None:
     """Measure, print and write."""
+    begun = time.perf_counter()
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     device, synchronize = "cuda", torch.cuda.synchronize
     if stub:
@@ -216,10 +239,15 @@ def main(
         if only in case.name:
             rows.append(measured(case, synchronize, rounds))
             print(*rows[-1].values(), flush=True)
+    if not only:
+        for name, call in parts(device):
+            us = statistics.median(one_round(call, [()], synchronize) for _ in range(rounds))
+            rows.append({"case": name, "ours_us": round(us, 2)})
     about = {"gpu": "none" if stub else torch.cuda.get_device_name(), "torch": torch.__version__}
     command = "python bench/gpu/call_costs.py" + " --stub" * stub
     out.write_text(json.dumps({"command": command, **about, "aim": AIM, "rows": rows}, indent=1) + "\n")
     Console(width=120).print(table_of(rows))
+    print(f"{time.perf_counter() - begun:.0f} s")
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:

@@ -160,13 +160,14 @@ def parts(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     given = "linear", (x, w, None, None), (False, False), "none", 1.0
     for _ in range(2):
         ours.linear(x, w)
-    call = ready.kind_of_call(*given)
+    x.requires_grad_()
+    _, call = ready.launched(*given)  # with gradients, so that it is not launched
     assert call is not None
     plan = ready._ready.get(call.kind)
     assert plan is not None
     launches, gpu = plan._launches, plan._launches.device
     alone, _ = launches._moving[torch_cuda.current_stream(gpu)]._new()
-    yield "part: checks", lambda: ready._ready.get(ready.kind_of_call(*given).kind)
+    yield "part: checks", lambda: ready.launched(*given)
     yield "part: memory", lambda: torch_cuda.allocated(plan._shape, plan._strides, BF16, gpu)
     yield "part: launch", lambda: launches.at([x.data_ptr(), w.data_ptr(), c.data_ptr()])
     yield "part: the driver's launch", alone

@@ -18,7 +18,7 @@ def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None
     """Tell whether a call needs no dispatch of torch: plain dense tensors, and nobody who listens to its operations; no
     tensor with its sign reversed, or of zeros without memory, which torch writes out for an operation; none that is a
     shape alone."""
-    if torch.compiler.is_compiling() or someone_listens():
+    if someone_listens():
         return False
     for each in (*needed, *(other for other in optional if other is not None)):
         if type(each) not in PLAIN_TYPES or each.layout is not torch.strided or each.is_nested:
@@ -36,9 +36,10 @@ _profiled = torch.autograd._profiler_enabled
 
 
 def someone_listens() -> bool:
-    """Return true if forward mode, a tracer, a mode, torch.func or a profiler follows torch's operations."""
+    """Return true if torch.compile, forward mode, a tracer, a mode, torch.func or a profiler follows operations."""
     return (
-        forward_ad._current_level >= 0
+        torch.compiler.is_compiling()  # first: torch.compile reads no further
+        or forward_ad._current_level >= 0
         or _tracing() is not None
         or _dispatch_modes() > 0
         or _function_modes() > 0

@@ -35,7 +35,7 @@ from blackwell_matmul.ops.operand_checks import (
     unequal,
 )
 from blackwell_matmul.ops.placing import as_matrices, flattened, rows_of
-from blackwell_matmul.ops.ready import again, kind_of_call
+from blackwell_matmul.ops.ready import launched
 
 MATMUL = Said("matmul", "input", "other")
 LINEAR = Said("linear", "input", "weight")
@@ -52,14 +52,12 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    call = kind_of_call("matmul", (input, other), (batch_invariant, simulate))
-    if call is not None:
-        if not call.graded:
-            if (made := again(call)) is not None:
-                return made
-        elif other.dim() == 2 <= input.dim():
-            multiply = _matmul(batch_invariant, simulate)
-            return graded(call, multiply, multiply, True, 1.0, input, other)
+    made, call = launched("matmul", (input, other), (batch_invariant, simulate))
+    if made is not None:
+        return made
+    if call is not None and call.graded and other.dim() == 2 <= input.dim():
+        multiply = _matmul(batch_invariant, simulate)
+        return graded(call, multiply, multiply, True, 1.0, input, other)
     plain = bypasses_dispatch((input, other))
     options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
     if not plain and (node := taken(matmul, {"input": input, "other": other}, **options)) is not None:
@@ -112,12 +110,12 @@ def linear(
         activation = "none"
     call = None
     if type(activation) is str and type(beta) is float:
-        call = kind_of_call("linear", (input, weight, bias, residual), (batch_invariant, simulate), activation, beta)
-    if call is not None:
-        if not call.graded:
-            if (made := again(call)) is not None:
-                return made
-        elif activation == "none" and weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
+        given = input, weight, bias, residual
+        made, call = launched("linear", given, (batch_invariant, simulate), activation, beta)
+        if made is not None:
+            return made
+    if call is not None and call.graded and activation == "none":
+        if weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
             multiply = functools.partial(_linear, beta, batch_invariant, simulate)
             backward = _matmul(batch_invariant, simulate)
             return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
@@ -175,8 +173,8 @@ def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
-    call = kind_of_call("bmm", (input, mat2), (simulate,))
-    if call is not None and not call.graded and (made := again(call)) is not None:
+    made, call = launched("bmm", (input, mat2), (simulate,))
+    if made is not None:
         return made
     plain = bypasses_dispatch((input, mat2))
     if not plain and (node := taken(bmm, {"input": input, "mat2": mat2}, simulate=simulate)) is not None:

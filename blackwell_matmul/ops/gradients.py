@@ -70,7 +70,7 @@ class RowsTimesMatrix(torch.autograd.Function):
     ) -> Tensor:
         ctx.again, ctx.turned, ctx.factor = again, turned, factor
         ctx.save_for_backward(x, w)
-        made = ready.again(call)
+        made = ready.again(call.kind, call.addresses)
         return multiply(x, w, *tensors) if made is None else made
 
     @staticmethod

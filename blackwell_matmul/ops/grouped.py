@@ -34,7 +34,7 @@ from blackwell_matmul.ops.operand_checks import (
     taken,
 )
 from blackwell_matmul.ops.placing import k_major, packed, padded
-from blackwell_matmul.ops.ready import Call, again, keep, kind_of_call
+from blackwell_matmul.ops.ready import Call, again, keep, launched
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.runtime.recent import Recent
@@ -66,9 +66,11 @@ def grouped_matmul(
     """
     if simulate is not False:
         check_flag("simulate", simulate)
-    call = kind_of_call("grouped_matmul", (mat_a, mat_b, offs), (simulate,)) if bias is out_dtype is None else None
-    if call is not None and not call.graded and (made := again(call)) is not None:
-        return made
+    call = None
+    if bias is out_dtype is None:
+        made, call = launched("grouped_matmul", (mat_a, mat_b, offs), (simulate,))
+        if made is not None:
+            return made
     plain = bypasses_dispatch((mat_a, mat_b), (offs,))
     if not plain:
         needed, rest = {"mat_a": mat_a, "mat_b": mat_b}, {"bias": bias, "out_dtype": out_dtype, "simulate": simulate}
@@ -138,7 +140,7 @@ def _of_w(grad: Tensor, x: Tensor, w: Tensor, offs: Tensor, multiply: Callable[.
 
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False, call: Call | None = None) -> Tensor:
     """Multiply without gradients, with the checked plan of an equal earlier call; calls of its kind are ready then."""
-    if call is not None and (made := again(call)) is not None:
+    if call is not None and (made := again(call.kind, call.addresses)) is not None:
         return made
     key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
     plan = _plans.made(key, _planned, x, w, offs, simulate)

@@ -85,7 +85,7 @@ def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: S
 def _without_gradients(
     how: How, said: Said, call: Call | None, a: Tensor, b: Tensor, *tensors: Tensor | None
 ) -> Tensor:
-    made = None if call is None else again(call)
+    made = None if call is None else again(call.kind, call.addresses)
     return run(a, b, EpilogueTensors(*tensors), how, said, call=call) if made is None else made
 
 
@@ -143,8 +143,9 @@ Operation = Callable[..., Tensor]
 
 
 def _computed(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    call = None if rest.get("simulate") else below_dispatch(["operation", *rest.items()], (a, b, *tensors))
-    made = None if call is None else again(call)
+    made, call = None, None
+    if not rest.get("simulate"):
+        made, call = below_dispatch(["operation", *rest.items()], (a, b, *tensors))
     return run(a, b, EpilogueTensors(*tensors), How(**rest), call=call) if made is None else made
 
 

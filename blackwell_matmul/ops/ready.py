@@ -1,7 +1,7 @@
 """Calls of known kinds: checked, planned and packed once, then launched at any addresses.
 
 A kind has all that a call depends on but the addresses: the operation and its options; each tensor's shape, strides,
-type, device and alignment. Nobody who listens to torch's operations may miss a call: see `kind_of_call`.
+type, device and alignment. Nobody who listens to torch's operations may miss a call: see `launched`.
 """
 
 from __future__ import annotations
@@ -38,23 +38,26 @@ _grad_enabled = torch.is_grad_enabled
 _LAST_BITS = ALIGNMENT_BYTES - 1
 
 
-def kind_of_call(
+def launched(
     operation: str, tensors: Iterable[Tensor | None], flags: Sequence[object] = (), *options: object
-) -> Call | None:
-    """Return the call of an operation; None if a flag is neither True nor False, or the call is compiled, followed by
-    someone, or cast, or is `below_dispatch` of no kind.
+) -> tuple[Tensor | None, Call | None]:
+    """Return the result of a call of a known kind, without gradients; else None and the call, so that it is kept or
+    has gradients.
+
+    No call: a flag is neither True nor False, or the call is compiled, followed by someone, or cast, or is
+    `below_dispatch` of no kind.
     """
-    if torch.compiler.is_compiling() or someone_listens() or _autocast_enabled():
-        return None
+    if someone_listens() or _autocast_enabled():
+        return None, None
     for flag in flags:
         if flag is not True and flag is not False:
-            return None
+            return None, None
     return below_dispatch([operation, *flags, *options], tensors)
 
 
-def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> Call | None:
-    """Return a call of which all that listen have been told, such as torch's dispatch; None if it has other tensors
-    than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
+def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[Tensor | None, Call | None]:
+    """Return the same of a call of which all that listen have been told, such as torch's dispatch; no call if it has
+    other tensors than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
 
     kind: gets all that the call depends on but the addresses.
     """
@@ -65,22 +68,26 @@ def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> Call | 
                 kind.append(None)
                 continue
             if type(x) not in PLAIN_TYPES or x.is_neg():
-                return None
+                return None, None
             address = x.data_ptr()
             if not address:
-                return None
+                return None, None
             kind += (x.shape, x.stride(), x.dtype, x.get_device(), address & _LAST_BITS)
             addresses.append(address)
             graded |= x.requires_grad
     except RuntimeError:
-        return None
-    return Call(tuple(kind), addresses, graded and _grad_enabled())
+        return None, None
+    key = tuple(kind)
+    if graded and _grad_enabled():
+        return None, Call(key, addresses, True)
+    made = again(key, addresses)
+    return made, (Call(key, addresses, False) if made is None else None)
 
 
-def again(call: Call) -> Tensor | None:
+def again(kind: tuple[Any, ...], addresses: list[int]) -> Tensor | None:
     """Return the result of a call, without gradients; None, without effect, if its kind is not known."""
-    found = _ready.get(call.kind)
-    return None if found is None else found(call.addresses)
+    found = _ready.get(kind)
+    return None if found is None else found(addresses)
 
 
 def keep(call: Call, ready: Ready | None) -> None:

@@ -32,7 +32,7 @@ from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.library import product
 from blackwell_matmul.ops.operand_checks import How, Said, check_optional, check_scaled, check_tensors, taken
-from blackwell_matmul.ops.ready import Call, again, kind_of_call
+from blackwell_matmul.ops.ready import Call, launched
 from blackwell_matmul.problem.form import check_flag
 
 BY_TYPES = Said("scaled_mm", "input", "mat2")
@@ -139,9 +139,9 @@ def _scaled_mm_by_types(
     call = None
     if scale_result is None and (out_dtype is None or type(out_dtype) is torch.dtype):
         tensors = (input, mat2, bias, scale_a, scale_b)
-        call = kind_of_call("scaled_mm", tensors, (use_fast_accum, simulate), out_dtype)
-    if call is not None and not call.graded and (made := again(call)) is not None:
-        return made
+        made, call = launched("scaled_mm", tensors, (use_fast_accum, simulate), out_dtype)
+        if made is not None:
+            return made
     plain = bypasses_dispatch((input, mat2, scale_a, scale_b), (bias,))
     if not plain:
         needed = {"input": input, "mat2": mat2, "scale_a": scale_a, "scale_b": scale_b}

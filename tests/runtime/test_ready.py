@@ -159,6 +159,13 @@ def test_gradients_want_no_launch_of_their_own(gpu, kinds):
 # --- who has to be asked
 
 
+def call_of(*given):
+    """The call, of no known kind."""
+    made, call = ready.launched(*given)
+    assert made is None
+    return call
+
+
 class Subclass(torch.Tensor):
     pass
 
@@ -179,8 +186,8 @@ OTHERS = {
 @pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_tensor_that_is_no_plain_one_has_no_kind(other):
-    assert ready.kind_of_call("matmul", (PLAIN, PLAIN)) is not None
-    assert ready.kind_of_call("matmul", (PLAIN, OTHERS[other]())) is None
+    assert call_of("matmul", (PLAIN, PLAIN)) is not None
+    assert call_of("matmul", (PLAIN, OTHERS[other]())) is None
 
 
 def dispatch_mode():
@@ -214,15 +221,15 @@ def function_mode():
 )
 def test_who_listens_hears_of_a_call(listening):
     with listening():
-        assert ready.kind_of_call("matmul", (PLAIN, PLAIN)) is None
-    assert ready.kind_of_call("matmul", (PLAIN, PLAIN)) is not None
+        assert call_of("matmul", (PLAIN, PLAIN)) is None
+    assert call_of("matmul", (PLAIN, PLAIN)) is not None
 
 
 def test_a_transform_hears_of_a_call():
     kinds = []
 
     def of(x):
-        kinds.append(ready.kind_of_call("matmul", (x, PLAIN)))
+        kinds.append(call_of("matmul", (x, PLAIN)))
         return x.sum()
 
     torch.func.vmap(of)(PLAIN)
@@ -236,7 +243,7 @@ def test_a_transform_hears_of_a_call():
 def test_a_call_wants_gradients_where_torch_takes_some(mode, graded):
     x = torch.zeros(4, 4, requires_grad=True)
     with mode():
-        call, other = (ready.kind_of_call("matmul", (each, PLAIN)) for each in (x, PLAIN))
+        call, other = (call_of("matmul", (each, PLAIN)) for each in (x, PLAIN))
     assert call.graded is graded and other.graded is False
     assert call.kind == other.kind
     assert call.addresses == [x.data_ptr(), PLAIN.data_ptr()]
@@ -244,18 +251,18 @@ def test_a_call_wants_gradients_where_torch_takes_some(mode, graded):
 
 def test_what_is_no_flag_has_no_kind():
     """1 == True, and is refused all the same."""
-    assert ready.kind_of_call("matmul", (PLAIN, PLAIN), (True, False)) is not None
-    assert all(ready.kind_of_call("matmul", (PLAIN, PLAIN), (odd,)) is None for odd in (1, 1.0, 0, None, [True]))
+    assert call_of("matmul", (PLAIN, PLAIN), (True, False)) is not None
+    assert all(call_of("matmul", (PLAIN, PLAIN), (odd,)) is None for odd in (1, 1.0, 0, None, [True]))
 
 
 def test_a_kind_has_all_that_a_launch_depends_on():
     base = torch.zeros(16, 16)
     tensors = [base, base.T, base[:, :8], base.half(), base.view(1, 16, 16), base.view(-1)[1:].view(15, 17)]
-    kinds = {ready.kind_of_call("matmul", (each, base)).kind for each in tensors}
-    kinds |= {ready.kind_of_call(name, (base, base, None), (), *options).kind for name, options in (
+    kinds = {call_of("matmul", (each, base)).kind for each in tensors}
+    kinds |= {call_of(name, (base, base, None), (), *options).kind for name, options in (
         ("matmul", ()), ("linear", ()), ("linear", ("relu",)), ("linear", ("relu", 0.5)),
     )}  # fmt: skip
-    kinds |= {ready.kind_of_call("linear", (base, None, base)).kind}
+    kinds |= {call_of("linear", (base, None, base)).kind}
     assert len(kinds) == len(tensors) + 5
 
 

@@ -17,6 +17,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
+from blackwell_matmul.kernels.host.gemv import why_no_gemv
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
 from blackwell_matmul.ops.finished import EpilogueTensors
@@ -226,6 +227,10 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
+    copy_a, copy_b = copying(left, right), copying(right, left)
+    if copy_a is copy_b is None and not how.batch_invariant and not why_no_gemv(left, right, form):
+        launches = Launches(_gemv(form), a.get_device())
+        return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, tensors, out, gpu, how)) is not None:
         return found
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
@@ -240,7 +245,6 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
             "runs here."
         )
-    copy_a, copy_b = copying(left, right), copying(right, left)
     sizes = (m, n, k, batch[0] if batch else 1)
     kernel = _kernel(name, form, how.batch_invariant, shared_ctas(gpu, math.prod((*batch, m, n)), k))
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
@@ -373,6 +377,15 @@ def _kernel(name: str, form: Form, batch_invariant: bool = False, ctas: int = 0)
         pins |= {knob: value for knob, value in ONE_ORDER_OF_SUMS.items() if knob in rung(name).knobs}
         pins |= A_CTA_FOR_EACH_TILE if "persistent" in rung(name).features else {}
     return rung(name)(**pins)
+
+
+@functools.lru_cache(KEPT_KERNELS)
+def _gemv(form: Form) -> Any:
+    """Return one kernel object for each epilogue, for products with few rows of A or of B."""
+    from blackwell_matmul.kernels.products.gemv import Gemv
+
+    script: Any = Gemv  # a call takes the pinned knobs alone
+    return script() if form == PLAIN else script(form=form)
 
 
 def _ladder(gpu: Gpu) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from blackwell_matmul.harness.calls.helper_modules import HelperModules, Loader
 from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import Form
-from blackwell_matmul.problem.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
+from blackwell_matmul.problem.problem import KNOBS, SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.outputs import Tolerance
@@ -70,7 +70,8 @@ class UserKernel:
     @property
     def is_of_the_space(self) -> bool:
         """Return true if its schedules are of the shared space: a rung, by name or class, or made of one."""
-        return bool(getattr(self.script_cls, "knobs", None))
+        knobs = getattr(self.script_cls, "knobs", None)
+        return bool(knobs) and KNOBS.keys() >= set(knobs)
 
     @property
     def takes_forms(self) -> bool:

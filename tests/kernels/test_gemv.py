@@ -1,0 +1,156 @@
+"""Products with one to four rows of A or of B: right in both witnesses, clean in every order, chosen where it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from blackwell_matmul import Epilogue, InputError, check, compile, emulate, linear, matmul, predict, simulate
+from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.kernels.host.forms import ABSENT
+from blackwell_matmul.kernels.host.gemv import KNOB_VALUES, gemv_schedule
+from blackwell_matmul.kernels.products.gemv import Gemv
+from blackwell_matmul.ops import launching
+from blackwell_matmul.ops.finished import NO_TENSORS, EpilogueTensors, finished
+from blackwell_matmul.ops.operand_checks import DEFAULTS, How
+from blackwell_matmul.problem.problem import Problem
+
+FP16, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
+
+
+class Call:
+    """A call on normal numbers; `epilogue` with a bias and a residual if it names them."""
+
+    def __init__(
+        self, m: int, n: int, k: int, dtype: torch.dtype, out: torch.dtype, epilogue: Epilogue, batches: int = 1
+    ) -> None:
+        torch.manual_seed(m * n + k)
+        self.a, self.b = (torch.randn(batches, rows, k + 8).to(dtype)[..., :k] for rows in (m, n))
+        self.c = torch.full((batches, m, n), float("nan"), dtype=out)
+        bias = torch.randn(n).to(out) if epilogue.bias else None
+        residual = torch.randn(batches, m, n).to(out) if epilogue.residual else None
+        self.epilogue, self.extras = epilogue, EpilogueTensors(bias, residual)
+        given = (ABSENT if each is None else each for each in self.extras)
+        self.arguments = (m, n, k, self.a, self.b, self.c, *given, batches)
+
+    def product(self, dtype: torch.dtype) -> torch.Tensor:
+        extras = EpilogueTensors(*(None if each is None else each.to(dtype) for each in self.extras))
+        how = self.epilogue
+        return finished(self.a.to(dtype) @ self.b.to(dtype).mT, extras, how.activation, how.alpha, how.beta)
+
+    def is_right(self) -> bool:
+        """Tell whether the error is at most twice that of the same in fp32, rounded once."""
+        exact = self.product(torch.float64)
+        error = (self.c.double() - exact).abs().max()
+        return bool(error <= 2 * (self.product(FP32).to(self.c.dtype).double() - exact).abs().max())
+
+
+PLAIN, ALL = Epilogue(), Epilogue(bias=True, residual=True, activation="gelu", alpha=0.5, beta=-2.0)
+CASES: list[tuple[tuple[Any, ...], dict[str, int]]] = [
+    ((1, 37, 520, FP16, FP16, PLAIN), {}),
+    ((2, 21, 1288, BF16, FP32, PLAIN), {"rows": 2, "parts": 2, "unroll": 2}),
+    ((3, 19, 264, BF16, BF16, ALL), {"rows": 8, "warps": 2, "parts": 1, "unroll": 1}),
+    ((4, 9, 2056, FP16, FP16, ALL, 2), {"rows": 1, "warps": 8, "parts": 8, "unroll": 2}),
+    ((23, 1, 520, BF16, BF16, ALL), {"rows": 4, "warps": 1, "parts": 1, "unroll": 4}),
+    ((70, 3, 264, FP16, FP32, Epilogue(bias=True), 3), {"rows": 2, "warps": 4, "parts": 1, "unroll": 1}),
+    ((4, 4, 4096, FP16, FP16, PLAIN), {}),
+]
+
+
+@pytest.mark.parametrize(("of_call", "pins"), CASES)
+def test_it_is_right_simulated_and_compiled(of_call: tuple[Any, ...], pins: dict[str, int]) -> None:
+    call, kernel = Call(*of_call), Gemv(form=of_call[5], **pins)
+    run = simulate(kernel, *call.arguments)
+    assert run.ok and not run.findings and call.is_right()
+    call.c.fill_(float("nan"))
+    bundle = compile(kernel, *call.arguments)
+    names = [*Gemv.__call__.__annotations__][: len(call.arguments)]
+    given = dict(zip(names, call.arguments))
+    emulate(bundle, *(given.get(each.name, each.default) for each in bundle.plan.parameters))
+    assert call.is_right()
+
+
+@pytest.mark.parametrize("dtype", [FP16, BF16])
+@pytest.mark.parametrize("few", [1, 2, 3, 4])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_its_loads_are_wide_and_nothing_spills(dtype: torch.dtype, few: int, swapped: bool) -> None:
+    m, n = (4096, few) if swapped else (few, 4096)
+    a, b, c = (torch.empty(shape, dtype=dtype) for shape in ((m, 4096), (n, 4096), (m, n)))
+    bundle = compile(Gemv(), m, n, 4096, a, b, c)
+    assert bundle.resources.spill_bytes <= 4, "one register, of three vectors"
+    assert bundle.ptx.count("ld.global.nc.v4.u32") == bundle.ptx.count("ld.global") > 0
+
+
+def test_no_order_of_warps_matters() -> None:
+    call = Call(3, 40, 2056, BF16, BF16, PLAIN)
+    report = check(Gemv(parts=4, rows=2), *call.arguments, orders=6)
+    assert report.ok, report
+
+
+def test_its_time_is_that_of_memory() -> None:
+    a, b, c = (torch.empty(shape, dtype=BF16) for shape in ((1, 4096), (8192, 4096), (1, 8192)))
+    assert 8192 * 4096 * 2 / 4.8e6 < predict(Gemv(), 1, 8192, 4096, a, b, c, gpu="H200").time_us < 40
+
+
+@pytest.mark.parametrize("gpu", ["H200", "B200", "RTX 5090"])
+@pytest.mark.parametrize("many", [1, 64, 1000, 4096, 151936])
+@pytest.mark.parametrize("k", [256, 1000, 4096, 65536])
+def test_a_schedule_is_chosen(gpu: str, many: int, k: int) -> None:
+    for few in (1, 2, 3, 4):
+        chosen = gemv_schedule(Problem(few, many, k), GPUS[gpu])
+        assert set(chosen.values()) <= set(KNOB_VALUES) and chosen["parts"] <= chosen["warps"]
+        assert chosen == gemv_schedule(Problem(many, few, k), GPUS[gpu])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rows": 3}, "rows is 3; it must be one of 1, 2, 4, 8, 16."),
+        ({"warps": 2, "parts": 4}, "parts is 4 and warps 2; the parts of k are warps of one CTA."),
+        ({"form": Epilogue(activation="swiglu")}, "scales and swiglu are for the other kernels"),
+    ],
+)
+def test_what_is_refused(changed: dict[str, Any], said: str) -> None:
+    n = 32 if "form" in changed else 64
+    a, b, c = (torch.zeros(shape, dtype=FP16) for shape in ((1, 512), (64, 512), (1, n)))
+    with pytest.raises(InputError, match=said):
+        simulate(Gemv(**changed), 1, 64, 512, a, b, c)
+
+
+def kernel_of(a: torch.Tensor, b: torch.Tensor, gpu: str = "H200", how: How = DEFAULTS, **more: Any) -> str:
+    plan = launching.planned(a, b, NO_TENSORS, GPUS[gpu], more.get("out", a.dtype), how)
+    assert plan is not None
+    return str(plan.launches.kernel.script_cls.__name__)
+
+
+def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("gpu", ["H200", "B200", "RTX 5090"])
+@pytest.mark.parametrize(("m", "n"), [(1, 64), (4, 24), (64, 1), (30, 4), (1, 1)])
+def test_operations_take_it_for_few_rows(gpu: str, m: int, n: int) -> None:
+    assert kernel_of(meta(m, 512), meta(n, 512).T, gpu) == "Gemv"
+    assert kernel_of(meta(3, m, 512), meta(3, n, 512).mT, gpu) == "Gemv"
+
+
+def test_operations_take_the_others_elsewhere() -> None:
+    one, w = meta(1, 512), meta(64, 512)
+    assert kernel_of(meta(5, 512), w.T) == "HopperMatmul"
+    assert kernel_of(one, meta(512, 64)) == "HopperMatmul", "contiguous along n"
+    assert kernel_of(one[:, :500], w[:, :500].T) == "HopperMatmul", "k no multiple of 8"
+    assert kernel_of(one[:, :128], w[:, :128].T) == "HopperMatmul", "a short k"
+    assert kernel_of(one, w.T, how=How(activation="swiglu")) == "HopperMatmul"
+    assert kernel_of(one, w.T, how=How(batch_invariant=True)) == "HopperMatmul", "one order of sums for each M"
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 37), (37, 3)])
+def test_operations_are_right_by_it(m: int, n: int) -> None:
+    call = Call(m, n, 520, BF16, BF16, Epilogue(bias=True))
+    call.c = linear(call.a[0], call.b[0], call.extras.bias, simulate=True)[None]
+    assert call.is_right()
+    call = Call(m, n, 520, FP16, FP16, PLAIN, batches=3)
+    call.c = matmul(call.a, call.b.mT, simulate=True)
+    assert call.c.is_contiguous() and call.is_right()

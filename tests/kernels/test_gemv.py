@@ -28,7 +28,7 @@ class Call:
     ) -> None:
         torch.manual_seed(m * n + k)
         self.a, self.b = (torch.randn(batches, rows, k + 8).to(dtype)[..., :k] for rows in (m, n))
-        self.c = torch.full((batches, m, n), float("nan"), dtype=out)
+        self.c = torch.full((batches, m, n // epilogue.columns_of_c), float("nan"), dtype=out)
         bias = torch.randn(n).to(out) if epilogue.bias else None
         residual = torch.randn(batches, m, n).to(out) if epilogue.residual else None
         self.epilogue, self.extras = epilogue, EpilogueTensors(bias, residual)
@@ -48,6 +48,7 @@ class Call:
 
 
 PLAIN, ALL = Epilogue(), Epilogue(bias=True, residual=True, activation="gelu", alpha=0.5, beta=-2.0)
+SWIGLU = Epilogue(bias=True, activation="swiglu")
 CASES: list[tuple[tuple[Any, ...], dict[str, int]]] = [
     ((1, 37, 520, FP16, FP16, PLAIN), {}),
     ((2, 21, 1288, BF16, FP32, PLAIN), {"rows": 2, "parts": 2, "unroll": 2}),
@@ -56,6 +57,8 @@ CASES: list[tuple[tuple[Any, ...], dict[str, int]]] = [
     ((23, 1, 520, BF16, BF16, ALL), {"rows": 4, "warps": 1, "parts": 1, "unroll": 4}),
     ((70, 3, 264, FP16, FP32, Epilogue(bias=True), 3), {"rows": 2, "warps": 4, "parts": 1, "unroll": 1}),
     ((4, 4, 4096, FP16, FP16, PLAIN), {}),
+    ((3, 38, 520, BF16, BF16, SWIGLU), {}),
+    ((1, 1144, 264, FP16, FP16, SWIGLU), {"rows": 8, "warps": 4, "parts": 2}),
 ]
 
 
@@ -109,14 +112,14 @@ def test_a_schedule_is_chosen(gpu: str, many: int, k: int) -> None:
     [
         ({"rows": 3}, "rows is 3; it must be one of 1, 2, 4, 8, 16."),
         ({"warps": 2, "parts": 4}, "parts is 4 and warps 2; the parts of k are warps of one CTA."),
-        ({"form": Epilogue(activation="swiglu")}, "scales and swiglu are for the other kernels"),
+        ({"form": SWIGLU, "rows": 1}, "A CTA has one column of the product, and swiglu needs two; rows=2 has them."),
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], said: str) -> None:
     n = 32 if "form" in changed else 64
-    a, b, c = (torch.zeros(shape, dtype=FP16) for shape in ((1, 512), (64, 512), (1, n)))
+    a, b, c, bias = (torch.zeros(shape, dtype=FP16) for shape in ((1, 2048), (64, 2048), (1, n), (64,)))
     with pytest.raises(InputError, match=said):
-        simulate(Gemv(**changed), 1, 64, 512, a, b, c)
+        simulate(Gemv(**changed), 1, 64, 2048, a, b, c, bias)
 
 
 def kernel_of(a: torch.Tensor, b: torch.Tensor, gpu: str = "H200", how: How = DEFAULTS, **more: Any) -> str:
@@ -142,7 +145,7 @@ def test_operations_take_the_others_elsewhere() -> None:
     assert kernel_of(one, meta(512, 64)) == "HopperMatmul", "contiguous along n"
     assert kernel_of(one[:, :500], w[:, :500].T) == "HopperMatmul", "k no multiple of 8"
     assert kernel_of(one[:, :128], w[:, :128].T) == "HopperMatmul", "a short k"
-    assert kernel_of(one, w.T, how=How(activation="swiglu")) == "HopperMatmul"
+    assert kernel_of(w, one.expand(2, 512).contiguous().T, how=How(activation="swiglu")) == "HopperMatmul"
     assert kernel_of(one, w.T, how=How(batch_invariant=True)) == "HopperMatmul", "one order of sums for each M"
 
 

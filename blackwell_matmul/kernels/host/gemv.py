@@ -32,8 +32,10 @@ def why_no_gemv(a: Any, b: Any, form: Form) -> str:
     """Return the reason why `Gemv` does not multiply a[.., m, k] by b[.., n, k]; "" if it does. TMA can read both."""
     if min(a.shape[-2], b.shape[-2]) > MOST_VECTORS:
         return f"neither operand has {MOST_VECTORS} rows at most"
-    if a.dtype not in HALVES or form.epilogue.scale != "none" or form.epilogue.columns_of_c > 1:
-        return "operands of 8 bits, scales and swiglu are for the other kernels"
+    if a.dtype not in HALVES or form.epilogue.scale != "none":
+        return "operands of 8 bits and scales are for the other kernels"
+    if form.epilogue.columns_of_c > 1 and b.shape[-2] < a.shape[-2]:
+        return "swiglu of few columns is for the other kernels"
     k = a.shape[-1]
     if k < LEAST_K or k % VECTOR or not (lines_of(a).k_major and lines_of(b).k_major):
         return f"both operands must be contiguous along k, and k a multiple of {VECTOR}, {LEAST_K} at least"
@@ -46,7 +48,8 @@ def gemv_schedule(problem: Problem, gpu: Gpu) -> dict[str, int]:
     """Return the knobs for a problem: many loads in flight on each SM, and many CTAs, which leave short tails."""
     few, many = sorted((problem.m, problem.n))
     ctas = problem.batches * many  # with one row each
-    rows = next((each for each in (4, 2) if ctas >= 2 * gpu.sm_count * each), 1)
+    least = problem.form.epilogue.columns_of_c
+    rows = next((each for each in (4, 2) if ctas >= 2 * gpu.sm_count * each), least)
     parts = _fitting(problem.k, 16 if ctas < gpu.sm_count else 4)
     unroll = _fitting(problem.k // parts, (8 if few <= 2 else 4) // rows)
     return {"rows": rows, "warps": max(4, parts), "parts": parts, "unroll": unroll}
@@ -57,13 +60,16 @@ def _fitting(k: int, most: int) -> int:
     return next(each for each in reversed(KNOB_VALUES) if each == 1 or (each <= most and each * LEAST_K <= k))
 
 
-def check_knobs(knobs: Mapping[str, object]) -> None:
-    """Raise InputError unless rows, warps, parts and unroll are powers of two that fit each other."""
+def check_knobs(knobs: Mapping[str, Any], problem: Problem) -> None:
+    """Raise InputError unless rows, warps, parts and unroll are powers of two that fit each other and the problem."""
     for name, value in knobs.items():
         if value not in KNOB_VALUES:
             raise InputError(f"{name} is {shown(value)}; it must be one of {', '.join(map(str, KNOB_VALUES))}.")
-    if knobs["parts"] > knobs["warps"]:  # type: ignore[operator]
-        raise InputError(f"parts is {knobs['parts']} and warps {knobs['warps']}; the parts of k are warps of one CTA.")
+    rows, warps, parts = (knobs[name] for name in ("rows", "warps", "parts"))
+    if parts > warps:
+        raise InputError(f"parts is {parts} and warps {warps}; the parts of k are warps of one CTA.")
+    if rows * (warps // parts) < problem.form.epilogue.columns_of_c:
+        raise InputError("A CTA has one column of the product, and swiglu needs two; rows=2 has them.")
 
 
 def _elements(x: Any) -> int:

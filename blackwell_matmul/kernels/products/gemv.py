@@ -13,7 +13,7 @@ At the end the sums of all lanes of these warps are added, in one order, so that
 """
 
 from tilus import DataType, boolean, float32, int32, void_p
-from tilus.ir.layout.ops import local, reduce, spatial
+from tilus.ir.layout.ops import local, reduce, reshape, spatial
 from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
@@ -63,7 +63,7 @@ class Gemv(EpilogueScript):
         # A load has the elements [row, vector of k, 8]; a product and a sum [vector, row, lane, those of a lane].
         loads = spatial(1, groups, 1, 1).local(few, rows, unroll, 1).spatial(1, 1, lanes, 1).local(1, 1, 1, VECTOR)
         self.load_layout, self.vector_layout = reduce(loads, [0]), reduce(loads, [1])
-        self.sum_layout = spatial(1, groups, 1).local(few, rows, 1).spatial(1, 1, lanes)
+        self.lane_layout = spatial(1, groups, 1).local(few, rows, 1).spatial(1, 1, lanes)
         lane = spatial(1, groups, 1, 1).local(few, rows, 1, 1).spatial(1, 1, lanes, 1).local(1, 1, 1, unroll * VECTOR)
         self.row_layout, self.x_layout = reduce(lane, [0]), reduce(lane, [1], keepdims=True)
         # At the end each sum of a row is left to a few lanes of the first warps, which load up to 16 bytes at a time.
@@ -71,6 +71,9 @@ class Gemv(EpilogueScript):
         width = min(4, lanes // adders)
         self.adding_warps = adders * self.block // 32
         self.adding_layout = local(few, 1, lanes // adders // width).spatial(1, self.block, adders).local(1, 1, width)
+        if self.columns_of_c == 2:
+            self.sum_layout = reduce(self.adding_layout, [2])
+            self.pair_layout = reshape(self.sum_layout, [few, self.block // 2, 2])
 
     def __call__(
         self,
@@ -96,8 +99,12 @@ class Gemv(EpilogueScript):
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
         g_a = self.open(a_ptr, self.form.a_batched, self.form.a_stride, self.form.a_batch_stride, batches, m, k)
         g_b = self.open(b_ptr, self.form.b_batched, self.form.b_stride, self.form.b_batch_stride, batches, n, k)
+        columns = n // self.columns_of_c
         g_c = self.global_view(
-            c_ptr, dtype=self.c_dtype, shape=[batches, m, n], strides=strides(True, self.form.c_stride, 0, m, n)
+            c_ptr,
+            dtype=self.c_dtype,
+            shape=[batches, m, columns],
+            strides=strides(True, self.form.c_stride, 0, m, columns),
         )
         g_x, g_w = (g_b, g_a) if self.swap_ab else (g_a, g_b)
         of_x = batch if (self.form.b_batched if self.swap_ab else self.form.a_batched) else 0
@@ -105,7 +112,7 @@ class Gemv(EpilogueScript):
 
         # Main loop over k. Elements outside of A and B are loaded as zeros, which add nothing.
         r_sums = self.register_tensor(dtype=float32, shape=[self.few, self.block, self.lanes], init=0.0)
-        self.annotate_layout(r_sums, self.sum_layout)
+        self.annotate_layout(r_sums, self.lane_layout)
         for vector in self.range(0, k // VECTOR, self.step, unroll=1):
             r_w = self.load_global(
                 g_w, offsets=[of_w, row, vector, 0], shape=[self.block, self.step, VECTOR], dims=[1, 2, 3]
@@ -132,7 +139,8 @@ class Gemv(EpilogueScript):
             r_sum = self.sum(r_lanes, dim=2)
             at_m, at_n = (row, 0) if self.swap_ab else (0, row)
             r_c = self.finish(self.transpose(r_sum) if self.swap_ab else r_sum, batch, at_m, at_n)
-            self.store_global(g_c, r_c.to(self.c_dtype), offsets=[batch, at_m, at_n], dims=[1, 2])
+            at = [batch, at_m, at_n // self.columns_of_c]
+            self.store_global(g_c, r_c.to(self.c_dtype), offsets=at, dims=[1, 2])
 
     def open(self, pointer: void_p, batched: bool, line: int, between: int, batches: int32, rows: int32, k: int32):
         """Return a view of A or B as [batch, row, vector of k, 8]."""
@@ -156,6 +164,6 @@ class Gemv(EpilogueScript):
         chosen = gemv_schedule(problem, gpu or cls._gpu(target)) | {
             name: knobs[name] for name in cls.knobs if name in knobs
         }
-        check_knobs(chosen)
+        check_knobs(chosen, problem)
         few, swap_ab = min(problem.m, problem.n), int(problem.n < problem.m)
         return {"dtype": cls.type_named(problem.dtype), "few": few, "swap_ab": swap_ab, **chosen, **told}

@@ -70,7 +70,7 @@ class UserKernel:
     @property
     def is_of_the_space(self) -> bool:
         """Return true if its schedules are of the shared space: a rung, by name or class, or made of one."""
-        knobs = getattr(self.script_cls, "knobs", None)
+        knobs = getattr(self.script_cls, "knobs", None) or ()
         return bool(knobs) and KNOBS.keys() >= set(knobs)
 
     @property

@@ -31,7 +31,7 @@ class Gemv(EpilogueScript):
     contiguous along k, in lines of multiples of 16 bytes.
     """
 
-    mma = "mma.sync"  # of no consequence: every GPU has what the kernel needs
+    mma = "mma.sync"  # which every GPU has; the kernel needs no MMA
     target = "sm_90a"
     knobs = ("rows", "warps", "parts", "unroll")
     divisors = {"n": 8, "k": VECTOR}

@@ -51,14 +51,16 @@ PLAIN, ALL = Epilogue(), Epilogue(bias=True, residual=True, activation="gelu", a
 SWIGLU = Epilogue(bias=True, activation="swiglu")
 CASES: list[tuple[tuple[Any, ...], dict[str, int]]] = [
     ((1, 37, 520, FP16, FP16, PLAIN), {}),
-    ((2, 21, 1288, BF16, FP32, PLAIN), {"rows": 2, "parts": 2, "unroll": 2}),
+    ((2, 21, 1288, BF16, FP32, PLAIN), {"rows": 4, "parts": 2, "unroll": 2}),
     ((3, 19, 264, BF16, BF16, ALL), {"rows": 8, "warps": 2, "parts": 1, "unroll": 1}),
-    ((4, 9, 2056, FP16, FP16, ALL, 2), {"rows": 1, "warps": 8, "parts": 8, "unroll": 2}),
+    ((4, 9, 2056, FP16, FP16, ALL, 2), {"rows": 8, "warps": 8, "parts": 8, "unroll": 2}),
     ((23, 1, 520, BF16, BF16, ALL), {"rows": 4, "warps": 1, "parts": 1, "unroll": 4}),
-    ((70, 3, 264, FP16, FP32, Epilogue(bias=True), 3), {"rows": 2, "warps": 4, "parts": 1, "unroll": 1}),
+    ((23, 1, 520, FP16, FP16, PLAIN), {"rows": 2, "warps": 1, "parts": 1}),
+    ((70, 3, 264, FP16, FP32, Epilogue(bias=True), 3), {"rows": 16, "warps": 4, "parts": 1, "unroll": 1}),
     ((4, 4, 4096, FP16, FP16, PLAIN), {}),
     ((3, 38, 520, BF16, BF16, SWIGLU), {}),
-    ((1, 1144, 264, FP16, FP16, SWIGLU), {"rows": 8, "warps": 4, "parts": 2}),
+    ((1, 144, 264, FP16, FP16, SWIGLU), {"rows": 8, "warps": 4, "parts": 2}),
+    ((2, 44, 1000, FP16, FP32, SWIGLU), {"rows": 16, "warps": 4, "parts": 4}),
 ]
 
 
@@ -82,13 +84,13 @@ def test_its_loads_are_wide_and_nothing_spills(dtype: torch.dtype, few: int, swa
     m, n = (4096, few) if swapped else (few, 4096)
     a, b, c = (torch.empty(shape, dtype=dtype) for shape in ((m, 4096), (n, 4096), (m, n)))
     bundle = compile(Gemv(), m, n, 4096, a, b, c)
-    assert bundle.resources.spill_bytes <= 4, "one register, of three vectors"
+    assert bundle.resources.spill_bytes == bundle.resources.stack_bytes == 0
     assert bundle.ptx.count("ld.global.nc.v4.u32") == bundle.ptx.count("ld.global") > 0
 
 
 def test_no_order_of_warps_matters() -> None:
     call = Call(3, 40, 2056, BF16, BF16, PLAIN)
-    report = check(Gemv(parts=4, rows=2), *call.arguments, orders=6)
+    report = check(Gemv(parts=4, rows=8), *call.arguments, orders=6)
     assert report.ok, report
 
 
@@ -112,14 +114,13 @@ def test_a_schedule_is_chosen(gpu: str, many: int, k: int) -> None:
     [
         ({"rows": 3}, "rows is 3; it must be one of 1, 2, 4, 8, 16."),
         ({"warps": 2, "parts": 4}, "parts is 4 and warps 2; the parts of k are warps of one CTA."),
-        ({"form": SWIGLU, "rows": 1}, "A CTA has one column of the product, and swiglu needs two; rows=2 has them."),
+        ({"rows": 2}, "rows is 2; a mma.sync of 3x64x2048 fp16 has 8 rows of the matrix, the least."),
     ],
 )
 def test_what_is_refused(changed: dict[str, Any], said: str) -> None:
-    n = 32 if "form" in changed else 64
-    a, b, c, bias = (torch.zeros(shape, dtype=FP16) for shape in ((1, 2048), (64, 2048), (1, n), (64,)))
+    a, b, c = (torch.zeros(shape, dtype=FP16) for shape in ((3, 2048), (64, 2048), (3, 64)))
     with pytest.raises(InputError, match=said):
-        simulate(Gemv(**changed), 1, 64, 2048, a, b, c, bias)
+        simulate(Gemv(**changed), 3, 64, 2048, a, b, c)
 
 
 def kernel_of(a: torch.Tensor, b: torch.Tensor, gpu: str = "H200", how: How = DEFAULTS, **more: Any) -> str:

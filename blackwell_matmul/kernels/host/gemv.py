@@ -17,15 +17,21 @@ VECTOR = ALIGNMENT_BYTES // C_BYTES
 """Elements of 16 bits in the widest load."""
 
 MOST_VECTORS = 4
-"""Maximum rows of the smaller operand. Each thread multiplies what it has loaded by all of them."""
+"""Maximum rows of the smaller operand."""
 
-LEAST_K = 32 * VECTOR
-"""Minimum k: one load of each lane of a warp."""
+MMA_ROWS, MMA_COLUMNS = 16, 8
+"""Rows and columns of a mma.sync of 16 bits (PTX ISA, mma.m16n8k16)."""
+
+LEAST_K = 256
+"""Minimum k: below it half of the lanes, or more, have nothing to load."""
 
 MOST_BATCHES = 65535
 """Maximum batches: the extent of a grid in y (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 KNOB_VALUES = (1, 2, 4, 8, 16)
+
+WARPS_OF_SM = 16
+"""Warps on each SM below which more of them share k. Eight loads of each lane have 64 KB of an SM on their way."""
 
 
 def why_no_gemv(a: Any, b: Any, form: Form) -> str:
@@ -44,20 +50,27 @@ def why_no_gemv(a: Any, b: Any, form: Form) -> str:
     return ""
 
 
+def rows_of_mma(few: int) -> int:
+    """Return the rows of the matrix in a mma.sync: as many stretches of k are on its rows as on its columns."""
+    return 2 << (few - 1).bit_length()
+
+
 def gemv_schedule(problem: Problem, gpu: Gpu) -> dict[str, int]:
     """Return the knobs for a problem: many loads in flight on each SM, and many CTAs, which leave short tails."""
     few, many = sorted((problem.m, problem.n))
-    ctas = problem.batches * many  # with one row each
-    least = problem.form.epilogue.columns_of_c
-    rows = next((each for each in (4, 2) if ctas >= 2 * gpu.sm_count * each), least)
-    parts = _fitting(problem.k, 16 if ctas < gpu.sm_count else 4)
-    unroll = _fitting(problem.k // parts, (8 if few <= 2 else 4) // rows)
+    least = rows_of_mma(few)
+    rows = max(least, 4 if problem.batches * many >= 8 * gpu.sm_count else 2)
+    ctas = problem.batches * -(-many // rows)
+    step = 64 * MMA_ROWS // least  # elements of k that a warp multiplies at a time
+    busy = (each for each in KNOB_VALUES if each >= 4 and ctas * each >= WARPS_OF_SM * gpu.sm_count)
+    parts = _fitting(problem.k // step, next(busy, KNOB_VALUES[-1]))
+    unroll = _fitting(problem.k // step // parts, 2 * least // rows)
     return {"rows": rows, "warps": max(4, parts), "parts": parts, "unroll": unroll}
 
 
-def _fitting(k: int, most: int) -> int:
-    """Return the most warps, or loads of a lane, up to `most`, that share k with something to do for each."""
-    return next(each for each in reversed(KNOB_VALUES) if each == 1 or (each <= most and each * LEAST_K <= k))
+def _fitting(steps: int, most: int) -> int:
+    """Return the largest power of two up to both numbers, at least 1."""
+    return 1 << (max(1, min(steps, most)).bit_length() - 1)
 
 
 def check_knobs(knobs: Mapping[str, Any], problem: Problem) -> None:
@@ -65,11 +78,12 @@ def check_knobs(knobs: Mapping[str, Any], problem: Problem) -> None:
     for name, value in knobs.items():
         if value not in KNOB_VALUES:
             raise InputError(f"{name} is {shown(value)}; it must be one of {', '.join(map(str, KNOB_VALUES))}.")
-    rows, warps, parts = (knobs[name] for name in ("rows", "warps", "parts"))
+    rows, warps, parts = (int(knobs[name]) for name in ("rows", "warps", "parts"))
+    least = rows_of_mma(min(problem.m, problem.n))
+    if rows < least:
+        raise InputError(f"rows is {rows}; a mma.sync of {problem} has {least} rows of the matrix, the least.")
     if parts > warps:
         raise InputError(f"parts is {parts} and warps {warps}; the parts of k are warps of one CTA.")
-    if rows * (warps // parts) < problem.form.epilogue.columns_of_c:
-        raise InputError("A CTA has one column of the product, and swiglu needs two; rows=2 has them.")
 
 
 def _elements(x: Any) -> int:

@@ -1,23 +1,34 @@
 """Products of a matrix with one to four vectors (cuBLAS: gemv): C = A @ B.T where A, or B, has as many rows.
 
-Memory bounds the time: each element of the matrix is read once and multiplied few times. So no shared memory lies in
-between. Each thread has several loads of 16 bytes in flight, and multiplies from registers, in fp32. An example of
-parts = 2, unroll = 1:
+Memory bounds the time: each element of the matrix is loaded once, 16 bytes at a time, straight into registers. A
+mma.sync multiplies 16 rows by 8 columns. So that both are full, its rows are few rows of the matrix in several
+stretches of k, and its columns are the vectors in the same stretches. An example of two vectors:
 
-    warp                            0                             1
-    lane              0        1     ...     31     0        1     ...     31
-    elements of k   0..7     8..15        248..255  256..263             504..511     then on by 512
-    rows            the same `rows` of the matrix, and all vectors
+                        columns: stretch 0    stretch 1    stretch 2    stretch 3    of both vectors
+    4 rows, stretch 0            sums         .            .            .
+    4 rows, stretch 1            .            sums         .            .
+    4 rows, stretch 2            .            .            sums         .
+    4 rows, stretch 3            .            .            .            sums         the other products are dropped
 
-At the end the sums of all lanes of these warps are added, in one order, so that C has the same bits every time.
+At the end the sums of all stretches, and of the warps that share k, are added in one order: C has the same bits every
+time.
 """
 
 from tilus import DataType, boolean, float32, int32, void_p
-from tilus.ir.layout.ops import local, reduce, reshape, spatial
+from tilus.ir.instructions.cuda.mma_dot import AtomicMmaConfig
+from tilus.ir.layout.ops import permute, reduce, register_layout, reshape, spatial
 from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.kernels.host.gemv import VECTOR, check_knobs, gemv_schedule, why_no_gemv
+from blackwell_matmul.kernels.host.gemv import (
+    MMA_COLUMNS,
+    MMA_ROWS,
+    VECTOR,
+    check_knobs,
+    gemv_schedule,
+    rows_of_mma,
+    why_no_gemv,
+)
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.kernels.parts.operand import strides
 from blackwell_matmul.problem.form import PLAIN, Form
@@ -27,11 +38,11 @@ class Gemv(EpilogueScript):
     """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; A has up to four rows or, with swap_ab, B.
 
     few: those rows, the vectors. rows: rows of the matrix that a warp reads. warps: those of a CTA. parts: warps that
-    share their rows, each with a part of k. unroll: loads of a row that a thread issues at a time. A and B are
+    share their rows, each with a part of k. unroll: steps along k whose loads a warp issues at a time. A and B are
     contiguous along k, in lines of multiples of 16 bytes.
     """
 
-    mma = "mma.sync"  # which every GPU has; the kernel needs no MMA
+    mma = "mma.sync"
     target = "sm_90a"
     knobs = ("rows", "warps", "parts", "unroll")
     divisors = {"n": 8, "k": VECTOR}
@@ -50,30 +61,50 @@ class Gemv(EpilogueScript):
         super().__init__()
         self.dtype = dtype
         self.take_form(form)
-        self.few = few
         self.swap_ab = swap_ab == 1
         self.warps = warps
-        groups = warps // parts  # that have rows of their own
-        lanes = 32 * parts  # that share them
+        of_mma = rows_of_mma(few)
+        stretches = MMA_ROWS // of_mma
+        self.few = MMA_COLUMNS // stretches  # of three vectors the fourth one is zeros
+        groups, tiles = warps // parts, rows // of_mma
         self.block = rows * groups
-        self.lanes = lanes
-        self.step = unroll * lanes  # of the main loop, in vectors of k
-        self.block_n = self.e_block_n = few if swap_ab else self.block
+        self.block_n = self.e_block_n = self.few if swap_ab else self.block
+        self.step = parts * unroll * stretches * 8  # vectors of k
+        self.acc_rows = warps * tiles * MMA_ROWS
 
-        # A load has the elements [row, vector of k, 8]; a product and a sum [vector, row, lane, those of a lane].
-        loads = spatial(1, groups, 1, 1).local(few, rows, unroll, 1).spatial(1, 1, lanes, 1).local(1, 1, 1, VECTOR)
-        self.load_layout, self.vector_layout = reduce(loads, [0]), reduce(loads, [1])
-        self.lane_layout = spatial(1, groups, 1).local(few, rows, 1).spatial(1, 1, lanes)
-        lane = spatial(1, groups, 1, 1).local(few, rows, 1, 1).spatial(1, 1, lanes, 1).local(1, 1, 1, unroll * VECTOR)
-        self.row_layout, self.x_layout = reduce(lane, [0]), reduce(lane, [1], keepdims=True)
-        # At the end each sum of a row is left to a few lanes of the first warps, which load up to 16 bytes at a time.
-        adders = max(32 // self.block, min(8, 32 * warps // self.block))
-        width = min(4, lanes // adders)
-        self.adding_warps = adders * self.block // 32
-        self.adding_layout = local(few, 1, lanes // adders // width).spatial(1, self.block, adders).local(1, 1, width)
+        # Each thread loads its operands of four mma.sync at once (PTX ISA, "Matrix Fragments for mma.m16n8k16"): as the
+        # order of k is free, vectors of k that follow each other are those of four threads, then of all stretches.
+        self.load_layout = register_layout(
+            shape=[self.block, self.step, VECTOR],
+            mode_shape=[groups, tiles, of_mma, parts, unroll, 2, 2, stretches // 2, 4, VECTOR],
+            spatial_modes=[0, 3, 7, 2, 8],
+            local_modes=[1, 4, 5, 6, 9],
+        )
+        self.vector_layout = register_layout(
+            shape=[self.few, self.step, VECTOR],
+            mode_shape=[self.few, parts, unroll, 2, stretches, 4, VECTOR],
+            spatial_modes=[-groups, 1, 4, 0, 5],
+            local_modes=[2, 3, 6],
+        )
+        fragments = AtomicMmaConfig.m16n8k16_f16_f32(vec_k=4)
+        self.a_layout = spatial(warps, 1).local(tiles, unroll) * fragments.la
+        self.b_layout = spatial(warps, 1).reduce_to([1, 1]).local(unroll, 1) * fragments.lb
+        self.acc_layout = spatial(warps, 1).local(tiles, 1) * fragments.lc
+
+        # The epilogue: a lane for each row of each stretch adds what is on the diagonal.
+        self.sums = [groups, parts, tiles, stretches, of_mma, stretches, self.few]
+        self.diagonal = [1, 1, 1, stretches, 1, stretches, 1]
+        lanes = groups * tiles * MMA_ROWS
+        self.adding_warps = cdiv(lanes, 32)
+        same = [-2] if lanes == 16 else []  # lanes that add the same
+        self.sums_layout = register_layout(
+            shape=self.sums, mode_shape=self.sums, spatial_modes=[*same, 0, 2, 3, 4], local_modes=[1, 5, 6]
+        )
+        self.added_layout = reduce(self.sums_layout, [1, 3, 5])
+        rows_layout = reshape(self.added_layout, [self.block, self.few])
+        self.sum_layout = rows_layout if swap_ab else permute(rows_layout, [1, 0])
         if self.columns_of_c == 2:
-            self.sum_layout = reduce(self.adding_layout, [2])
-            self.pair_layout = reshape(self.sum_layout, [few, self.block // 2, 2])
+            self.pair_layout = reshape(self.sum_layout, [self.few, self.block // 2, 2])
 
     def __call__(
         self,
@@ -97,8 +128,11 @@ class Gemv(EpilogueScript):
         batch: int32 = self.blockIdx.y
 
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
-        g_a = self.open(a_ptr, self.form.a_batched, self.form.a_stride, self.form.a_batch_stride, batches, m, k)
-        g_b = self.open(b_ptr, self.form.b_batched, self.form.b_stride, self.form.b_batch_stride, batches, n, k)
+        g_a = self.lines(a_ptr, self.form.a_batched, self.form.a_stride, self.form.a_batch_stride, batches, m, k)
+        g_b = self.lines(b_ptr, self.form.b_batched, self.form.b_stride, self.form.b_batch_stride, batches, n, k)
+        of_a = batch if self.form.a_batched else 0
+        of_b = batch if self.form.b_batched else 0
+        g_w, of_w, g_x, of_x = (g_a, of_a, g_b, of_b) if self.swap_ab else (g_b, of_b, g_a, of_a)
         columns = n // self.columns_of_c
         g_c = self.global_view(
             c_ptr,
@@ -106,45 +140,41 @@ class Gemv(EpilogueScript):
             shape=[batches, m, columns],
             strides=strides(True, self.form.c_stride, 0, m, columns),
         )
-        g_x, g_w = (g_b, g_a) if self.swap_ab else (g_a, g_b)
-        of_x = batch if (self.form.b_batched if self.swap_ab else self.form.a_batched) else 0
-        of_w = batch if (self.form.a_batched if self.swap_ab else self.form.b_batched) else 0
 
         # Main loop over k. Elements outside of A and B are loaded as zeros, which add nothing.
-        r_sums = self.register_tensor(dtype=float32, shape=[self.few, self.block, self.lanes], init=0.0)
-        self.annotate_layout(r_sums, self.lane_layout)
+        r_acc = self.register_tensor(dtype=float32, shape=[self.acc_rows, MMA_COLUMNS], init=0.0)
+        self.annotate_layout(r_acc, self.acc_layout)
         for vector in self.range(0, k // VECTOR, self.step, unroll=1):
-            r_w = self.load_global(
-                g_w, offsets=[of_w, row, vector, 0], shape=[self.block, self.step, VECTOR], dims=[1, 2, 3]
-            )
-            r_x = self.load_global(
-                g_x, offsets=[of_x, 0, vector, 0], shape=[self.few, self.step, VECTOR], dims=[1, 2, 3]
-            )
+            shape_w, shape_x = [self.block, self.step, VECTOR], [self.few, self.step, VECTOR]
+            r_w = self.load_global(g_w, offsets=[of_w, row, vector, 0], shape=shape_w, dims=[1, 2, 3])
+            r_x = self.load_global(g_x, offsets=[of_x, 0, vector, 0], shape=shape_x, dims=[1, 2, 3])
             self.annotate_layout(r_w, self.load_layout)
             self.annotate_layout(r_x, self.vector_layout)
-            r_matrix = self.view(r_w, layout=self.row_layout).to(float32)
-            r_vectors = self.view(r_x, layout=self.x_layout).to(float32)
-            for i in self.range(0, self.few, 1, unroll="all"):
-                r_more = r_sums + self.sum(r_matrix * r_vectors[i], dim=2)
-                r_this = self.register_tensor(dtype=boolean, shape=[self.few, 1, 1], init=lambda v, row, lane: v == i)
-                r_sums = self.where(r_this, r_more, r_sums)
+            self.dot(self.view(r_w, layout=self.a_layout), self.view(r_x, layout=self.b_layout), r_acc, out=r_acc)
 
-        # Epilogue: the sums of the lanes -> shared memory -> one sum for each element of C -> global memory.
-        s_sums = self.shared_tensor(dtype=float32, shape=[self.few, self.block, self.lanes])
-        self.store_shared(s_sums, r_sums)
+        # Epilogue: registers -> shared memory -> one sum for each element of C -> global memory.
+        s_acc = self.shared_tensor(dtype=float32, shape=[self.acc_rows, MMA_COLUMNS])
+        self.store_shared(s_acc, r_acc)
         self.sync()
         with self.warp_group(0, self.adding_warps):
-            r_lanes = self.load_shared(s_sums)
-            self.annotate_layout(r_lanes, self.adding_layout)
-            r_sum = self.sum(r_lanes, dim=2)
+            r_all = self.load_shared(self.reshape_shared(s_acc, self.sums))
+            self.annotate_layout(r_all, self.sums_layout)
+            r_same = self.register_tensor(
+                dtype=boolean, shape=self.diagonal, init=lambda a, b, c, of_row, d, of_vector, e: of_row == of_vector
+            )
+            r_zero = self.register_tensor(dtype=float32, shape=[1, 1, 1, 1, 1, 1, 1], init=0.0)
+            r_parts = self.sum(self.where(r_same, r_all, r_zero), dim=5)
+            r_added = self.sum(self.sum(r_parts, dim=1), dim=2)
+            self.annotate_layout(r_added, self.added_layout)
+            r_sum = self.view(r_added, layout=self.sum_layout)
             at_m, at_n = (row, 0) if self.swap_ab else (0, row)
-            r_c = self.finish(self.transpose(r_sum) if self.swap_ab else r_sum, batch, at_m, at_n)
+            r_c = self.finish(r_sum, batch, at_m, at_n)
             at = [batch, at_m, at_n // self.columns_of_c]
             self.store_global(g_c, r_c.to(self.c_dtype), offsets=at, dims=[1, 2])
 
-    def open(self, pointer: void_p, batched: bool, line: int, between: int, batches: int32, rows: int32, k: int32):
+    def lines(self, pointer: void_p, batched: bool, line: int, between: int, batches: int32, rows: int32, k: int32):
         """Return a view of A or B as [batch, row, vector of k, 8]."""
-        apart = strides(True, line, between, rows, k)  # of batches and rows
+        apart = strides(True, line, between, rows, k)
         return self.global_view(
             pointer,
             dtype=self.dtype,
@@ -161,9 +191,8 @@ class Gemv(EpilogueScript):
         reason = why_no_gemv(args[3], args[4], problem.form)
         if reason:
             raise InputError(f"Gemv does not compute {problem}: {reason}.")
-        chosen = gemv_schedule(problem, gpu or cls._gpu(target)) | {
-            name: knobs[name] for name in cls.knobs if name in knobs
-        }
+        chosen = gemv_schedule(problem, gpu or cls._gpu(target))
+        chosen |= {name: knobs[name] for name in cls.knobs if name in knobs}
         check_knobs(chosen, problem)
         few, swap_ab = min(problem.m, problem.n), int(problem.n < problem.m)
         return {"dtype": cls.type_named(problem.dtype), "few": few, "swap_ab": swap_ab, **chosen, **told}

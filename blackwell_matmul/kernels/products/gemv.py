@@ -72,13 +72,14 @@ class Gemv(EpilogueScript):
         self.step = parts * unroll * stretches * 8  # vectors of k
         self.acc_rows = warps * tiles * MMA_ROWS
 
-        # Each thread loads its operands of four mma.sync at once (PTX ISA, "Matrix Fragments for mma.m16n8k16"): as the
-        # order of k is free, vectors of k that follow each other are those of four threads, then of all stretches.
+        # A thread loads operands of four mma.sync at once (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The order of
+        # k is free: in a line lie the vectors of four threads in each stretch. Rows of the MMA: (half, stretch, row).
+        half = of_mma // 2
         self.load_layout = register_layout(
             shape=[self.block, self.step, VECTOR],
-            mode_shape=[groups, tiles, of_mma, parts, unroll, 2, 2, stretches // 2, 4, VECTOR],
-            spatial_modes=[0, 3, 7, 2, 8],
-            local_modes=[1, 4, 5, 6, 9],
+            mode_shape=[groups, tiles, 2, half, parts, unroll, 2, stretches, 4, VECTOR],
+            spatial_modes=[0, 4, 7, 3, 8],
+            local_modes=[1, 5, 6, 2, 9],
         )
         self.vector_layout = register_layout(
             shape=[self.few, self.step, VECTOR],
@@ -92,15 +93,15 @@ class Gemv(EpilogueScript):
         self.acc_layout = spatial(warps, 1).local(tiles, 1) * fragments.lc
 
         # The epilogue: a lane for each row of each stretch adds what is on the diagonal.
-        self.sums = [groups, parts, tiles, stretches, of_mma, stretches, self.few]
-        self.diagonal = [1, 1, 1, stretches, 1, stretches, 1]
+        self.sums = [groups, parts, tiles, 2, stretches, half, stretches, self.few]
+        self.diagonal = [1, 1, 1, 1, stretches, 1, stretches, 1]
         lanes = groups * tiles * MMA_ROWS
         self.adding_warps = cdiv(lanes, 32)
         same = [-2] if lanes == 16 else []  # lanes that add the same
         self.sums_layout = register_layout(
-            shape=self.sums, mode_shape=self.sums, spatial_modes=[*same, 0, 2, 3, 4], local_modes=[1, 5, 6]
+            shape=self.sums, mode_shape=self.sums, spatial_modes=[*same, 0, 2, 3, 4, 5], local_modes=[1, 6, 7]
         )
-        self.added_layout = reduce(self.sums_layout, [1, 3, 5])
+        self.added_layout = reduce(self.sums_layout, [1, 4, 6])
         rows_layout = reshape(self.added_layout, [self.block, self.few])
         self.sum_layout = rows_layout if swap_ab else permute(rows_layout, [1, 0])
         if self.columns_of_c == 2:
@@ -160,11 +161,11 @@ class Gemv(EpilogueScript):
             r_all = self.load_shared(self.reshape_shared(s_acc, self.sums))
             self.annotate_layout(r_all, self.sums_layout)
             r_same = self.register_tensor(
-                dtype=boolean, shape=self.diagonal, init=lambda a, b, c, of_row, d, of_vector, e: of_row == of_vector
+                dtype=boolean, shape=self.diagonal, init=lambda a, b, c, d, of_row, e, of_vector, f: of_row == of_vector
             )
-            r_zero = self.register_tensor(dtype=float32, shape=[1, 1, 1, 1, 1, 1, 1], init=0.0)
-            r_parts = self.sum(self.where(r_same, r_all, r_zero), dim=5)
-            r_added = self.sum(self.sum(r_parts, dim=1), dim=2)
+            r_zero = self.register_tensor(dtype=float32, shape=[1, 1, 1, 1, 1, 1, 1, 1], init=0.0)
+            r_parts = self.sum(self.where(r_same, r_all, r_zero), dim=6)
+            r_added = self.sum(self.sum(r_parts, dim=1), dim=3)
             self.annotate_layout(r_added, self.added_layout)
             r_sum = self.view(r_added, layout=self.sum_layout)
             at_m, at_n = (row, 0) if self.swap_ab else (0, row)

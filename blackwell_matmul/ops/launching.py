@@ -99,10 +99,9 @@ class LaunchesOfParts:
     """
 
     def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
-        self.kernel, self.device = product, device
         self._product, self._total = Launches(product, device), Launches(total, device)
-        self._shape = shape
-        self._strides = (shape[1] * shape[2], shape[2], 1)
+        self.kernel, self.device = product, self._product.device
+        self._shape, self._strides = shape, (shape[1] * shape[2], shape[2], 1)
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
         for launches, given in zip((self._product, self._total), self._arguments(arguments())):

@@ -36,7 +36,7 @@ WARPS = 4
 VECTOR = 4
 """fp32 numbers of the widest load, 16 bytes."""
 
-ROWS, LOADS = (1, 4, 16), (2, 4, 8, 16)
+ROWS, LOADS = (1, 4, 16), (1, 2, 4, 8, 16)
 """Values of `rows` and `loads`."""
 
 

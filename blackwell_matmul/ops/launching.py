@@ -265,7 +265,8 @@ def _in_parts(
     problem = Problem(
         m, n, k, DTYPE_OF_TORCH[str(left.dtype)], Form(*majors, a.stride, b.stride, c_stride=padded(n, out.itemsize))
     )
-    found = best_division(problem, gpu, rung(name).features)
+    kernel: Any = rung(name)
+    found = best_division(problem, gpu, kernel)
     if found is None:
         return None
     shape = found.parts, m, divided(problem, found.parts).c_line

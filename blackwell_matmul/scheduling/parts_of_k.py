@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.problem import KNOBS, Problem, Schedule
 from blackwell_matmul.scheduling.cost_model import SUM_BYTES, nearest_figures, predicted_cycles
 from blackwell_matmul.scheduling.mma import Wgmma, tile_config
 from blackwell_matmul.scheduling.rules import TMA_BYTES, can_run
+from blackwell_matmul.scheduling.space import choose
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, ceil_div, round_up
 
 ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 128, 256)
@@ -41,18 +42,21 @@ class Division(NamedTuple):
 
 
 @lru_cache(KEPT_DIVISIONS)
-def best_division(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Division | None:
+def best_division(problem: Problem, gpu: Gpu, kernel: Any) -> Division | None:
     """Return a division that takes clearly less time than one launch; None if there is none.
 
-    problem: one product without an epilogue. features: of the kernel.
+    problem: one product without an epilogue. kernel: its class. A few schedules of one launch are compared first, as
+    the choice among all takes long.
     """
+    features = kernel.features
     found = min(_divisions(problem, gpu, features), key=lambda each: each.cycles, default=None)
     if found is None:
         return None
-    splits = KNOBS["split_k"].values
-    whole = (_schedule(problem, *tile, split_k, gpu, features) for tile, split_k in product(_tiles(problem), splits))
-    clear = all(found.cycles < CLEARLY_LESS * _cycles(each, problem, gpu) for each in whole if each is not None)
-    return found if clear else None
+    limit, splits = found.cycles / CLEARLY_LESS, KNOBS["split_k"].values
+    some = (_schedule(problem, *tile, split_k, gpu, features) for tile, split_k in product(_tiles(problem), splits))
+    if any(one is not None and _cycles(one, problem, gpu) <= limit for one in some):
+        return None
+    return found if _cycles(choose(kernel, problem, gpu), problem, gpu) > limit else None
 
 
 def divided(problem: Problem, parts: int) -> Problem:

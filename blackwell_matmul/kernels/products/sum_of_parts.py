@@ -123,13 +123,13 @@ class SumOfParts(EpilogueScript):
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """Return the arguments of `__init__`: as many lanes for each element of C as give each SM a CTA."""
+        """Return the arguments of `__init__`: as many lanes for each element of C as give most SMs a CTA."""
         cls.check_arguments(*args)
         parts, m, n, _, _, c, bias, residual = args
         form = pinned_form(pins.get("form", PLAIN))
         epilogue = replace(form.epilogue, bias=bias is not ABSENT, residual=residual is not ABSENT)
         at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
-        wanted = (gpu or gpu_for_target(target)).sm_count * at_once
+        wanted = (gpu or gpu_for_target(target)).sm_count * 3 // 4 * at_once
         rows = pins.get("rows") or next((each for each in ROWS if each >= parts or m * n * each >= wanted), ROWS[-1])
         loads = next((each for each in LOADS if rows * each >= parts), LOADS[-1])
         columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))

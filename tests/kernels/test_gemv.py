@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from blackwell_matmul.ops import launching
 from blackwell_matmul.ops.finished import NO_TENSORS, EpilogueTensors, finished
 from blackwell_matmul.ops.operand_checks import DEFAULTS, How
 from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul_studies import mutation
 
 FP16, BF16, FP32 = torch.float16, torch.bfloat16, torch.float32
 
@@ -92,6 +95,13 @@ def test_no_order_of_warps_matters() -> None:
     call = Call(3, 40, 2056, BF16, BF16, PLAIN)
     report = check(Gemv(parts=4, rows=8), *call.arguments, orders=6)
     assert report.ok, report
+
+
+def test_a_missing_sync_is_found(tmp_path: Path) -> None:
+    source = inspect.getsource(inspect.getmodule(Gemv)).replace("        self.sync()\n", "", 1)
+    broken = mutation.load(source, "Gemv", tmp_path)
+    report = check(broken(parts=4), *Call(3, 40, 2056, BF16, BF16, PLAIN).arguments, orders=2)
+    assert "data-race" in {finding.code for finding in report.findings}
 
 
 def test_its_time_is_that_of_memory() -> None:

@@ -52,7 +52,8 @@ class EncodedMap:
 
     def copy(self) -> EncodedMap:
         made = EncodedMap(self.pointer)
-        made.words[:], made._place = list(self.words), self.place
+        ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
+        made._place = self.place
         return made
 
     @property
@@ -66,7 +67,7 @@ class EncodedMap:
         """Have the driver write an address with all other bits, so that each bit is seen as 0 and as 1."""
         other = self.pointer ^ ADDRESS_BITS
         made = EncodedMap(other)
-        made.words[:] = list(self.words)
+        ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
         code = driver.entry_points().replace_address(made.address, other)
         changed = [(i, *both) for i, both in enumerate(zip(self.words, made.words)) if both[0] != both[1]]
         alone = code == driver.SUCCESS and [each[1:] for each in changed] == [(self.pointer, other)]

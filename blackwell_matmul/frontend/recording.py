@@ -30,7 +30,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.frontend.access_bytes import BY_POINTER, access_bytes
 from blackwell_matmul.frontend.faults.reductions import WARP
 from blackwell_matmul.frontend.identity import IdentityMap
-from blackwell_matmul.frontend.messages.raised import Refusal
+from blackwell_matmul.frontend.messages.raised import Refusal, one_of
 from blackwell_matmul.frontend.messages.written import Statements
 from blackwell_matmul.frontend.program import Location, SharedAllocation
 from blackwell_matmul.frontend.python.python_names import OwningScope
@@ -315,7 +315,8 @@ class NamingTranspiler(PythonTranspiler):
         self._recorder.locate(self._stack[-1][-1], self._places[-1].line)
         output = getattr(inst_or_stmt, "output", None)
         if output is not None and not isinstance(output.dtype, DataType):
-            raise Refusal(f"{shown(output.dtype)} stands where tilus takes a type, as in float16 without quotes")
+            found = one_of(output.dtype) if isinstance(output.dtype, type) else shown(output.dtype)
+            raise Refusal(f"{found} stands where tilus takes a type, as in float16 without quotes")
         if output is not None:
             self._recorder.text(output, self._places[-1].node, self._owner())
         if isinstance(inst_or_stmt, Instruction):

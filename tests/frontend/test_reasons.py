@@ -225,7 +225,7 @@ CASES: list[tuple[str, str]] = [
     ),
     (
         COPY.replace("src=g_x, dst=s[0]", "src=s[0], dst=g_x"),
-        "this copy's src and dst are exchanged; src is what it reads",
+        "takes a global tensor as src and a shared tensor as dst, and here the two are exchanged",
     ),
     (
         COPY.replace("offsets=[0, 0]", "offsets=[0, 0, 0]"),
@@ -238,9 +238,9 @@ CASES: list[tuple[str, str]] = [
     ("self.tcgen05.comit(1)  # here", "self.tcgen05 has no comit; it has commit"),
     (
         "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nself.store_global(g_x, s, offsets=[0, 0])  # here",
-        "a shared tensor stands where a register tensor must",
+        "takes a register tensor as src, and here is a 2D shared tensor",
     ),
-    (f"{LOAD}\nb = a.relu()  # here", "a RegisterTensor has no relu"),
+    (f"{LOAD}\nb = a.relu()  # here", "a register tensor has no relu"),
     (
         "a = self.load_global(g_x, offset=[0, 0], shape=[64, 32])  # here",
         "self.load_global() got an unexpected keyword",
@@ -252,16 +252,23 @@ CASES: list[tuple[str, str]] = [
     ("a = self.load_global(g_x, offsets=[0], shape=[64, 32])  # here", "number of offsets must be equal to the number"),
     (
         "a = self.load_global(g_x, offsets=[0, 0], shape=[64])  # here",
-        "tilus wants `len(x.shape) == len(output.shape)`",
+        "self.load_global cannot work with these arguments: src = a 2D global tensor, offsets = [0, 0], shape = [64]",
     ),
     (f"{LOAD}.to('float32')  # here", "'float32' stands where tilus takes a type"),
-    ("s = self.shared_tensor(dtype='float16', shape=[64, 64])  # here", "'float16' stands where tilus takes a type"),
+    (
+        "s = self.shared_tensor(dtype='float16', shape=[64, 64])  # here",
+        "takes a type (float16, without quotes) as dtype",
+    ),
     (
         "s = self.shared_tensor(dtype=float16, shape=[64, 64])\n"
         "self.store_shared(s, self.register_tensor(dtype=float32, shape=[64, 64], init=0.0))  # here",
         "Cannot store shared tensor float16[64, 64] from register tensor float32[64, 64]: dtype mismatch",
     ),
-    (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "an index or a dimension is out of range"),
+    (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "arguments: x = a 2D register tensor, dim = 2, keepdim"),
+    (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 32], dims=[0, 2])  # here",
+        "an index or a dimension is out of",
+    ),
     ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
     (
         "b = math.log()  # here",
@@ -345,12 +352,36 @@ CASES: list[tuple[str, str]] = [
     ("for i in range(n):\n    self.sync()\nself.printf('%d', i)  # here", "is bound in the `for` at line 14"),
     # arguments
     (
+        "a = self.load_global(g_x, offsets=0, shape=[64, 32])  # here",
+        "takes a list of integers as offsets, and here is 0",
+    ),
+    ("a = self.load_global(g_x, offsets=[0, 0], shape=['64', 32])  # here", "as shape, and here is ['64', 32]"),
+    (
+        "a = self.load_global(x_ptr, offsets=[0, 0], shape=[64, 32])  # here",
+        "a global tensor as src, and here is a pointer",
+    ),
+    ("a = self.load_shared(g_x)  # here", "takes a shared tensor as src, and here is a 2D global tensor"),
+    (f"{LOAD}\nself.store_global(a, g_x, offsets=[0, 0])  # here", "as src, and here the two are exchanged"),
+    (f"{LOAD}\nb = self.exp(2.0)  # here", "as x, and here is 2.0; self.register_tensor("),
+    (f"{LOAD}\nb = a + x_ptr  # here", "`a + x_ptr` has a tile and a pointer; operators take tiles and numbers"),
+    (f"{LOAD}\nb = a + None  # here", "`a + None` has a tile and None"),
+    ("b = x_ptr.rows  # here", "a pointer has no rows"),
+    ("b = n.rows  # here", "a number of the kernel has no rows"),
+    ("n.rows = 3  # here", "`n.rows` is assigned, and a number of the kernel takes no attribute"),
+    ("self.attrs.warp = 4  # here", "self.attrs has blocks, cluster_blocks, warps alone"),
+    ("b = int32(1, 2)  # here", "`int32(1, 2)` has 2 arguments, and int32 converts one number"),
+    ("b = float32([1])  # here", "`float32([1])` converts a number, and here is a list"),
+    (
+        "b = self.where(n > 0, 1.0, 2.0)  # here",
+        "these are single numbers, and a choice between two is `a if n > 0 else b`",
+    ),
+    (
         f"{LOAD}\nb = max(a, 0.0)  # here",
         "self.maximum(a, b) is the larger of each two elements, self.max(x, dim=0) the largest of one tile",
     ),
     (
         f"{LOAD}\nb = self.maximum(a, 0.0)  # here",
-        "self.maximum takes a tensor as rhs, and here is a float; operators take numbers,",
+        "self.maximum takes a register tensor as rhs, and here is 0.0; operators take numbers,",
     ),
     (
         "full = self.mbarrier.alloc(counts=[1])\nself.mbarrier.wait(full[0], parity=0)  # here",

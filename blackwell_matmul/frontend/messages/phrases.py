@@ -192,7 +192,7 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"The following instructions do not have a layout inference rule registered: (\w+?)(?:Inst)?",
         r"tilus 0.2.0 finds no layout for \1; what does without it is in docs/statements.md",
     ),
-    (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
+    (r"(\w*Error: )?(?:list|tuple|pop)(?: assignment)? index out of range", "an index or a dimension is out of range"),
     (
         r"tensor [<>=!]+ tensor could only be used in Tilus Script",
         "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does, and self.where(a > b, a, b)",

@@ -6,10 +6,13 @@ import difflib
 import re
 import traceback
 from collections.abc import Mapping
+from types import MethodType
 from typing import Any
 
 from tilus.hidet.ir.expr import Expr
-from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.hidet.ir.tools import infer_type
+from tilus.hidet.ir.type import DataType, PointerType
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor, TMemoryTensor
 from tilus.lang.instructions import InstructionInterface
 from tilus.lang.script import Script
 
@@ -57,11 +60,12 @@ def plain_reason(error: BaseException) -> str:
 
 def _attribute_reason(error: AttributeError) -> str:
     """Return which object has no such attribute, and the attributes with similar names."""
-    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or phrases.one(type(error.obj).__name__)
+    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or one_of(error.obj)
     meant = other_names.instead(str(error.name), owner)
     if meant is not None and not isinstance(error.obj, (int, float)):
         return f"{owner} has no {error.name}: {meant}"
-    near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
+    public = [name for name in dir(error.obj) if not name.startswith("_")]
+    near = difflib.get_close_matches(str(error.name), public, n=2)
     has = [f"self.{name}" for name, group in vars(InstructionInterface).items() if hasattr(group, str(error.name))]
     if isinstance(error.obj, (int, float)) and has:
         return f"{owner} has no {error.name}; {has[0]} has, unless __init__ keeps something of its own there"
@@ -73,26 +77,44 @@ def group_name(value: object) -> str | None:
     return next((f"self.{name}" for name, group in vars(InstructionInterface).items() if group is value), None)
 
 
-_KINDS: dict[type, str] = {
+def spelled(method: MethodType) -> str:
+    """Return a name as a script writes it: `self.mbarrier.wait`, or `RegisterTensor.to`."""
+    owner = method.__self__
+    name = type(owner).__name__ if isinstance(owner, Tensor) else group_name(owner) or "self"
+    return f"{name}.{method.__name__}"
+
+
+KINDS: dict[type, str] = {
     RegisterTensor: "register tensor",
     SharedTensor: "shared tensor",
     GlobalTensor: "global tensor",
     TMemoryTensor: "tensor in tensor memory",
     Expr: "number of the kernel",
+    DataType: "type",
+    Script: "kernel",
 }
 
 
 def kind(value: object) -> str:
     """Return the user's word for the kind of a value: shared tensor, float."""
-    return next((words for each, words in _KINDS.items() if isinstance(value, each)), type(value).__name__)
+    if isinstance(value, Expr) and isinstance(infer_type(value), PointerType):
+        return "pointer"
+    return next((words for each, words in KINDS.items() if isinstance(value, each)), type(value).__name__)
+
+
+def one_of(value: object) -> str:
+    """Return the kind of a value with its article: a shared tensor, a float, None, Python's int."""
+    if isinstance(value, type):
+        return f"Python's {value.__name__}"
+    return "None" if value is None else phrases.one(kind(value))
 
 
 def _failed_assertion(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     rule = (frames[-1].line or "").removeprefix("assert ") if frames else ""
     wanted = re.fullmatch(r"isinstance\((\w+), (\w+)\)", rule)
-    for each, words in _KINDS.items():
+    for each, words in KINDS.items():
         if wanted and wanted[2] == each.__name__:
             (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
-            return f"{phrases.one(kind(frame.f_locals.get(wanted[1])))} stands where a {words} must"
+            return f"{one_of(frame.f_locals.get(wanted[1]))} stands where a {words} must"
     return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)

@@ -148,6 +148,8 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
 
 def _way_out(missing: Sequence[tuple[Instruction, Any]]) -> str:
     """Return a remedy for tiles without a layout; an outer product needs another one than a load."""
+    if all(isinstance(tensor, RegisterTensor) and not tensor.shape for _, tensor in missing):
+        return "these are single numbers, and a choice between two is `a if n > 0 else b`"
     annotate = "give it one with self.annotate_layout"
     outer = next((inst for inst, _ in missing if _is_outer(inst)), None)
     if outer is None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from types import MethodType
 from typing import Any
 
-from tilus.ir.tensor import Tensor
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.base.validation import said
 from blackwell_matmul.frontend.messages import other_names, phrases
-from blackwell_matmul.frontend.messages.raised import chain, group_name, innermost, kind, plain_reason
+from blackwell_matmul.frontend.messages.arguments import told_arguments, wrong_argument
+from blackwell_matmul.frontend.messages.raised import Refusal, chain, innermost, plain_reason, spelled
 from blackwell_matmul.frontend.program import Location
 
 
@@ -111,12 +111,12 @@ def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
     call = innermost(error, "visit_Call", "func", "args", "kwargs")
     if call is None or not _is_same_place(error.obj, call["expr"]) or not isinstance(call["func"], MethodType):
         return None
+    if isinstance(last, Refusal):
+        return None
     if isinstance(last, TypeError) and "argument" in said(last):
         trouble = re.sub(r"^[\w.]+\(\)", "", said(last)).strip()
-        return f"{_spelled(call['func'])}() {trouble}; it takes {', '.join(inspect.signature(call['func']).parameters)}"
-    if isinstance(last, AttributeError) and not isinstance(last.obj, Tensor) and last.name in ("shape", "dtype"):
-        return _argument_reason(call)
-    return None
+        return f"{spelled(call['func'])}() {trouble}; it takes {', '.join(inspect.signature(call['func']).parameters)}"
+    return _argument_reason(call, last)
 
 
 def _is_same_place(a: Any, b: Any) -> bool:
@@ -124,20 +124,11 @@ def _is_same_place(a: Any, b: Any) -> bool:
     return all(getattr(a, name, None) == getattr(b, name, None) for name in places)
 
 
-def _argument_reason(call: Mapping[str, Any]) -> str | None:
-    """Return which argument is no tensor, and the type that it must have."""
-    function = call["func"]
-    bound = inspect.signature(function).bind(*call["args"], **call["kwargs"])
-    for name, value in bound.arguments.items():
-        wanted = str(getattr(function, "__annotations__", {}).get(name, ""))
-        if "Tensor" in wanted and not isinstance(value, Tensor):
-            numbers = "; operators take numbers, and self.where(x > 0.0, x, 0.0)" * isinstance(value, (int, float))
-            return f"{_spelled(function)} takes a tensor as {name}, and here is {phrases.one(kind(value))}{numbers}"
-    return None
-
-
-def _spelled(method: MethodType) -> str:
-    """Return a name as a script writes it: `self.mbarrier.wait`, or `RegisterTensor.to`."""
-    owner = method.__self__
-    name = type(owner).__name__ if isinstance(owner, Tensor) else group_name(owner) or "self"
-    return f"{name}.{method.__name__}"
+def _argument_reason(call: Mapping[str, Any], last: BaseException) -> str | None:
+    """Return which argument is no value of its parameter, and what that takes; all arguments for an error of Python
+    without a text of use, else None."""
+    given = call["func"], call["args"], call["kwargs"]
+    why = wrong_argument(*given)
+    if why is None and (isinstance(last, IndexError) or (isinstance(last, AssertionError) and not said(last))):
+        why = f"cannot work with these arguments: {told_arguments(*given)}"
+    return None if why is None else f"{spelled(call['func'])} {why}"

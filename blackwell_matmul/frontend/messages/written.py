@@ -21,7 +21,7 @@ from tilus.ir.instructions.cuda.cp_async_tensor import (
 from tilus.ir.instructions.cuda.tcgen05 import Tcgen05AllocInst, Tcgen05MmaSSInst
 from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
 from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst
-from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
+from tilus.ir.tensor import RegisterTensor
 
 from blackwell_matmul.frontend.faults.tma_coordinates import INNERMOST_BYTES
 from blackwell_matmul.frontend.identity import IdentityMap
@@ -103,10 +103,6 @@ class Statements:
         """Return the reason if TMA cannot copy between these tensors, or the tile has another rank; else None."""
         into, out_of = inst.inputs
         shared, outside = (into, out_of) if isinstance(inst, CopyAsyncTensorGlobalToSharedInst) else (out_of, into)
-        if isinstance(shared, GlobalTensor) and isinstance(outside, SharedTensor):
-            return "this copy's src and dst are exchanged; src is what it reads, dst what it writes"
-        if not (isinstance(shared, SharedTensor) and isinstance(outside, GlobalTensor)):
-            return None
         tile, whole = self._name(shared) or "the shared tensor", self._name(outside) or "the global tensor"
         if len(inst.offsets) != len(outside.shape):
             counts = f"{len(outside.shape)} dimensions and takes as many offsets, and here are {len(inst.offsets)}"

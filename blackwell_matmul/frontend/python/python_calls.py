@@ -13,6 +13,7 @@ import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Number
 from typing import Any
 
 from tilus.hidet.ir import primitives
@@ -22,8 +23,8 @@ from tilus.hidet.ir.expr import Constant, Expr
 from tilus.hidet.ir.type import DataType
 from tilus.ir.tensor import Tensor
 
-from blackwell_matmul.frontend.messages.phrases import one
-from blackwell_matmul.frontend.messages.raised import Refusal, kind
+from blackwell_matmul.frontend.messages.arguments import wrong_argument
+from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of, spelled
 from blackwell_matmul.frontend.python.python_names import PythonNames, Visited
 from blackwell_matmul.frontend.python.python_operators import (
     check_integers,
@@ -102,8 +103,10 @@ class PythonCalls(PythonNames):
         if _is_of_python(function):
             return self._called(expr, function, args, kwargs)
         if str(getattr(function, "__module__", "")).startswith("tilus.lang.") and inspect.ismethod(function):
-            _check_statement(function.__func__, args, kwargs)
+            _check_statement(function, args, kwargs)
         if isinstance(function, DataType) and not function.is_vector():
+            if len(args) != 1 or kwargs:
+                raise refused(expr, f"has {len(args) + len(kwargs)} arguments, and {function.name} converts one number")
             args = [_fitting(expr, function, each) for each in args]
         return super().visit_Call(_read_call(expr, function, args, kwargs))
 
@@ -182,8 +185,12 @@ _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
 
 
 def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise Refusal where a statement of tilus gets a float for an integer, or a variable for a constant."""
-    for place, name, known in _integers_of(method):
+    """Raise Refusal where a statement of tilus gets a float for an integer, a variable for a constant, or what is no
+    value of a kernel in another one's place."""
+    why = wrong_argument(method, args, kwargs, sure=True)
+    if why is not None:
+        raise Refusal(f"{spelled(method)} {why}")
+    for place, name, known in _integers_of(method.__func__):
         value = args[place] if place < len(args) else kwargs.get(name)
         check_integers(name, value)
         if known and holds_computed([value]):
@@ -225,12 +232,10 @@ def _is_of_python(function: Any) -> bool:
 
 def _fitting(expr: ast.Call, into: DataType, value: Any) -> Any:
     """Return the argument of a conversion: a float cut to an integer, as Python's int does, for a type of integers."""
-    if isinstance(value, Tensor):
-        raise refused(
-            expr,
-            f"converts a number, and here is {one(kind(value))}; x.to({into.name}) converts each element, x.item() is "
-            "the number of one element",
-        )
+    if not isinstance(value, (Expr, Number)):
+        tiles = f"; x.to({into.name}) converts each element, x.item() is the number of one element"
+        hint = tiles if isinstance(value, Tensor) else ""
+        raise refused(expr, f"converts a number, and here is {one_of(value)}{hint}")
     value = value.value if isinstance(value, Constant) else value
     value = tried(expr, int, value) if isinstance(value, float) and is_integer(into) else value
     if into != boolean and isinstance(value, (int, float)) and (why := misfit(value, into)) is not None:
@@ -246,7 +251,7 @@ def _extreme(node: ast.AST, larger: Callable[[Any, Any], Any], values: Sequence[
     """Return the largest or the smallest of some numbers, in a type that holds all."""
     for each in values:
         if not isinstance(each, (Expr, bool, int, float)):
-            raise refused(node, f"compares numbers, and here is {one(kind(each))}")
+            raise refused(node, f"compares numbers, and here is {one_of(each)}")
     kinds = [int32 if (each := type_of(value)) == boolean else each for value in values]
     common = functools.reduce(promote_type, kinds)
     common = promote_type(common, int32) if is_integer(common) else common

@@ -31,7 +31,7 @@ from tilus.lang.transpiler.transpiler import LambdaProxy
 from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one
-from blackwell_matmul.frontend.messages.raised import Refusal, kind
+from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of
 from blackwell_matmul.frontend.python.python_operators import (
     PythonOperators,
     check_integers,
@@ -290,7 +290,9 @@ class PythonNames(PythonOperators):
     def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
         owner = self.visit(lhs.value)
         if isinstance(owner, Attributes):
-            check_integers(ast.unparse(lhs), rhs)
+            _check_attribute(lhs, rhs)
+        if isinstance(owner, (Expr, Tensor, DataType)):
+            raise refused(lhs, f"is assigned, and {one_of(owner)} takes no attribute; give the value a name of its own")
         if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
             self._check_assignable(lhs, owner, rhs)
             super().process_attribute_assign(lhs, rhs, type_annotation)
@@ -349,20 +351,26 @@ class PythonNames(PythonOperators):
         elif made_in.get(lhs.attr, ()) != self.blocks:
             raise refused(
                 lhs,
-                f"is assigned again in a loop or a branch, which {one(kind(owner))} takes once, while the kernel is "
+                f"is assigned again in a loop or a branch, which {one_of(owner)} takes once, while the kernel is "
                 "read; assign a variable of the kernel there",
             )
 
     def visit_Attribute(self, expr: ast.Attribute) -> Any:
         owner = self.visit(expr.value)
         if expr.attr.startswith("__") and isinstance(owner, (Expr, Tensor)):
-            raise refused(
-                expr, f"is of the object that {one(kind(owner))} is in tilus; write the operator, as in n % 2"
-            )
+            raise refused(expr, f"is of the object that {one_of(owner)} is in tilus; write the operator, as in n % 2")
         made_in = self._made_in.get(owner, {}).get(expr.attr, ())
         if made_in != self.blocks[: len(made_in)]:
             raise refused(expr, "is made in a loop or a branch that has ended; make it before that")
         return super().visit_Attribute(ast.copy_location(ast.Attribute(Visited(owner), expr.attr, expr.ctx), expr))
+
+
+def _check_attribute(lhs: ast.Attribute, value: Any) -> None:
+    """Raise Refusal unless self.attrs has this attribute, and the value is of integers."""
+    names = list(Attributes.__annotations__)
+    if lhs.attr not in names:
+        raise refused(lhs, f"is assigned, and self.attrs has {', '.join(names)} alone")
+    check_integers(ast.unparse(lhs), value)
 
 
 def _check_tile(name: str, held: Any, value: Any) -> None:
@@ -375,7 +383,7 @@ def _check_tile(name: str, held: Any, value: Any) -> None:
 
 
 def _no_number(value: Tensor) -> str:
-    return f"is a scalar variable, and {one(kind(value))} does not go into it; x.item() is the number of one element"
+    return f"is a scalar variable, and {one_of(value)} does not go into it; x.item() is the number of one element"
 
 
 def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:

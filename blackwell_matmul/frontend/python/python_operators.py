@@ -29,7 +29,7 @@ from tilus.lang.transpiler import Transpiler
 from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded, wrapped
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one, told
-from blackwell_matmul.frontend.messages.raised import Refusal, kind
+from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -204,8 +204,8 @@ class PythonOperators(Transpiler):
         }
         if type(op) not in methods:
             raise refused(node, f"has no instruction for tiles{_instead(op)}")
-        if not isinstance(other, (RegisterTensor, Expr, bool, int, float)):
-            raise refused(node, f"has a tile and {one(kind(other))}; operators take tiles and numbers")
+        if not isinstance(other, (RegisterTensor, Expr, bool, int, float)) or kind(other) == "pointer":
+            raise refused(node, f"has a tile and {one_of(other)}; operators take tiles and numbers")
         kinds = dtype, other.dtype if isinstance(other, RegisterTensor) else type_of(other)
         if kinds[0] == boolean and (kinds[1] == boolean or not isinstance(other, RegisterTensor)):
             raise refused(
@@ -375,7 +375,7 @@ class PythonOperators(Transpiler):
             return as_expr(bool(tried(node, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
-                raise refused(node, f"compares a number with {one(kind(each))}; numbers are compared with numbers")
+                raise refused(node, f"compares a number with {one_of(each)}; numbers are compared with numbers")
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._compare_tiles(of_kernel, a, b)
         return of_kernel(as_expr(number(a)), as_expr(number(b)))
@@ -470,7 +470,7 @@ def holds_computed(value: Any) -> bool:
 def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     for each in (a, b):
         if not isinstance(each, (Expr, bool, int, float)):
-            raise refused(node, f"has a number of the kernel and {one(kind(each))}; operators take numbers and tiles")
+            raise refused(node, f"has a number of the kernel and {one_of(each)}; operators take numbers and tiles")
     kinds = type_of(a), type_of(b)
     if isinstance(op, (ast.Pow, ast.MatMult)):
         raise refused(node, f"has no code for a variable{_instead(op)}")

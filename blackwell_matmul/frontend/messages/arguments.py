@@ -1,0 +1,114 @@
+"""Arguments of a statement compared with the annotations of its parameters.
+
+tilus checks few arguments. A wrong one fails later, inside of tilus, with a sentence of Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from numbers import Number
+from types import MethodType
+from typing import Any
+
+from tilus.hidet.ir.expr import Expr
+from tilus.hidet.ir.type import DataType
+from tilus.ir.layout import GlobalLayout, RegisterLayout, SharedLayout
+from tilus.ir.tensor import RegisterTensor, Tensor
+
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.frontend.messages.phrases import one
+from blackwell_matmul.frontend.messages.raised import KINDS, kind, one_of
+
+_WORDS: dict[Any, str] = {
+    bool: "True or False", int: "an integer", float: "a number", str: "a text", Expr: "a number",
+    DataType: "a type (float16, without quotes)", Tensor: "a tensor", RegisterLayout: "a layout",
+    SharedLayout: "a layout", GlobalLayout: "a layout", type(None): "None", Callable: "a function",
+    **{each: one(words) for each, words in KINDS.items() if issubclass(each, Tensor)},
+}  # fmt: skip
+"""The user's words for each class of an annotation."""
+
+_NUMBERS = (bool, int, float, Expr)
+
+_OPERATORS = "; operators take numbers, and self.where(x > 0.0, x, 0.0)"
+_TILES = {
+    **dict.fromkeys(("lhs", "rhs"), _OPERATORS),
+    **dict.fromkeys(("x", "src"), "; self.register_tensor(dtype=..., shape=[...], init=1.0) is a tile of one number"),
+}
+"""Remedies for a number where a tile must be, by the name of the parameter."""
+
+
+def wrong_argument(
+    method: MethodType, args: Sequence[Any], kwargs: Mapping[str, Any], sure: bool = False
+) -> str | None:
+    """Return the first argument that its parameter does not take, and what that takes; None if all fit. sure: leave out
+    numbers of the kernel, and tensors in a number's place, for which other sentences know more."""
+    signature, wanted = _known(method.__func__)
+    with suppress(TypeError):  # tilus's own sentence tells which arguments are missing or too many
+        given = signature.bind(method.__self__, *args, **kwargs).arguments
+        wrong = {name: each for name, each in given.items() if name in wanted and not _fits(wanted[name], each, sure)}
+        return _reason(wrong, wanted) if wrong else None
+    return None
+
+
+def told_arguments(method: MethodType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the arguments by name, a tensor by its kind and rank: `src = a 2D global tensor, offsets = [0, 0]`."""
+    given = _known(method.__func__)[0].bind(method.__self__, *args, **kwargs).arguments
+    return ", ".join(f"{name} = {_told(each)}" for name, each in given.items() if each is not method.__self__)
+
+
+def _reason(wrong: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    (name, value), *others = wrong.items()
+    takes = f"takes {_words(wanted[name])} as {name}"
+    for other, instead in others:
+        if _fits(wanted[name], instead, True) and _fits(wanted[other], value, True):
+            return f"{takes} and {_words(wanted[other])} as {other}, and here the two are exchanged"
+    hint = _TILES.get(name, "") if wanted[name] is RegisterTensor and isinstance(value, Number) else ""
+    return f"{takes}, and here is {_told(value)}{hint}"
+
+
+@functools.cache
+def _known(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+    """Return the signature, and the annotations of the parameters that take one value each."""
+    signature, hints = inspect.signature(function), typing.get_type_hints(function)
+    single = [name for name, each in signature.parameters.items() if each.kind is not each.VAR_POSITIONAL]
+    return signature, {name: hints[name] for name in single if name in hints}
+
+
+def _fits(wanted: Any, value: Any, sure: bool) -> bool:
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(each, value, sure) for each in parts)
+    if origin is Sequence:
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        return several and all(_fits(parts[0], each, sure) for each in value)
+    if origin is Callable:
+        return callable(value)
+    if not isinstance(wanted, type):
+        return True
+    if sure and (isinstance(value, Expr) or (isinstance(value, Tensor) and not issubclass(wanted, Tensor))):
+        return True
+    return isinstance(value, wanted) or (wanted in _NUMBERS and isinstance(value, (Number, Expr)))
+
+
+def _words(wanted: Any) -> str:
+    """Return the words for an annotation: `a list of integers`, `a register tensor or a number`."""
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        known = [each for each in parts if each not in (Expr, type(None))] or parts
+        return " or ".join(dict.fromkeys(_words(each) for each in known if each is not int or float not in parts))
+    if origin is Sequence:
+        return f"a list of {'integers' if int in (parts[0], *typing.get_args(parts[0])) else 'values'}"
+    return _WORDS.get(origin or wanted, "another value")
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {len(value.shape)}D {kind(value)}"
+    if isinstance(value, Sequence) and any(isinstance(each, (Expr, Tensor)) for each in value):
+        return f"[{', '.join(map(_told, value))}]"
+    return one_of(value) if value is None or isinstance(value, (Expr, DataType, type)) else shown(value)

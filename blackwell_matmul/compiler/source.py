@@ -313,6 +313,9 @@ class DeviceCodegen(UpdatedCUDACodeGen):
     def visit_Cast(self, e: Any) -> Any:
         return super().visit_Cast(tilus_faults.through_float(e, self.type_infer(e.expr)))
 
+    def visit_Neg(self, e: Any) -> Any:
+        return "(-(" + self(e.a) + "))"  # tilus writes --5 for a variable that is known to be -5
+
     def visit_DataType(self, dtype: Any) -> Any:
         name = getattr(dtype, "cuda_name", None)  # a type that tilus does not know
         return Text(name) if name else super().visit_DataType(dtype)

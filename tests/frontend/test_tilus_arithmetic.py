@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tilus.hidet.ir.analyzers.bound_analyzer import BoundInfo
-from tilus.hidet.ir.dtypes import float8_e4m3, float16, float32, int32, int64, uint32
+from tilus.hidet.ir.dtypes import float8_e4m3, float16, float32, int8, int32, int64, uint8, uint32
 from tilus.hidet.ir.expr import Expr, Var, constant
 from tilus.hidet.ir.primitives import max as maximum
 from tilus.hidet.ir.stmt import AssignStmt
@@ -16,6 +16,7 @@ from tilus.hidet.transforms.add_explicit_cast import AddExplicitCastRewriter
 from tilus.hidet.transforms.resolve_generic_primitive_function import ResolveGenericPrimitiveFuncRewriter
 from tilus.hidet.transforms.rule_based_simplifier import RuleBasedSimplifier
 from tilus.hidet.transforms.simplify_addition_chain import AdditionChainRewriter, DecomposeRewriter
+from tilus.ir.analyzers import ScalarSet, ScalarSetAnalyzer
 
 from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
 
@@ -70,6 +71,41 @@ def test_what_is_known_of_a_quotient_of_unknown_sign() -> None:
     with sound_arithmetic():
         assert (negative % four).possible_min_value() is None
         assert (BoundInfo(min_value=0, max_value=9) // four).possible_max_value() == 2
+
+
+@pytest.mark.parametrize(("kind", "value", "square"), [(int64, 65536, 65536**2), (int32, 7, 49)])
+def test_a_known_value_has_the_type_of_its_expression(kind: Any, value: int, square: int) -> None:
+    x = Var("x", type=kind)
+    with sound_arithmetic():
+        simplifier = RuleBasedSimplifier()
+        simplifier.bound[x] = BoundInfo(value=value)
+        found = simplifier(x * x)
+    assert (found.type, found.value) == (kind, square)
+
+
+def test_a_sum_that_wraps_has_no_known_value() -> None:
+    x = Var("x", type=uint8)
+    with sound_arithmetic():
+        simplifier = RuleBasedSimplifier()
+        simplifier.bound[x] = BoundInfo(value=200)
+        assert simplifier.bound[x + x].value is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [(int32, -1, 299), (int64, -1, 299), (uint32, 0, 299), (uint8, 0, None), (int8, None, None)],
+)
+def test_a_sum_that_wraps_has_no_bounds(kind: Any, low: int | None, high: int | None) -> None:
+    x = Var("x", type=kind)
+    more, less = x + kind(100), x - kind(1)
+
+    def analyzed() -> tuple[Any, Any]:
+        analyzer = ScalarSetAnalyzer({x: ScalarSet(lower_bound=0, upper_bound=199)})
+        return analyzer(less).lower_bound, analyzer(more).upper_bound
+
+    assert analyzed() == (-1, 299)
+    with sound_arithmetic():
+        assert analyzed() == (low, high)
 
 
 def test_sums_of_floats_keep_their_order() -> None:

@@ -22,6 +22,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import lock
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
 _NUMERIC = ("Add", "Sub", "Multiply", *_DIVISIONS)
 _ORDERINGS = ("LessThan", "LessEqual")
+_SUMS = ("visit_Add", "visit_Sub", "visit_Multiply")
 
 
 @contextmanager
@@ -35,6 +36,8 @@ def sound_arithmetic() -> Iterator[None]:
     rules, plain = base.RuleBasedSimplifier, base.IRRewriter
     all_rules: Any = importlib.import_module("tilus.hidet.transforms.rule_based_simplifier").RuleBasedSimplifier
     tree: Any = importlib.import_module("tilus.hidet.ir.expr")
+    scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
+    sets, known = scalars.ScalarSetAnalyzer, analyzers.BoundAnalyzer
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
     towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: _remainder}
@@ -43,6 +46,7 @@ def sound_arithmetic() -> Iterator[None]:
             (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
             (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
             (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
+            (rules, "visit", _typed(rules.visit, tree.Constant, (tree.Constant, tree.Var))),
             (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
             (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
             (chains.DecomposeRewriter, "visit_Multiply",
@@ -55,7 +59,9 @@ def sound_arithmetic() -> Iterator[None]:
             (tree.Constant, "__init__", _of_its_type(tree.Constant.__init__)),
             (casts, "process", _visited(casts.process)),
             (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
-            (analyzers.BoundAnalyzer, "visit_LetStmt", _with_groups(bounds)),
+            (known, "visit_LetStmt", _with_groups(bounds)),
+            (known, "combine", _in_range(known.combine, bounds)),
+            *((sets, name, _wrapping(getattr(sets, name), scalars.ScalarSet)) for name in _SUMS),
             (bounds, "__floordiv__", _of_known_sign(bounds, bounds.__floordiv__)),
             (bounds, "__mod__", _of_known_sign(bounds, bounds.__mod__)),
         ]  # fmt: skip
@@ -162,6 +168,57 @@ def _with_groups(bounds: Any) -> Callable[[Any, Any], None]:
         self.visit(stmt.body)
 
     return visit_let
+
+
+def _overflows(e: Any, low: int | None, high: int | None) -> Any:
+    """Return the limits of the type of a sum that wraps, of an unsigned or narrow type, if these bounds are not within
+    them; else None."""
+    kind = _type_of(e)
+    limits = kind.iinfo() if hasattr(kind, "iinfo") else None
+    if limits is None or (limits.min < 0 and limits.bits >= 32):
+        return None
+    held = low is not None and high is not None and limits.min <= low and high <= limits.max
+    return None if held else limits
+
+
+def _in_range(combine: Callable[[Any, Any], None], unknown: Callable[[], Any]) -> Callable[[Any, Any], None]:
+    """Forget the bounds of a sum that its type does not hold. To tilus the sum of two uint8 of 200 is 400."""
+
+    def visit_sum(self: Any, e: Any) -> None:
+        combine(self, e)
+        found = self.bound[e]
+        if _overflows(e, found.possible_min_value(), found.possible_max_value()) is not None:
+            self.bound[e] = unknown()
+
+    return visit_sum
+
+
+def _wrapping(visit: Callable[[Any, Any], Any], scalar_set: Any) -> Callable[[Any, Any], Any]:
+    """Forget likewise what tilus knows of variables: a uint32 that counts down from 5 is not always less than 6."""
+
+    def visit_sum(self: Any, e: Any) -> Any:
+        found = visit(self, e)
+        limits = None if found.is_empty() else _overflows(e, found.lower_bound, found.upper_bound)
+        if limits is None:
+            return found
+        return scalar_set(math.gcd(found.divisibility, limits.max - limits.min + 1), 0 if limits.min == 0 else None)
+
+    return visit_sum
+
+
+def _typed(visit: Callable[[Any, Any], Any], constants: type, kept: Any) -> Callable[[Any, Any], Any]:
+    """Return a visitor whose known values have the types of their expressions: to tilus each is an int32. A variable
+    keeps what stands in its place."""
+
+    def visit_known(self: Any, e: Any) -> Any:
+        found = visit(self, e)
+        known = isinstance(found, constants) and not isinstance(e, kept)
+        if not (known and found.type.name == "int32" and hasattr(_type_of(e), "iinfo")):
+            return found
+        value = self.bound[e].value
+        return _type_of(e)(found.value if value is None else value)
+
+    return visit_known
 
 
 def _is_thread(e: Any) -> bool:

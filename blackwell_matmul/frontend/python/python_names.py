@@ -21,6 +21,7 @@ from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools import collect
 from tilus.hidet.ir.type import DataType
 from tilus.hidet.lang.script import eliminate_indent
+from tilus.ir.stmt import DeclareStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.script import Attributes
@@ -264,7 +265,11 @@ class PythonNames(PythonOperators):
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
             rhs = self.fitting(name, bound.type, rhs)
         elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
-            rhs = self._annotated(name, self.visit(type_annotation), rhs)
+            into = self.visit(type_annotation)
+            rhs = self._annotated(name, into, rhs)
+            if isinstance(into, DataType):
+                self._declare_of_number(name, into, rhs)
+                return
         elif isinstance(rhs, (list, tuple, dict)):
             rhs = self.settled(rhs)
         super().process_name_assign(name, rhs, type_annotation)
@@ -273,6 +278,13 @@ class PythonNames(PythonOperators):
         if annotation in (bool, int, float, str) and annotation(value) != value:
             raise Refusal(f"`{name}` is annotated with {annotation.__name__}, and {value} is none; leave that out")
         return self.fitting(name, annotation, value)
+
+    def _declare_of_number(self, name: str, kind: Any, value: Any) -> None:
+        """Declare a variable whose first value is a constant of its type: to tilus 0.2.0 that of an int64 is an int32,
+        which it puts in the place of the variable if no statement assigns it again."""
+        var = Var(hint=name, type=kind)
+        self.append(DeclareStmt(var, kind(value)))
+        self.bind(name, var)
 
     def fitting(self, name: str, into: Any, value: Any) -> Any:
         """Return a number as a value of a variable's type; raise Refusal if it does not fit."""

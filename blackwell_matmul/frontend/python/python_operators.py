@@ -17,7 +17,7 @@ from typing import Any
 from tilus.hidet import ir
 from tilus.hidet.ir.dtypes import boolean, float32, int32, int64
 from tilus.hidet.ir.dtypes.promotion import promote_type
-from tilus.hidet.ir.expr import BitwiseNot, Constant, Expr, Var, as_expr, if_then_else
+from tilus.hidet.ir.expr import BitwiseNot, Cast, Constant, Expr, LeftShift, Neg, Var, as_expr, if_then_else
 from tilus.hidet.ir.tools import infer_type
 from tilus.hidet.ir.type import BaseType, DataType
 from tilus.ir.inst import Instruction
@@ -165,9 +165,13 @@ class PythonOperators(Transpiler):
     def declare(self, type: Any, init: Any = None, hint: str | None = None) -> Any:
         """Declare a variable, and convert its first value to its type. tilus 0.2.0 puts the value as it is in the place
         of a variable that no statement assigns again, so half of a float32 that is an int32 became an integer."""
-        if isinstance(type, DataType) and isinstance(init, (Expr, bool, int, float)):
-            init = _converted(init, type)
+        init = init if init is None else _stored(init, type)
         return super().declare(type=type, init=init, hint=hint)
+
+    def assign(self, var: Any, value: Any) -> None:
+        """Assign a number, converted to the type of the variable: tilus 0.2.0 takes the bounds of the sum for those of
+        a variable that does not hold it, such as a uint32 that counts below 0."""
+        super().assign(var=var, value=_stored(value, var.type))
 
     # --- two operands
 
@@ -500,6 +504,14 @@ def _of_constants(node: ast.AST, op: ast.operator, values: Sequence[Any], kinds:
     if why is not None:
         raise refused(node, why)
     return into(value)
+
+
+def _stored(value: Any, into: Any) -> Any:
+    """Return a number of Python or of the kernel as a variable of a type holds it."""
+    if not isinstance(into, DataType) or not isinstance(value, (Expr, bool, int, float)):
+        return value
+    wide = isinstance(value, (Neg, LeftShift, BitwiseNot)) and is_integer(into) and into.nbytes < int32.nbytes  # in C
+    return Cast(value, into) if wide and type_of(value) == into else _converted(value, into)
 
 
 def _converted(value: Any, into: Any) -> Any:

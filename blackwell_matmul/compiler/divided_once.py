@@ -10,8 +10,7 @@ to 12 % less without. Removable when the pass counts the rounds. This module imp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tilus.hidet.ir.expr import Constant, Div, Expr, FloorDiv, Mod, Var
@@ -20,7 +19,7 @@ from tilus.hidet.ir.stmt import ForStmt, LetStmt, WhileStmt
 from tilus.hidet.ir.tools import collect
 from tilus.hidet.transforms import inline_let_stmt
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import replaced
 
 
 class _UsedInLoops(IRVisitor):
@@ -71,13 +70,6 @@ def _divides(expr: Expr) -> bool:
     return any(not isinstance(each.b, Constant) for each in collect(expr, (Div, FloorDiv, Mod)))
 
 
-@contextmanager
-def divided_once() -> Iterator[None]:
+def divided_once() -> AbstractContextManager[None]:
     """Keep divisions by variables outside of loops in hidet's passes inside the block."""
-    with lock:
-        plain = inline_let_stmt.NaiveLetStmtInlineRewriter
-        inline_let_stmt.NaiveLetStmtInlineRewriter = _Inliner
-        try:
-            yield
-        finally:
-            inline_let_stmt.NaiveLetStmtInlineRewriter = plain
+    return replaced((inline_let_stmt, "NaiveLetStmtInlineRewriter", _Inliner))

@@ -4,8 +4,9 @@ expression, by exceptions, and few match. This module imports tilus at its top: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from tilus.hidet.ir.dialects.pattern import PlaceholderExpr
@@ -26,7 +27,7 @@ from tilus.hidet.ir.expr import (
 )
 from tilus.hidet.transforms import _rule_based_simplifier_base as base
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import mended
 
 _WITH_RULES = frozenset(
     {Add, Sub, Multiply, Div, Mod, LessThan, LessEqual, LogicalAnd, LogicalOr, IfThenElse, BitwiseXor}
@@ -35,20 +36,14 @@ _WITH_BOUND_AWARE_RULES = frozenset({Div, Mod})
 _COMMUTATIVE = frozenset({Add, Multiply, BitwiseXor, LogicalAnd, LogicalOr})
 
 
-@contextmanager
-def quick_rules() -> Iterator[None]:
+def quick_rules() -> AbstractContextManager[None]:
     """Make the simplifier skip rules that cannot match, inside the block."""
     rules: Any = base.RuleBasedSimplifier
-    replaced: list[tuple[Any, str, Any]] = [
-        (rules, "apply_rule", _only_of(_WITH_RULES, rules.apply_rule)),
-        (rules, "apply_bound_aware_rule", _only_of(_WITH_BOUND_AWARE_RULES, rules.apply_bound_aware_rule)),
-        (base, "match", _matched(base.match)),
-    ]
-    with lock, ExitStack() as stack:
-        for owner, name, value in replaced:
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        yield
+    return mended(
+        (rules, "apply_rule", partial(_only_of, _WITH_RULES)),
+        (rules, "apply_bound_aware_rule", partial(_only_of, _WITH_BOUND_AWARE_RULES)),
+        (base, "match", _matched),
+    )
 
 
 def _only_of(kinds: frozenset[type], apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

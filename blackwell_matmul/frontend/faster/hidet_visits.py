@@ -3,8 +3,8 @@ of functors does this once for each class of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tilus.hidet.ir.expr import Constant
@@ -16,7 +16,7 @@ from tilus.hidet.ir.functors.type_functor import TypeFunctor
 from tilus.hidet.ir.stmt import SeqStmt, Stmt
 from tilus.utils import py
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import mended
 
 _BY_CLASS = tuple(
     each.__dict__["visit_dispatch"] for each in (ExprFunctor, StmtFunctor, TypeFunctor, ModuleFunctor, BaseFunctor)
@@ -29,17 +29,13 @@ _BY_ADDRESS = frozenset({list, dict})
 _methods: dict[tuple[type, type], str | None] = {}
 
 
-@contextmanager
-def quick_hidet_visits() -> Iterator[None]:
+def quick_hidet_visits() -> AbstractContextManager[None]:
     """Make hidet's passes visit as this module describes, inside the block."""
-    with lock:
-        before = BaseFunctor.visit, py._is_immutable, py.same_list.__code__
-        BaseFunctor.visit, py._is_immutable = _visit_of(BaseFunctor.visit), _is_immutable
-        py.same_list.__code__ = _same_list.__code__  # its name is in each of hidet's modules
-        try:
-            yield
-        finally:
-            BaseFunctor.visit, py._is_immutable, py.same_list.__code__ = before
+    return mended(
+        (BaseFunctor, "visit", _visit_of),
+        (py, "_is_immutable", lambda _: _is_immutable),
+        (py.same_list, "__code__", lambda _: _same_list.__code__),  # its name is in each of hidet's modules
+    )
 
 
 def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,7 @@ from tilus.ir.layout.inference import inference
 from tilus.ir.tools.rewriter import SimpleRewriter
 from tilus.transforms import layout_inference
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import mended
 from blackwell_matmul.frontend.recording import operands
 from blackwell_matmul.frontend.source_lines import own_lines
 
@@ -47,24 +47,18 @@ _KINDS = (
 """Classes of nodes, in the order in which tilus tests them."""
 
 
-@contextmanager
-def quick_visits() -> Iterator[None]:
+def quick_visits() -> AbstractContextManager[None]:
     """Make tilus's passes visit as this module describes, inside the block."""
-    replaced: list[tuple[Any, str, Any]] = [
-        (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
-        (IRRewriter, "visit_InstStmt", _statement),
-        (IRRewriter, "visit_Expr", _expression_of(IRRewriter.visit_Expr)),
-        (layout_inference, "infer_layout", _infer_by_instructions(layout_inference.infer_layout)),
-        (IRVerifier, "defined", _defined),
-        (inspect, "getsourcefile", _source_file),
-        (inspect, "getsourcelines", _source_lines),
-        (smem, "_generate_atom_grid", _atom_grid),
-    ]
-    with lock, ExitStack() as stack:
-        for owner, name, value in replaced:
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        yield
+    return mended(
+        (IRFunctor, "visit", _visit_of),
+        (IRRewriter, "visit_InstStmt", lambda _: _statement),
+        (IRRewriter, "visit_Expr", _expression_of),
+        (layout_inference, "infer_layout", _infer_by_instructions),
+        (IRVerifier, "defined", lambda _: _defined),
+        (inspect, "getsourcefile", lambda _: _source_file),
+        (inspect, "getsourcelines", lambda _: _source_lines),
+        (smem, "_generate_atom_grid", lambda _: _atom_grid),
+    )
 
 
 _atom_grid = functools.cache(smem._generate_atom_grid)

@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import mended, replaced
 
 TRANSPOSED_BITS = 16
 """Types whose MN-major operands both instructions read."""
@@ -32,29 +32,19 @@ TMA_ALIGNMENT_BYTES = 128
 """The alignment of a box in shared memory, in bytes (PTX ISA, "cp.async.bulk.tensor")."""
 
 
-@contextmanager
-def any_major() -> Iterator[None]:
+def any_major() -> AbstractContextManager[None]:
     """Give MN-major operands their layouts, load them, and multiply them."""
     emitters = "tilus.backends.emitters.cuda."
     inference: Any = importlib.import_module("tilus.transforms.layout_inference")
     wgmma: Any = importlib.import_module(emitters + "wgmma").WgmmaMmaSSEmitter
     tcgen05: Any = importlib.import_module(emitters + "tcgen05.mma").TMemoryMmaSSEmitter
     load: Any = importlib.import_module(emitters + "cp_async_tensor").CopyAsyncTensorGlobalToSharedInstEmitter
-    mended: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+    return mended(
         (inference, "infer_layout", _with_majors),
         (wgmma, "emit_wgmma", _with_transpose_bits),
         (tcgen05, "check_majorness", _of_each_operand),
         (load, "emit", _by_boxes),
     )
-    with lock:
-        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in mended]
-        for (owner, name, mend), (_, _, found) in zip(mended, before, strict=True):
-            setattr(owner, name, mend(found))
-        try:
-            yield
-        finally:
-            for owner, name, found in before:
-                setattr(owner, name, found)
 
 
 # layouts
@@ -161,11 +151,9 @@ def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any
         ]
         bits = [int(found is not None and found.major_kind == "MN") for found in majors]
         multiply = module.wgmma_async
-        module.wgmma_async = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])
-        try:
+        turned = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])  # noqa: E731
+        with replaced((module, "wgmma_async", turned)):
             emit(self, inst)
-        finally:
-            module.wgmma_async = multiply
 
     return emitted
 

@@ -8,32 +8,26 @@ the same time then mix their sums, without a word: nothing orders the one group 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tilus.hidet.ir.builders import StmtBuilder
 from tilus.hidet.ir.dtypes import uint8
 from tilus.hidet.ir.expr import Var
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import mended
 
 SCRATCH_ALIGNMENT_BYTES = 128
 """Alignment in bytes of each part and of the whole scratch memory."""
 
 
-@contextmanager
-def scratch_of_each_group() -> Iterator[None]:
+def scratch_of_each_group() -> AbstractContextManager[None]:
     """Give each group of threads a part of its own; a group uses its part in program order, between syncs."""
     context: Any = importlib.import_module("tilus.backends.contexts.smem_alloc_ctx").SharedMemoryAllocationContext
-    with lock:
-        before = context.request_shared_workspace, context.finalize
-        context.request_shared_workspace = lambda self, nbytes: _request(self, nbytes)
-        context.finalize = lambda self: _finalize(self, before[1])
-        try:
-            yield
-        finally:
-            context.request_shared_workspace, context.finalize = before
+    return mended(
+        (context, "request_shared_workspace", lambda _: lambda self, nbytes: _request(self, nbytes)),
+        (context, "finalize", lambda finalize: lambda self: _finalize(self, finalize)),
+    )
 
 
 def _request(context: Any, nbytes: int) -> Any:

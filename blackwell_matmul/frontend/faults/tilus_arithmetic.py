@@ -13,11 +13,10 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from inspect import getattr_static
+from contextlib import contextmanager
 from typing import Any
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import lock, replaced
 
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
 _NUMERIC = ("Add", "Sub", "Multiply", *_DIVISIONS)
@@ -41,33 +40,29 @@ def sound_arithmetic() -> Iterator[None]:
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
     towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: _remainder}
-    with lock, ExitStack() as stack:
-        replaced = [
-            (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
-            (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
-            (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
-            (rules, "visit", _typed(rules.visit, tree.Constant, (tree.Constant, tree.Var))),
-            (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
-            (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
-            (chains.DecomposeRewriter, "visit_Multiply",
-             _guarded(chains.DecomposeRewriter.visit_Multiply, _exact, plain.visit_Multiply)),
-            (chains.AdditionChainRewriter, "visit_Add",
-             _chained(chains.AdditionChainRewriter.visit_Add, plain.visit_Add)),
-            (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
-            (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
-            (tree.Expr, "_binary", staticmethod(_with_zero(tree, tree.Expr._binary))),
-            (tree.Constant, "__init__", _of_its_type(tree.Constant.__init__)),
-            (casts, "process", _visited(casts.process)),
-            (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
-            (known, "visit_LetStmt", _with_groups(bounds)),
-            (known, "combine", _in_range(known.combine, bounds)),
-            *((sets, name, _wrapping(getattr(sets, name), scalars.ScalarSet)) for name in _SUMS),
-            (bounds, "__floordiv__", _of_known_sign(bounds, bounds.__floordiv__)),
-            (bounds, "__mod__", _of_known_sign(bounds, bounds.__mod__)),
-        ]  # fmt: skip
-        for owner, name, value in replaced:
-            stack.callback(setattr, owner, name, getattr_static(owner, name))
-            setattr(owner, name, value)
+    with lock, replaced(
+        (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
+        (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
+        (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
+        (rules, "visit", _typed(rules.visit, tree.Constant, (tree.Constant, tree.Var))),
+        (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
+        (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
+        (chains.DecomposeRewriter, "visit_Multiply",
+         _guarded(chains.DecomposeRewriter.visit_Multiply, _exact, plain.visit_Multiply)),
+        (chains.AdditionChainRewriter, "visit_Add",
+         _chained(chains.AdditionChainRewriter.visit_Add, plain.visit_Add)),
+        (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
+        (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
+        (tree.Expr, "_binary", staticmethod(_with_zero(tree, tree.Expr._binary))),
+        (tree.Constant, "__init__", _of_its_type(tree.Constant.__init__)),
+        (casts, "process", _visited(casts.process)),
+        (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
+        (known, "visit_LetStmt", _with_groups(bounds)),
+        (known, "combine", _in_range(known.combine, bounds)),
+        *((sets, name, _wrapping(getattr(sets, name), scalars.ScalarSet)) for name in _SUMS),
+        (bounds, "__floordiv__", _of_known_sign(bounds, bounds.__floordiv__)),
+        (bounds, "__mod__", _of_known_sign(bounds, bounds.__mod__)),
+    ):  # fmt: skip
         yield
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -32,6 +32,28 @@ lock = threading.RLock()
 
 if hasattr(os, "register_at_fork"):  # else a child has what another thread set, and waits for that thread for ever
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+@contextmanager
+def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Replace attributes inside the block, under `lock`. changes: the owner, the name and the value of each."""
+    with lock, ExitStack() as stack:
+        for owner, name, value in changes:
+            stack.callback(setattr, owner, name, _attribute(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+@contextmanager
+def mended(*mends: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
+    """Replace attributes inside the block, each by the result of a function of the attribute as it was."""
+    with lock, replaced(*[(owner, name, mend(_attribute(owner, name))) for owner, name, mend in mends]):
+        yield
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """Return an attribute; of a class without binding it, so that a static method stays one."""
+    return vars(owner).get(name, getattr(owner, name))
 
 
 def import_tilus() -> ModuleType:
@@ -145,11 +167,8 @@ def _git_may_be_missing() -> Iterator[None]:
                 raise subprocess.CalledProcessError(127, command) from error
             raise
 
-    subprocess.run = run_git
-    try:
+    with replaced((subprocess, "run", run_git)):
         yield
-    finally:
-        subprocess.run = run
 
 
 @contextmanager
@@ -270,8 +289,7 @@ class RewriteObserver(Protocol):
     def failed(self, node: Any, error: Exception) -> None: ...
 
 
-@contextmanager
-def observe_rewrites(observer: RewriteObserver) -> Iterator[None]:
+def observe_rewrites(observer: RewriteObserver) -> AbstractContextManager[None]:
     """Report to `observer` each node that one of this thread's tilus passes replaces.
 
     tilus IR carries neither lines nor names, and its passes have no hook for either. All of them visit nodes
@@ -279,13 +297,7 @@ def observe_rewrites(observer: RewriteObserver) -> Iterator[None]:
     keeps locations.
     """
     functor: Any = importlib.import_module("tilus.ir.functors.functor").IRFunctor
-    with lock:
-        visit = functor.visit
-        functor.visit = _observed(visit, observer)
-        try:
-            yield
-        finally:
-            functor.visit = visit
+    return mended((functor, "visit", lambda visit: _observed(visit, observer)))
 
 
 def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Callable[[Any, Any], Any]:
@@ -325,8 +337,7 @@ FRAGMENT_K = 16
 """K of an MMA of 16-bit types, for which tilus's layout of an accumulator is right."""
 
 
-@contextmanager
-def wgmma_fragments() -> Iterator[None]:
+def wgmma_fragments() -> AbstractContextManager[None]:
     """Lay out an accumulator of wgmma as the instruction writes it, whatever the types of A and B are.
 
     PTX ISA, "wgmma: Register Fragments": each thread holds two neighbours of a row of D. tilus's rule takes K / 8 of
@@ -334,21 +345,18 @@ def wgmma_fragments() -> Iterator[None]:
     `generate_wgmma_register_layout` does not depend on K.
     """
     rule: Any = importlib.import_module("tilus.ir.layout.inference.inference_rules.wgmma")
-    with lock:
-        layout = rule.generate_wgmma_register_layout
-        rule.generate_wgmma_register_layout = lambda m, n, mma_m, mma_n, _: layout(m, n, mma_m, mma_n, FRAGMENT_K)
-        try:
-            yield
-        finally:
-            rule.generate_wgmma_register_layout = layout
+
+    def of_16_bits(layout: Any) -> Any:
+        return lambda m, n, mma_m, mma_n, _: layout(m, n, mma_m, mma_n, FRAGMENT_K)
+
+    return mended((rule, "generate_wgmma_register_layout", of_16_bits))
 
 
 WGMMA_N = 256, 8
 """The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
 
 
-@contextmanager
-def widest_wgmma() -> Iterator[None]:
+def widest_wgmma() -> AbstractContextManager[None]:
     """Multiply a tile with the widest instructions that divide it.
 
     tilus takes the largest power of two in N: seven instructions of N = 32 for 224 columns, which read A seven times
@@ -356,22 +364,18 @@ def widest_wgmma() -> Iterator[None]:
     `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
     """
     inst: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma").WgmmaMmaSSInst
-    with lock:
-        narrow = inst.__dict__["get_inst_mnk"]
 
+    def widened(narrow: Any) -> Any:
         def widest(m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
-            mma_m, mma_n, mma_k = narrow.__func__(m, n, k, *types)
+            mma_m, mma_n, mma_k = narrow(m, n, k, *types)
             return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
 
-        inst.get_inst_mnk = staticmethod(widest)
-        try:
-            yield
-        finally:
-            inst.get_inst_mnk = narrow
+        return staticmethod(widest)
+
+    return mended((inst, "get_inst_mnk", widened))
 
 
-@contextmanager
-def wgmma_descriptors() -> Iterator[None]:
+def wgmma_descriptors() -> AbstractContextManager[None]:
     """Compute the address of an operand of wgmma once, and add its k-steps to it.
 
     tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
@@ -382,13 +386,7 @@ def wgmma_descriptors() -> Iterator[None]:
     `SharedMatrixDescriptor.encoded` adds to what is encoded.
     """
     descriptor: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma").SharedMatrixDescriptor
-    with lock:
-        encoded = descriptor.encoded
-        descriptor.encoded = _descriptor_of_step
-        try:
-            yield
-        finally:
-            descriptor.encoded = encoded
+    return replaced((descriptor, "encoded", _descriptor_of_step))
 
 
 def _descriptor_of_step(self: Any) -> Any:
@@ -411,8 +409,7 @@ def _widest(n: int, most: int, step: int) -> int:
     return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
 
 
-@contextmanager
-def one_wgmma() -> Iterator[None]:
+def one_wgmma() -> AbstractContextManager[None]:
     """Compile only the variant of a wgmma with a new N that is called.
 
     `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
@@ -421,21 +418,18 @@ def one_wgmma() -> Iterator[None]:
     """
     made: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.wgmma")
     called: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
-    with lock:
-        multiply, product = called.wgmma_async, made.product
 
+    def called_alone(multiply: Any) -> Any:
         def one(*args: Any, trans_a: int, trans_b: int) -> Any:
             found = None
             for bits in dict.fromkeys([(0, 0), (trans_a, trans_b)]):
-                made.product = functools.partial(_variant, (1, 1, 1, *bits))
-                found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
+                with replaced((made, "product", functools.partial(_variant, (1, 1, 1, *bits)))):
+                    found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
             return found
 
-        called.wgmma_async = one
-        try:
-            yield
-        finally:
-            called.wgmma_async, made.product = multiply, product
+        return one
+
+    return mended((called, "wgmma_async", called_alone))
 
 
 def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tuple[int | None, ...]]:
@@ -490,21 +484,18 @@ def products() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def workspace_bytes() -> Iterator[None]:
+def workspace_bytes() -> AbstractContextManager[None]:
     """Ask for as many bytes of global memory as `global_tensor` needs.
 
     tilus asks for as many bytes as the tensor has bits: eight times too much, at each launch. Removable when
     `AllocateGlobalInstEmitter` divides the bits by 8.
     """
     context: Any = importlib.import_module("tilus.backends.contexts.gmem_alloc_ctx").GlobalMemoryAllocationContext
-    with lock:
-        allocate = context.allocate_global_memory
-        context.allocate_global_memory = lambda self, nbytes, clean: allocate(self, (nbytes + 7) // 8, clean)
-        try:
-            yield
-        finally:
-            context.allocate_global_memory = allocate
+
+    def in_bytes(allocate: Any) -> Any:
+        return lambda self, nbits, clean: allocate(self, (nbits + 7) // 8, clean)
+
+    return mended((context, "allocate_global_memory", in_bytes))
 
 
 _NAMELESS = ("float16", "int64")
@@ -532,8 +523,7 @@ def hidet_by_name() -> Iterator[None]:
                 del module.hidet
 
 
-@contextmanager
-def boxes_of_full_rank() -> Iterator[None]:
+def boxes_of_full_rank() -> AbstractContextManager[None]:
     """Describe the whole view to TMA, with extent 1 in the dimensions of the box that `dims` leaves out.
 
     tilus describes the dimensions in `dims` alone and gives the instruction a coordinate for each of the view: a map of
@@ -543,51 +533,46 @@ def boxes_of_full_rank() -> Iterator[None]:
     tensors: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
     emitter = tensors.CopyAsyncTensorBaseEmitter
     boxed: dict[Any, list[int]] = {}
-    with lock:
-        resolve, create = emitter.resolve_global_tensor_info, emitter.create_tensor_map
 
+    def whole_view(resolve: Any) -> Any:
         def resolve_whole(self: Any, view: Any, offsets: Sequence[Any], dims: Sequence[int]) -> Any:
             info = resolve(self, view, offsets, range(len(view.shape)))
             boxed[info] = sorted(dims)
             return info
 
+        return resolve_whole
+
+    def whole_box(create: Any) -> Any:
         def create_whole(self: Any, info: Any, shared: Any, dtype: Any) -> Any:
             extents = dict(zip(boxed.pop(info), shared.shape, strict=True))
             box = tuple(extents.get(dim, 1) for dim in range(len(info.shape)))
             return create(self, info, dataclasses.replace(shared, shape=box), dtype)
 
-        emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve_whole, create_whole
-        try:
-            yield
-        finally:
-            emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve, create
+        return create_whole
+
+    return mended((emitter, "resolve_global_tensor_info", whole_view), (emitter, "create_tensor_map", whole_box))
 
 
-@contextmanager
-def strides_that_are_products() -> Iterator[None]:
+def strides_that_are_products() -> AbstractContextManager[None]:
     """Give TMA the stride of a tensor of several matrices, such as m * 136 of [batches, m, 136].
 
     `Linear.__mul__` drops the product of two terms without coordinates: the stride is 0, and every matrix the first.
     Removable when it keeps the last coefficient.
     """
     linear: Any = importlib.import_module("tilus.ir.utils.lineardec").Linear
-    with lock:
-        multiply = linear.__mul__
 
+    def with_last(multiply: Any) -> Any:
         def multiplied(self: Any, other: Any) -> Any:
             if self.is_empty() or other.is_empty() or not (self.is_constant() and other.is_constant()):
                 return multiply(self, other)
             return linear.from_constant(len(self), self[-1] * other[-1])
 
-        linear.__mul__ = multiplied
-        try:
-            yield
-        finally:
-            linear.__mul__ = multiply
+        return multiplied
+
+    return mended((linear, "__mul__", with_last))
 
 
-@contextmanager
-def exact_casts() -> Iterator[None]:
+def exact_casts() -> AbstractContextManager[None]:
     """Cast vectors of small types as their formats say, and leave what is cast as it was.
 
     Three faults of `NvgpuCastInstEmitter`: `extract_bits_to_uint32` puts the second part of an element that crosses a
@@ -596,26 +581,16 @@ def exact_casts() -> Iterator[None]:
     when these are mended.
     """
     emitter: Any = importlib.import_module("tilus.backends.emitters.cast").NvgpuCastInstEmitter
-    mended: dict[str, Callable[[Any], Any]] = {
-        "extract_bits_to_uint32": _extracted_low,
-        "cast_i8_to_f16": _cast_of_a_copy,
-        "cast_i4_to_f16": _cast_of_a_copy,
-        "cast_f8e4m3_to_f16": lambda _: emitter.cast_generic,
-        "cast_f8e4m3_to_bf16": lambda _: emitter.cast_generic,
-    }
-    with lock:
-        before = {name: emitter.__dict__[name] for name in mended}
-        for name, mend in mended.items():
-            setattr(emitter, name, mend(before[name]))
-        try:
-            yield
-        finally:
-            for name, method in before.items():
-                setattr(emitter, name, method)
+    return mended(
+        (emitter, "extract_bits_to_uint32", _extracted_low),
+        (emitter, "cast_i8_to_f16", _cast_of_a_copy),
+        (emitter, "cast_i4_to_f16", _cast_of_a_copy),
+        (emitter, "cast_f8e4m3_to_f16", lambda _: emitter.cast_generic),
+        (emitter, "cast_f8e4m3_to_bf16", lambda _: emitter.cast_generic),
+    )
 
 
-@contextmanager
-def whole_constants() -> Iterator[None]:
+def whole_constants() -> AbstractContextManager[None]:
     """Refuse a float with a fraction as a constant of integers: tilus cuts it, with a warning that names no line.
 
     Removable when `IntegerType.constant` raises.
@@ -624,18 +599,16 @@ def whole_constants() -> Iterator[None]:
 
     kind: Any = importlib.import_module("tilus.hidet.ir.dtypes.integer").IntegerType
 
-    def whole(self: Any, value: Any) -> Any:
-        found = getattr(value, "value", value)
-        if isinstance(found, float) and not found.is_integer():
-            raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
-        return constant(self, int(found) if isinstance(found, float) else value)
+    def uncut(constant: Any) -> Any:
+        def whole(self: Any, value: Any) -> Any:
+            found = getattr(value, "value", value)
+            if isinstance(found, float) and not found.is_integer():
+                raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
+            return constant(self, int(found) if isinstance(found, float) else value)
 
-    with lock:
-        constant, kind.constant = kind.constant, whole
-        try:
-            yield
-        finally:
-            kind.constant = constant
+        return whole
+
+    return mended((kind, "constant", uncut))
 
 
 def _extracted_low(extract: Any) -> Any:
@@ -684,8 +657,7 @@ def of_any_sign(program: Any, params: Collection[Any]) -> Any:
     return program.with_function(function.with_metadata(function.metadata.with_param2divisibility(divisors)))
 
 
-@contextmanager
-def signed_bounds() -> Iterator[None]:
+def signed_bounds() -> AbstractContextManager[None]:
     """Bound products, quotients and remainders, and find a divisor of them, as C computes them.
 
     tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
@@ -694,20 +666,11 @@ def signed_bounds() -> Iterator[None]:
     """
     scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
     kind = scalars.ScalarSet
-    replaced = {
-        "__mul__": _computed(kind, _product, lambda a, b: a.divisibility * b.divisibility),
-        "__floordiv__": _computed(kind, _quotient, _divisor_of_quotient),
-        "__mod__": _computed(kind, _remainder, lambda a, b: math.gcd(a.divisibility, b.divisibility)),
-    }
-    with lock:
-        before = {name: kind.__dict__[name] for name in replaced}
-        for name, method in replaced.items():
-            setattr(kind, name, method)
-        try:
-            yield
-        finally:
-            for name, method in before.items():
-                setattr(kind, name, method)
+    return replaced(
+        (kind, "__mul__", _computed(kind, _product, lambda a, b: a.divisibility * b.divisibility)),
+        (kind, "__floordiv__", _computed(kind, _quotient, _divisor_of_quotient)),
+        (kind, "__mod__", _computed(kind, _remainder, lambda a, b: math.gcd(a.divisibility, b.divisibility))),
+    )
 
 
 Range = tuple[float, float]
@@ -765,8 +728,7 @@ def _remainder(a: Range, b: Range) -> Range:
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
 
 
-@contextmanager
-def modes_kept_apart() -> Iterator[None]:
+def modes_kept_apart() -> AbstractContextManager[None]:
     """Find the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
 
     `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
@@ -774,13 +736,7 @@ def modes_kept_apart() -> Iterator[None]:
     they mean the same. Removable when it compares the numbers, and `mode_groups` takes what is merged.
     """
     functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
-    with lock:
-        canonicalize = functions.canonicalize_multi_function
-        functions.canonicalize_multi_function = _without_ones
-        try:
-            yield
-        finally:
-            functions.canonicalize_multi_function = canonicalize
+    return replaced((functions, "canonicalize_multi_function", _without_ones))
 
 
 def _without_ones(func: Any) -> Any:
@@ -791,8 +747,7 @@ def _without_ones(func: Any) -> Any:
     return type(func).create(func.shape, [func.mode_shape[mode] for mode in kept], modes)
 
 
-@contextmanager
-def declared_copies() -> Iterator[None]:
+def declared_copies() -> AbstractContextManager[None]:
     """Keep a copy of a copy of registers if its source is removed.
 
     `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
@@ -800,33 +755,25 @@ def declared_copies() -> Iterator[None]:
     declares. Removable when its rewriter follows one copy to the next.
     """
     inlining: Any = importlib.import_module("tilus.backends.transforms.inline_register_tensor")
-    rewriter = inlining.InlineRegisterTensorRewriter
-    with lock:
-        init = rewriter.__init__
-        rewriter.__init__ = lambda self, copies: init(
-            self, {copy: of for copy, of in copies.items() if of.rhs not in copies}
-        )
-        try:
-            yield
-        finally:
-            rewriter.__init__ = init
+
+    def of_originals(init: Any) -> Any:
+        return lambda self, copies: init(self, {copy: of for copy, of in copies.items() if of.rhs not in copies})
+
+    return mended((inlining.InlineRegisterTensorRewriter, "__init__", of_originals))
 
 
-@contextmanager
-def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
+def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> AbstractContextManager[None]:
     """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.
 
     The driver's list is fixed, and two of its passes take a third of the time to do nothing that shows in the source.
     Removable when tilus runs each pass once, or its driver takes a list.
     """
     transforms: Any = importlib.import_module("tilus.hidet.transforms")
-    with lock:
-        lower_with = transforms.lower_with
-        transforms.lower_with = lambda module, passes: lower_with(module, _needed(passes, unneeded))
-        try:
-            yield
-        finally:
-            transforms.lower_with = lower_with
+
+    def with_needed(lower_with: Any) -> Any:
+        return lambda module, passes: lower_with(module, _needed(passes, unneeded))
+
+    return mended((transforms, "lower_with", with_needed))
 
 
 def _needed(passes: Sequence[Any], unneeded: Collection[tuple[str, int]]) -> list[Any]:

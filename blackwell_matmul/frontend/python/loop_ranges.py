@@ -8,7 +8,7 @@ at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tilus.hidet.ir.expr import Constant, as_expr, if_then_else, less_than
@@ -17,20 +17,13 @@ from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
 from tilus.lang.constructs import loops
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import replaced
 from blackwell_matmul.frontend.messages.raised import Refusal
 
 
-@contextmanager
-def python_ranges() -> Iterator[None]:
+def python_ranges() -> AbstractContextManager[None]:
     """Read ranges with Python's meaning, inside the block."""
-    with lock:
-        before = loops.range
-        loops.range = _loop_range
-        try:
-            yield
-        finally:
-            loops.range = before
+    return replaced((loops, "range", _loop_range))
 
 
 class _RangeLoop(loops.RangeLoop, Sequence[int]):

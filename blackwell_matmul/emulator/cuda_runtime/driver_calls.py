@@ -8,6 +8,7 @@ returns.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -48,9 +49,6 @@ NOTHING = (
 HANDLES = ("cuStreamCreate", "cuStreamCreateWithPriority", "cuEventCreate", "cuMemPoolCreate")
 """Entry points that give a handle of a thing without a state."""
 
-CONTEXTS = ("cuCtxCreate", "cuCtxGetCurrent", "cuCtxPopCurrent", "cuDevicePrimaryCtxRetain")
-"""Entry points that give the only context."""
-
 SAME = {
     "cuMemAllocAsync": "cuMemAlloc", "cuMemAllocFromPoolAsync": "cuMemAlloc", "cuMemFreeAsync": "cuMemFree",
     "cuMemAllocHost": "cuMemHostAlloc", "cuMemAllocManaged": "cuMemHostAlloc",
@@ -64,6 +62,36 @@ SAME = {
     "cuGraphInstantiateWithFlags": "cuGraphInstantiate",
 }  # fmt: skip
 """Entry points that take the same first arguments as another, and do the same."""
+
+# --- entry points with one answer
+
+
+def _gives(format: str, value: int) -> Callable[[Host, int], None]:
+    """Return an entry point whose word points to the place of this answer."""
+    return lambda host, place: host.program.put(place, format, value)
+
+
+def _gives_of(format: str, value: int) -> Callable[[Host, int, int], None]:
+    """Return an entry point whose first word names a thing; the second one points to the place of this answer."""
+    return lambda host, thing, place: host.program.put(place, format, value)
+
+
+cuDriverGetVersion, cuCtxGetApiVersion = _gives("i", 13000), _gives_of("I", 13000)
+cuDeviceGetCount, cuDeviceCanAccessPeer = _gives("i", 1), _gives("i", 0)
+cuCtxCreate = cuCtxGetCurrent = cuCtxPopCurrent = cuDevicePrimaryCtxRetain = _gives("Q", CONTEXT)
+cuCtxGetDevice, cuCtxGetFlags, cuCtxGetLimit = _gives("i", 0), _gives("I", 0), _gives("Q", 1024)
+cuStreamGetCtx = _gives_of("Q", CONTEXT)
+cuStreamGetPriority = cuStreamGetFlags = _gives_of("i", 0)
+cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxPotentialClusterSize = _gives("i", 1), _gives("i", 8)
+cuOccupancyAvailableDynamicSMemPerBlock = _gives("Q", MAX_SHARED_BYTES)
+
+
+def _give_back(host: Host, place: int, value: int) -> None:
+    """Answer with the second word itself."""
+    host.program.put(place, "Q", value)
+
+
+cuMemHostGetDevicePointer = cuLibraryGetModule = cuKernelGetFunction = _give_back
 
 # --- the driver and the device
 
@@ -96,10 +124,6 @@ def cuGetErrorName(host: Host, error: int, text: int) -> None:
     host.program.put(text, "Q", host.text(f"CUDA_{'ERROR_' * (error & 0xFFFFFFFF != 0)}{name}"))
 
 
-def cuDriverGetVersion(host: Host, version: int) -> None:
-    host.program.put(version, "i", 13000)
-
-
 RUNTIME_TABLE = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
 """Table that NVIDIA's runtime requests first, if a program contains that runtime."""
 
@@ -113,10 +137,6 @@ def cuGetExportTable(host: Host, table: int, uuid: int) -> None:
             "nvcc -cudart shared links the one that is emulated."
         )
     raise Refused(NOT_FOUND)
-
-
-def cuDeviceGetCount(host: Host, count: int) -> None:
-    host.program.put(count, "i", 1)
 
 
 def cuDeviceGet(host: Host, device: int, ordinal: int) -> None:
@@ -144,10 +164,6 @@ def cuDeviceGetUuid(host: Host, uuid: int) -> None:
 
 def cuDeviceGetPCIBusId(host: Host, name: int, nbytes: int) -> None:
     host.program.write(name, b"0000:00:00.0"[: (nbytes & 0xFFFFFFFF) - 1] + b"\0")
-
-
-def cuDeviceCanAccessPeer(host: Host, can: int) -> None:
-    host.program.put(can, "i", 0)
 
 
 def cuDeviceGetDefaultMemPool(host: Host, pool: int) -> None:
@@ -190,28 +206,8 @@ def cuDevicePrimaryCtxGetState(host: Host, device: int, flags: int, active: int)
 # --- contexts, streams and events
 
 
-def context(host: Host, place: int) -> None:
-    host.program.put(place, "Q", CONTEXT)
-
-
 def new_handle(host: Host, place: int) -> None:
     host.program.put(place, "Q", host.handle(SimpleNamespace()))
-
-
-def cuCtxGetDevice(host: Host, device: int) -> None:
-    host.program.put(device, "i", 0)
-
-
-def cuCtxGetApiVersion(host: Host, context: int, version: int) -> None:
-    host.program.put(version, "I", 13000)
-
-
-def cuCtxGetFlags(host: Host, flags: int) -> None:
-    host.program.put(flags, "I", 0)
-
-
-def cuCtxGetLimit(host: Host, value: int, limit: int) -> None:
-    host.program.put(value, "Q", 1024)
 
 
 def cuCtxGetStreamPriorityRange(host: Host, least: int, greatest: int) -> None:
@@ -219,22 +215,11 @@ def cuCtxGetStreamPriorityRange(host: Host, least: int, greatest: int) -> None:
     host.program.put(greatest, "i", 0)
 
 
-def cuStreamGetCtx(host: Host, stream: int, place: int) -> None:
-    host.program.put(place, "Q", CONTEXT)
-
-
 def cuStreamIsCapturing(host: Host, stream: int, status: int) -> None:
     host.program.put(status, "i", int(host.captured is not None))
 
 
 cuStreamGetCaptureInfo = cuStreamIsCapturing
-
-
-def cuStreamGetPriority(host: Host, stream: int, priority: int) -> None:
-    host.program.put(priority, "i", 0)
-
-
-cuStreamGetFlags = cuStreamGetPriority
 
 
 def cuStreamBeginCapture(host: Host, stream: int) -> None:
@@ -315,10 +300,6 @@ def cuMemHostUnregister(host: Host, address: int) -> None:
     host.memory.pinned.pop(address, None)
 
 
-def cuMemHostGetDevicePointer(host: Host, place: int, address: int) -> None:
-    host.program.put(place, "Q", address)
-
-
 def cuMemGetAddressRange(host: Host, base: int, nbytes: int, address: int) -> None:
     memory = host.memory.at(address)
     host.program.put(base, "Q", memory.base)
@@ -329,20 +310,16 @@ def cuMemcpy(host: Host, target: int, source: int, nbytes: int) -> None:
     host.do(lambda: host.store(target, host.fetch(source, nbytes)))
 
 
-def _set(host: Host, address: int, value: int, nbytes: int, count: int) -> None:
-    host.do(lambda: host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count))
+def _sets(nbytes: int) -> Callable[[Host, int, int, int], None]:
+    """Return an entry point that fills memory with a value of so many bytes."""
+
+    def fill(host: Host, address: int, value: int, count: int) -> None:
+        host.do(lambda: host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count))
+
+    return fill
 
 
-def cuMemsetD8(host: Host, address: int, value: int, count: int) -> None:
-    _set(host, address, value, 1, count)
-
-
-def cuMemsetD16(host: Host, address: int, value: int, count: int) -> None:
-    _set(host, address, value, 2, count)
-
-
-def cuMemsetD32(host: Host, address: int, value: int, count: int) -> None:
-    _set(host, address, value, 4, count)
+cuMemsetD8, cuMemsetD16, cuMemsetD32 = _sets(1), _sets(2), _sets(4)
 
 
 def cuPointerGetAttribute(host: Host, value: int, attribute: int, address: int) -> None:
@@ -388,10 +365,6 @@ def cuLibraryGetGlobal(host: Host, place: int, nbytes: int, library: int, name: 
     cuModuleGetGlobal(host, place, nbytes, library, name)
 
 
-def cuLibraryGetModule(host: Host, place: int, library: int) -> None:
-    host.program.put(place, "Q", library)
-
-
 def cuLibraryGetKernelCount(host: Host, count: int, library: int) -> None:
     host.program.put(count, "I", len(host.object(library, LoadedModule).kernels))
 
@@ -402,10 +375,6 @@ cuModuleGetFunctionCount = cuLibraryGetKernelCount
 def cuLibraryEnumerateKernels(host: Host, places: int, count: int, library: int) -> None:
     kernels = list(host.object(library, LoadedModule).kernels.values())[: count & 0xFFFFFFFF]
     host.program.put(places, f"{len(kernels)}Q", *map(host.handle, kernels))
-
-
-def cuKernelGetFunction(host: Host, place: int, kernel: int) -> None:
-    host.program.put(place, "Q", kernel)
 
 
 def cuKernelGetName(host: Host, place: int, kernel: int) -> None:
@@ -538,23 +507,11 @@ def cuTensorMapEncodeIm2col(host: Host) -> None:
 # --- occupancy
 
 
-def cuOccupancyMaxActiveBlocksPerMultiprocessor(host: Host, count: int) -> None:
-    host.program.put(count, "i", 1)
-
-
 def cuOccupancyMaxActiveClusters(host: Host, count: int, function: int, config: int) -> None:
     x, y, z = configured(host, config).cluster
     host.program.put(count, "i", host.gpu.sms // (x * y * z))
 
 
-def cuOccupancyMaxPotentialClusterSize(host: Host, size: int) -> None:
-    host.program.put(size, "i", 8)
-
-
 def cuOccupancyMaxPotentialBlockSize(host: Host, grid: int, block: int, function: int) -> None:
     host.program.put(grid, "i", host.gpu.sms)
     host.program.put(block, "i", host.object(function, Function).most_threads)
-
-
-def cuOccupancyAvailableDynamicSMemPerBlock(host: Host, nbytes: int) -> None:
-    host.program.put(nbytes, "Q", MAX_SHARED_BYTES)

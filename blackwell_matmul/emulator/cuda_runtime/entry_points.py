@@ -31,7 +31,6 @@ def _table() -> Mapping[str, Callable[..., int | None]]:
         (*driver_calls.NOTHING, *runtime_calls.RUNTIME_NOTHING), _nothing
     )
     found |= dict.fromkeys((*driver_calls.HANDLES, *runtime_calls.RUNTIME_HANDLES), driver_calls.new_handle)
-    found |= dict.fromkeys(driver_calls.CONTEXTS, driver_calls.context)
     found |= _functions(driver_calls, ["cu"]) | _functions(runtime_calls, ["cuda", "__cuda"])
     for name, other in (driver_calls.SAME | runtime_calls.AS_THE_DRIVER).items():
         found[name] = found[other]

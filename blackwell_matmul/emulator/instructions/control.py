@@ -289,21 +289,29 @@ def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int],
     return executed
 
 
+def _when_together(build: Builder, operand: Operand, act: Callable[[Any, int, int], None]) -> Act:
+    """Execute `act` as `_by_members` does, when all members are there."""
+
+    def executed(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
+        wait = together(warp, mask, wanted)
+        if wait is None:
+            act(warp, mask, wanted)
+        return wait
+
+    return _by_members(build, operand, executed)
+
+
 @instruction("elect.sync")
 def elect(build: Builder, each: Statement) -> Act:
     """Elect one lane, here the lowest; PTX leaves the choice open: `elect.sync d|p, members` ("elect.sync")."""
     lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
 
-    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
-        wait = together(warp, mask, wanted)
-        if wait is not None:
-            return wait
+    def act(warp: WarpState, mask: int, wanted: int) -> None:
         lane = first(ALL & wanted if isinstance(warp, Row) else mask & wanted)
         warp.set(lane_to, np.full(warp.count, lane, np.uint32), mask)
         warp.set_predicate(chosen_to, warp.all // ALL << lane, mask)
-        return None
 
-    return wide(_by_members(build, each.operands[1], act))
+    return wide(_when_together(build, each.operands[1], act))
 
 
 @instruction("shfl.sync")
@@ -314,12 +322,9 @@ def shuffle(build: Builder, each: Statement) -> Act:
     targets = build.target(to), build.target(inside_to)
     a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4].exactly(3))
 
-    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
+    def act(warp: WarpState, mask: int, wanted: int) -> None:
         lane = np.arange(warp.count)
         own = lane % LANES
-        wait = together(warp, mask, wanted)
-        if wait is not None:
-            return wait
         amount, clamp = b(warp).astype(np.int64) & 31, c(warp).astype(np.int64)
         segment, bound = clamp >> 8 & 31, clamp & 31
         lowest, highest = own & segment, own & segment | bound & ~segment
@@ -332,9 +337,8 @@ def shuffle(build: Builder, each: Statement) -> Act:
         warp.set(targets[0], a(warp)[lane - own + other], mask)
         if not isinstance(inside_to, Nothing):
             warp.set_predicate(targets[1], mask_of(inside), mask)
-        return None
 
-    return wide(_by_members(build, each.operands[4], act))
+    return wide(_when_together(build, each.operands[4], act))
 
 
 @instruction("vote.sync")
@@ -343,21 +347,17 @@ def vote(build: Builder, each: Statement) -> Act:
     mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
     asked = build.predicate(each.operands[1])
 
-    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
-        wait = together(warp, mask, wanted)
-        if wait is not None:
-            return wait
+    def act(warp: WarpState, mask: int, wanted: int) -> None:
         wanted *= warp.all // ALL
         wanted &= warp.alive
         yes, those = (words_of(each & wanted, warp.count) for each in (asked(warp), wanted))
         if mode == "ballot":
             warp.set(target, np.repeat(yes, LANES), mask)
-            return None
+            return
         holds = {"all": yes == those, "any": yes != 0, "uni": (yes == 0) | (yes == those)}[mode]
         warp.set_predicate(target, mask_of(np.repeat(holds, LANES)), mask)
-        return None
 
-    return wide(_by_members(build, each.operands[2], act))
+    return wide(_when_together(build, each.operands[2], act))
 
 
 @instruction("match")
@@ -367,10 +367,7 @@ def match(build: Builder, each: Statement) -> Act:
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
 
-    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
-        wait = together(warp, mask, wanted)
-        if wait is not None:
-            return wait
+    def act(warp: WarpState, mask: int, wanted: int) -> None:
         values = read(warp)
         same = [mask_of(values == value) & mask for value in values]
         if mode == "all":
@@ -378,9 +375,8 @@ def match(build: Builder, each: Statement) -> Act:
             same = [mask if alike else 0] * LANES
             warp.set_predicate(targets[1], ALL if alike else 0, mask)
         warp.set(targets[0], np.array(same, np.uint32), mask)
-        return None
 
-    return _by_members(build, each.operands[2], act)
+    return _when_together(build, each.operands[2], act)
 
 
 _REDUCE: Known[str, Callable[..., Any]] = Known({
@@ -397,19 +393,15 @@ def reduce(build: Builder, each: Statement) -> Act:
     function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES_BYTES[type]]
     magnitude = "abs" in each.modifiers
 
-    def act(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
-        wait = together(warp, mask, wanted)
-        if wait is not None:
-            return wait
+    def act(warp: WarpState, mask: int, wanted: int) -> None:
         values = read(warp)[lanes(wanted & mask)]
         values = np.abs(values) if magnitude else values
         if type == "f32" and "NaN" not in each.modifiers:
             values = values[~np.isnan(values)] if not np.isnan(values).all() else values
         result = np.full(LANES, function(values), TYPES[type]).view(word)
         warp.set(target, result, mask)
-        return None
 
-    return _by_members(build, each.operands[2], act)
+    return _when_together(build, each.operands[2], act)
 
 
 @instruction("activemask")

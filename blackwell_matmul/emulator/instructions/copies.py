@@ -208,19 +208,23 @@ def _issue_bulk(
         source = origin.taken(place, nbytes)
         origin.hear(place, nbytes, False)
         for target in targets:
-            memory = _memory(cta, target, spaces[0])
-            into = memory.bytes(target, nbytes, "writes")
-            memory.hear(target, nbytes, True)
-            if reduce is None:
-                into[:] = source
-            else:
-                reduce(into, source)
-            memory.mark(target, nbytes)
+            _write(_memory(cta, target, spaces[0]), target, source, reduce)
             if signal is not None:
                 at = signal if len(targets) == 1 else signal & OFFSET | target & ~OFFSET
                 _bring(cta, at, nbytes)
 
     return grid.issue("copy", run, warp, 1 << lane)
+
+
+def _write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Array], None] | None) -> None:
+    """Write bytes, or reduce them into memory."""
+    into = memory.bytes(place, value.size, "writes")
+    memory.hear(place, value.size, True)
+    if reduce is None:
+        into[:] = value
+    else:
+        reduce(into, value)
+    memory.mark(place, value.size)
 
 
 def _bring(cta: CtaState, address: int, nbytes: int) -> None:
@@ -245,11 +249,11 @@ def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Arr
     """Return a function that reduces bytes into memory, as elements of the type."""
     function = _REDUCTIONS[each.modifiers.first_of(_REDUCTIONS)]
     kind = TYPES[type or last_type(each)]
-    return lambda into, source: _combined(into, source, function, kind)
 
+    def reduce(into: Array, source: Array) -> None:
+        into[:] = function(into.view(kind), np.ascontiguousarray(source).view(kind)).astype(kind).view(np.uint8)
 
-def _combined(into: Array, source: Array, function: Callable[..., Any], kind: Any) -> None:
-    into[:] = function(into.view(kind), np.ascontiguousarray(source).view(kind)).astype(kind).view(np.uint8)
+    return reduce
 
 
 @instruction("st.async")
@@ -276,14 +280,7 @@ def store_async(build: Builder, each: Statement) -> Act:
 def _arrived(
     cta: CtaState, target: int, signal: int, value: Array, reduce: Callable[[Array, Array], None] | None
 ) -> None:
-    memory = cta.cluster.owner(target).shared
-    into = memory.bytes(target, value.size, "writes")
-    memory.hear(target, value.size, True)
-    if reduce is None:
-        into[:] = value
-    else:
-        reduce(into, value)
-    memory.mark(target, value.size)
+    _write(cta.cluster.owner(target).shared, target, value, reduce)
     _bring(cta, signal, value.size)
 
 

@@ -161,19 +161,14 @@ def extreme(build: Builder, each: Statement) -> Act:
     return floating(build, each, every)
 
 
-@instruction("neg")
-def negate(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.negative, arithmetic=False)
+_SIGNS: dict[str, Callable[..., Any]] = {
+    "neg": np.negative, "abs": np.abs, "copysign": lambda sign, value: np.copysign(value, sign),
+}  # fmt: skip
 
 
-@instruction("abs")
-def absolute(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.abs, arithmetic=False)
-
-
-@instruction("copysign")
-def copy_sign(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda sign, value: np.copysign(value, sign), arithmetic=False)
+@instruction(*_SIGNS)
+def change_sign(build: Builder, each: Statement) -> Act:
+    return floating(build, each, _SIGNS[each.opcode.split(".")[0]], arithmetic=False)
 
 
 @instruction("div")
@@ -210,19 +205,12 @@ def _coarse(each: Statement, function: Callable[[Array], Array]) -> Callable[[Ar
     return lambda a: upper(function(upper(a)))
 
 
-@instruction("ex2")
-def power_of_two(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda a: np.exp2(a.astype(np.float64)).astype(a.dtype))
+_TRANSCENDENTAL = {"ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh}
 
 
-@instruction("lg2")
-def logarithm(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda a: np.log2(a.astype(np.float64)).astype(a.dtype))
-
-
-@instruction("sin", "cos", "tanh")
+@instruction(*_TRANSCENDENTAL)
 def transcendental(build: Builder, each: Statement) -> Act:
-    function = {"sin": np.sin, "cos": np.cos, "tanh": np.tanh}[each.opcode.split(".")[0]]
+    function = _TRANSCENDENTAL[each.opcode.split(".")[0]]
     return floating(build, each, lambda a: function(a.astype(np.float64)).astype(a.dtype))
 
 

@@ -145,12 +145,6 @@ def _high(a: Array, b: Array) -> Array:
     return np.array([int(x) * int(y) >> 64 for x, y in zip(a, b)], object).astype(a.dtype)
 
 
-@instruction("div.s16", "div.s32", "div.s64", "div.u16", "div.u32", "div.u64")
-def division(build: Builder, each: Statement) -> Act:
-    """Divide, rounded towards zero. Division by zero sets all bits, as hardware does; PTX leaves it open."""
-    return _same(build, each, _quotient)
-
-
 @instruction("rem")
 def remainder(build: Builder, each: Statement) -> Act:
     """Return the remainder. By zero it is the dividend, or all bits set for 64 bits, as on an H200."""
@@ -170,14 +164,20 @@ def _quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, ~b.dtype.type(0), floor)
 
 
-@instruction("neg.s16", "neg.s32", "neg.s64", "neg.s16x2")
-def negate(build: Builder, each: Statement) -> Act:
-    return _same(build, each, np.negative)
+_OF_ONE_TYPE: dict[str, Callable[..., Any]] = {
+    "div": _quotient, "neg": np.negative, "abs": np.abs, "cnot": lambda a: (a == 0).astype(a.dtype),
+    "sad": lambda a, b, c: c + np.where(a > b, a - b, b - a),
+}  # fmt: skip
 
 
-@instruction("abs.s16", "abs.s32", "abs.s64")
-def absolute(build: Builder, each: Statement) -> Act:
-    return _same(build, each, np.abs)
+@instruction(
+    "div.s16", "div.s32", "div.s64", "div.u16", "div.u32", "div.u64", "neg.s16", "neg.s32", "neg.s64", "neg.s16x2",
+    "abs.s16", "abs.s32", "abs.s64", "cnot", "sad",
+)  # fmt: skip
+def of_one_type(build: Builder, each: Statement) -> Act:
+    """Apply the opcode's function. div rounds towards zero; by zero it sets all bits, as hardware does; PTX leaves it
+    open."""
+    return _same(build, each, _OF_ONE_TYPE[each.opcode.split(".")[0]])
 
 
 def integer_extreme(build: Builder, each: Statement) -> Act:
@@ -188,19 +188,9 @@ def integer_extreme(build: Builder, each: Statement) -> Act:
     return _same(build, each, function)
 
 
-@instruction("sad")
-def sum_of_differences(build: Builder, each: Statement) -> Act:
-    return _same(build, each, lambda a, b, c: c + np.where(a > b, a - b, b - a))
-
-
 @instruction("popc")
 def population(build: Builder, each: Statement) -> Act:
     return elementwise(build, each, lambda a: np.bitwise_count(a).astype(np.uint32), "u32", last_type(each))
-
-
-@instruction("cnot")
-def is_zero(build: Builder, each: Statement) -> Act:
-    return _same(build, each, lambda a: (a == 0).astype(a.dtype))
 
 
 @instruction("szext")

@@ -492,10 +492,10 @@ def workspace_bytes() -> AbstractContextManager[None]:
     """
     context: Any = importlib.import_module("tilus.backends.contexts.gmem_alloc_ctx").GlobalMemoryAllocationContext
 
-    def in_bytes(allocate: Any) -> Any:
-        return lambda self, nbits, clean: allocate(self, (nbits + 7) // 8, clean)
+    def eighth(allocate: Any) -> Any:
+        return lambda self, nbytes, clean: allocate(self, (nbytes + 7) // 8, clean)
 
-    return mended((context, "allocate_global_memory", in_bytes))
+    return mended((context, "allocate_global_memory", eighth))
 
 
 _NAMELESS = ("float16", "int64")

@@ -13,7 +13,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Json, checked, flag, known_gpu
+from blackwell_matmul.cli.options import Json, flag, known_gpu, word
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.bench_view import compiled_lines, result_lines
@@ -48,39 +48,25 @@ a second run goes on with; --quick takes the few trials that say most.
 """
 
 
-Suite = Annotated[
-    str,
-    typer.Option(
-        "--suite",
-        metavar="SUITE",
-        help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth.",
-    ),
-]
-OneSize = Annotated[
-    tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
-]
+SUITE_TEXT = "ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth."
+Suite = Annotated[str, word("SUITE", SUITE_TEXT, "--suite")]
+OneSize = Annotated[tuple[str, str, str] | None, word("M N K", "One problem, in place of a suite.")]
 Kernels = Annotated[
     list[str] | None, typer.Argument(metavar="[KERNEL...]", help="What takes part, as --rungs says it.")
 ]
-Rungs = Annotated[
-    str, typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has.")
-]
-Dtypes = Annotated[
-    str, typer.Option(metavar="fp16,...", help=f"Element types: {', '.join(BITS)}.", show_default="the suite's")
-]
+Rungs = Annotated[str, word("RUNG,...", "Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has.")]
+Dtypes = Annotated[str, word("fp16,...", f"Element types: {', '.join(BITS)}.", default="the suite's")]
 Baselines = Annotated[bool, flag("--baselines", "Add Triton's persistent matmul and torch.compile.")]
 Tuned = Annotated[bool, flag("--tuned", "Add each rung with the schedule that tune has found.")]
-Rounds = Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")]
-Repetitions = Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")]
-Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")]
-Out = Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")]
-Bundles = Annotated[str | None, typer.Option(metavar="FOLDER", help="Compiled kernels.", show_default="OUT/bundles")]
+Rounds = Annotated[str, word("INTEGER", "Rounds that count.")]
+Repetitions = Annotated[str, word("INTEGER", "Of the stress suite.")]
+Limit = Annotated[str, word("SECONDS", "The longest that a kernel may be silent.")]
+Out = Annotated[str, word("FOLDER", "Where results.json goes.")]
+Bundles = Annotated[str | None, word("FOLDER", "Compiled kernels.", default="OUT/bundles")]
 Again = Annotated[bool, flag("--again", "Measure anew what is there already.")]
 CompileOnly = Annotated[bool, flag("--compile-only", "Fill the folder of compiled kernels; needs no GPU.")]
-ForGpu = Annotated[
-    str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.", callback=checked(known_gpu))
-]
-Draw = Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")]
+ForGpu = Annotated[str, word("GPU", "Of --compile-only: H200, or sm_90a.", check=known_gpu)]
+Draw = Annotated[str | None, word("FOLDER", "Draw what is there, and measure nothing.")]
 Quick = Annotated[bool, flag("--quick", "Of a study, the few trials that say most.")]
 
 

@@ -49,18 +49,17 @@ def check(
     schedule: Pins = "",
     orders: Annotated[
         str | None,
-        typer.Option(
-            metavar="INTEGER",
-            help="How many orders of warps and completions to run.",
-            show_default="4 where each takes about a second at most, else 1; with --seed 1",
+        options.word(
+            "INTEGER",
+            "How many orders of warps and completions to run.",
+            default="4 where each takes about a second at most, else 1; with --seed 1",
         ),
     ] = None,
     seed: Annotated[
-        str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
+        str, options.word("INTEGER", "The first order; 0 is program order. The inputs stay the same.")
     ] = "0",
     strict: Annotated[
-        bool,
-        options.flag("--strict", "Count what works on today's hardware and nothing guarantees, too."),
+        bool, options.flag("--strict", "Count what works on today's hardware and nothing guarantees, too.")
     ] = False,
     target: Target = None,
     workers: Workers = None,
@@ -80,7 +79,7 @@ def check(
     launch = LaunchOptions(grid, block, cluster, shared, entry, tuple(arg or ()))
     if is_compiled(kernel):
         _check_code(kernel, launch, strict, as_json)
-    if launch.is_given:
+    if launch != LaunchOptions():
         raise InputError("--grid, --block, --cluster, --shared, --entry and --arg are for a file of PTX or a bundle.")
     simulation = {"orders": options.orders_of(orders), "seed": options.seed_of(seed)}
     processes, request = (

@@ -7,12 +7,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
-import typer
-
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, checked, flag
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, flag, word
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 
@@ -45,31 +43,13 @@ def _folder(name: str) -> str:
 
 
 OptionalKernel = Annotated[str | None, *get_args(Kernel)[1:]]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FOLDER", help="Write the bundle, or the pack's file.", callback=checked(_folder)
-    ),
-]
-Packed = Annotated[
-    str | None,
-    typer.Option(
-        "--pack",
-        metavar="GPU|FILE",
-        help="In place of a kernel: compile those of common layers for a GPU, or take them from a file.",
-        show_default="none",
-    ),
-]
+Output = Annotated[str | None, word("FOLDER", "Write the bundle, or the pack's file.", "--output", "-o", check=_folder)]
+PACK_TEXT = "In place of a kernel: compile those of common layers for a GPU, or take them from a file."
+Packed = Annotated[str | None, word("GPU|FILE", PACK_TEXT, "--pack", default="none")]
 Sass = Annotated[bool, flag("--sass", "Show the machine instructions that matter.")]
 Check = Annotated[bool, flag("--check", "Execute the code on the CPU, on few rows, and judge it.")]
-Records = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RECORDS",
-        help="Let each warp write when its instructions begin and end, up to so many.",
-        show_default="none",
-    ),
-]
+RECORDS_TEXT = "Let each warp write when its instructions begin and end, up to so many."
+Records = Annotated[str | None, word("RECORDS", RECORDS_TEXT, default="none")]
 
 
 @takes_form

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blackwell_matmul.cli.options import flag, integer
+from blackwell_matmul.cli.options import flag, integer, word
 
 if TYPE_CHECKING:
     from blackwell_matmul.emulator.order.findings import Report
@@ -21,20 +21,13 @@ EXAMPLES = """Examples:
 The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
 """
 
+SMS_TEXT = "SMs of the GPU; with few of them, programs that fill a GPU launch less."
+
 
 def emulate(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
-    target: Annotated[
-        str, typer.Option(metavar="GPU", help="The GPU that the program finds: B200, or sm_100a.")
-    ] = "sm_100a",
-    sms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COUNT",
-            help="SMs of the GPU; with few of them, programs that fill a GPU launch less.",
-            show_default="as the GPU has",
-        ),
-    ] = None,
+    target: Annotated[str, word("GPU", "The GPU that the program finds: B200, or sm_100a.")] = "sm_100a",
+    sms: Annotated[str | None, word("COUNT", SMS_TEXT, default="as the GPU has")] = None,
     check: Annotated[
         bool, flag("--check", "Check the order of each kernel's accesses, and print findings on stderr.")
     ] = False,

@@ -13,7 +13,7 @@ import typer
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import number, shown
-from blackwell_matmul.cli.options import Json, checked, integer, known_gpu
+from blackwell_matmul.cli.options import Json, integer, known_gpu, word
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 
@@ -40,32 +40,15 @@ DEVICES = ("gpu", "emulator")
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[KIT | compare A B]", help="A prepared kit; or two reports.")
 ]
-Minutes = Annotated[str, typer.Option("--minutes", metavar="MINUTES", help="After so long, no further item begins.")]
+Minutes = Annotated[str, word("MINUTES", "After so long, no further item begins.", "--minutes")]
 Out = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PATH",
-        help="The report's folder, or the kit's file.",
-        show_default="report/, or kit.zip",
-    ),
+    str, word("PATH", "The report's folder, or the kit's file.", "--out", "-o", default="report/, or kit.zip")
 ]
-Prepare = Annotated[
-    str,
-    typer.Option(
-        metavar="GPU",
-        help="Compile a kit for this GPU, on any machine, and run nothing.",
-        callback=checked(lambda name: name and known_gpu(name)),
-    ),
-]
-Device = Annotated[
-    str, typer.Option(metavar="gpu|emulator", help="Where to run: on this machine's GPU, or on its CPU.")
-]
-OfGpu = Annotated[
-    str, typer.Option("--gpu", metavar="GPU", help="The GPU that the emulator stands for.", callback=checked(known_gpu))
-]
-Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that an item may be silent.")]
+KIT_TEXT = "Compile a kit for this GPU, on any machine, and run nothing."
+Prepare = Annotated[str, word("GPU", KIT_TEXT, check=lambda name: name and known_gpu(name))]
+Device = Annotated[str, word("gpu|emulator", "Where to run: on this machine's GPU, or on its CPU.")]
+OfGpu = Annotated[str, word("GPU", "The GPU that the emulator stands for.", "--gpu", check=known_gpu)]
+Limit = Annotated[str, word("SECONDS", "The longest that an item may be silent.")]
 
 
 def first_light(

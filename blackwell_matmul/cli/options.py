@@ -78,28 +78,22 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
+def word(metavar: str, text: str, *names: str, default: str = "", check: Callable[[str], str] | None = None) -> Any:
+    """Return an option with a value. names: empty for the parameter's own. default: for the help, where the command
+    makes the value itself. check: returns the value, or raises InputError."""
+    callback = None if check is None else checked(check)
+    return typer.Option(*names, metavar=metavar, help=text, show_default=default or True, callback=callback)
+
+
+KERNEL_GPU = "one that the kernel is for"
+TARGET_TEXT = "The GPU as the compiler calls it, such as sm_100a; in place of --gpu."
 TimedGpu = Annotated[
-    str | None,
-    typer.Option(
-        "--gpu",
-        metavar="NAME",
-        help="The GPU by name, such as B200.",
-        show_default="one that the kernel is for",
-        callback=checked(known_timed_gpu),
-    ),
+    str | None, word("NAME", "The GPU by name, such as B200.", "--gpu", default=KERNEL_GPU, check=known_timed_gpu)
 ]
-TimedTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="GPU",
-        help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu.",
-        callback=checked(known_timed_gpu),
-    ),
-]
+TimedTarget = Annotated[str | None, word("GPU", TARGET_TEXT, "--target", check=known_timed_gpu)]
 Size = Annotated[
     tuple[str, str, str] | None,
-    typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
+    word("M N K", "C[M, N] = A[M, K] @ B[N, K].T, in elements.", default="1024 1024 1024"),
 ]
 Json = Annotated[bool, flag("--json", "Print the result as one JSON object.")]
 
@@ -113,41 +107,22 @@ Kernel = Annotated[
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(
+    word(
+        "|".join(BITS),
+        "Type of A and B, and of C, which is bf16 where they have 8 bits or less.",
         "--dtype",
-        metavar="|".join(BITS),
-        help="Type of A and B, and of C, which is bf16 where they have 8 bits or less.",
-        show_default="fp16; mxfp8 for s0–s2 and g1",
-        callback=checked(plain_dtype),
+        default="fp16; mxfp8 for s0–s2 and g1",
+        check=plain_dtype,
     ),
 ]
-Pins = Annotated[
-    str,
-    typer.Option("--schedule", metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others."),
-]
+Pins = Annotated[str, word("KNOB=VALUE,...", "Arguments of the kernel to pin; it chooses the others.", "--schedule")]
 Target = Annotated[
     str | None,
-    typer.Option(
-        "--target",
-        metavar="GPU",
-        help="B200, or as the compiler calls it, sm_100a.",
-        show_default=OWN_TARGET,
-        callback=checked(_target),
-    ),
+    word("GPU", "B200, or as the compiler calls it, sm_100a.", "--target", default=OWN_TARGET, check=_target),
 ]
-Workers = Annotated[
-    str | None,
-    typer.Option("--workers", metavar="INTEGER", help="Processes to simulate with.", show_default="one a core"),
-]
-Policy = Annotated[
-    str,
-    typer.Option(
-        "--policy",
-        metavar="POLICY",
-        help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
-        callback=checked(plain_policy),
-    ),
-]
+Workers = Annotated[str | None, word("INTEGER", "Processes to simulate with.", "--workers", default="one a core")]
+POLICIES_TEXT = "When asynchronous operations complete: adversarial (as late as is legal), eager or random."
+Policy = Annotated[str, word("POLICY", POLICIES_TEXT, "--policy", check=plain_policy)]
 
 
 # --- values
@@ -209,17 +184,13 @@ def kernel_request(
     """Return the request; a rung's schedule must have known knobs, a script's class checks its own."""
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
-    _require_layout(dtype, form)
+    if dtype in EIGHT_BITS and (form.a_major, form.b_major) != (PLAIN.a_major, PLAIN.b_major):
+        raise InputError(f"--dtype is {dtype}, of 8 bits, which is read contiguous along k alone; give --layout tn.")
     least = 0 if names_a_file(kernel) else 1  # its example_args may want 0
     request = KernelRequest(kernel, sizes_of(size, least), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)
     return request
-
-
-def _require_layout(dtype: str | None, form: Form) -> None:
-    if dtype in EIGHT_BITS and (form.a_major, form.b_major) != (PLAIN.a_major, PLAIN.b_major):
-        raise InputError(f"--dtype is {dtype}, of 8 bits, which is read contiguous along k alone; give --layout tn.")
 
 
 def one_gpu(gpu: str | None, target: str | None) -> str | None:

@@ -68,10 +68,6 @@ class LaunchOptions:
     entry: str | None = None
     args: tuple[str, ...] = ()
 
-    @property
-    def is_given(self) -> bool:
-        return self != LaunchOptions()
-
 
 def check_compiled(code: str, launch: LaunchOptions) -> Report:
     """Check a file of PTX, or a bundle; InputError for words that say no launch."""

@@ -7,8 +7,6 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
@@ -39,9 +37,7 @@ def run(
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
-    seed: Annotated[
-        str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
-    ] = "0",
+    seed: Annotated[str, options.word("INTEGER", "Gives the inputs and the simulator's order of events.")] = "0",
     target: Target = None,
     policy: Policy = "adversarial",
     workers: Workers = None,

@@ -37,13 +37,9 @@ def schedules(
     size: Size = None,
     dtype: Dtype = None,
     gpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="one that the rung is for"),
+        str | None, options.word("NAME", "The GPU by name, such as B200.", default="one that the rung is for")
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="GPU", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
-    ] = None,
+    target: Annotated[str | None, options.word("GPU", options.TARGET_TEXT)] = None,
     every: Annotated[bool, options.flag("--all", "Give each rejected schedule a row of its own.")] = False,
     as_json: Json = False,
     form: FormWords = NO_FORM,

@@ -6,13 +6,11 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import TIMELINE_ENDINGS, file_to_write
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, TimedTarget, checked
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, TimedTarget
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 
@@ -37,21 +35,13 @@ def _output(name: str) -> str:
 @takes_form
 def trace(
     kernel: Kernel,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A .html, .json, .svg or .png file.", callback=checked(_output)
-        ),
-    ],
+    output: Annotated[str, options.word("FILE", "A .html, .json, .svg or .png file.", "--output", "-o", check=_output)],
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
     gpu: TimedGpu = None,
     target: TimedTarget = None,
-    cycles: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="START END", help="These cycles alone.", show_default="all"),
-    ] = None,
+    cycles: Annotated[tuple[str, str] | None, options.word("START END", "These cycles alone.", default="all")] = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, known_timed_gpu
+from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, known_timed_gpu, word
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
@@ -48,15 +48,8 @@ class Predicting(TypedDict):
     rows: Path | None
 
 
-MeasuringGpus = Annotated[
-    str | None,
-    typer.Option(
-        "--gpus",
-        metavar="INDEX,...",
-        help="The GPUs that measure, as torch numbers them, if there are 8 candidates for each.",
-        show_default="all of the first one's kind",
-    ),
-]
+GPUS_TEXT = "The GPUs that measure, as torch numbers them, if there are 8 candidates for each."
+MeasuringGpus = Annotated[str | None, word("INDEX,...", GPUS_TEXT, "--gpus", default="all of the first one's kind")]
 Tuned = Annotated[
     str,
     typer.Argument(
@@ -65,42 +58,29 @@ Tuned = Annotated[
 ]
 OtherGpu = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Predict for this GPU, and measure nothing.",
-        show_default="measure on this machine's",
-        callback=checked(known_timed_gpu),
+    word(
+        "NAME", "Predict for this GPU, and measure nothing.", default="measure on this machine's", check=known_timed_gpu
     ),
 ]
-Budget = Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")]
+Budget = Annotated[str, word("SECONDS", "About how long it may take.")]
 Predicted = Annotated[
     str | None,
-    typer.Option(
-        metavar="INTEGER",
-        help="How many candidates are predicted, where the GPU has figures.",
-        show_default="40; none of a rung that a Hopper measures",
+    word(
+        "INTEGER",
+        "How many candidates are predicted, where the GPU has figures.",
+        default="40; none of a rung that a Hopper measures",
     ),
 ]
 Measured = Annotated[
     str | None,
-    typer.Option(
-        metavar="INTEGER",
-        help="How many candidates are measured at most.",
-        show_default="8, or 16 in an order by rule of thumb",
-    ),
+    word("INTEGER", "How many candidates are measured at most.", default="8, or 16 in an order by rule of thumb"),
 ]
+EXECUTOR_TEXT = "Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR."
 Executor = Annotated[
-    str | None,
-    typer.Option(
-        "--executor",
-        metavar="EXECUTOR",
-        help="Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR.",
-        show_default="a process a core",
-        callback=checked(known_executor),
-    ),
+    str | None, word("EXECUTOR", EXECUTOR_TEXT, "--executor", default="a process a core", check=known_executor)
 ]
-Rows = Annotated[str, typer.Option(metavar="FILE", help="Keep what is predicted; several runs may share it.")]
-Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")]
+Rows = Annotated[str, word("FILE", "Keep what is predicted; several runs may share it.")]
+Limit = Annotated[str, word("SECONDS", "The longest that a candidate may be silent.")]
 
 
 @takes_form

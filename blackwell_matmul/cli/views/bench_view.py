@@ -25,8 +25,6 @@ COLUMNS = (
 
 
 def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     from blackwell_matmul.harness.bench.results import means
     from blackwell_matmul.harness.bench.suites import layers_of
 
@@ -38,8 +36,8 @@ def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
     for mean in means(rows):
         band = f", {mean.band}" if mean.band else ""
         which = f"{mean.problems} of {mean.of} problems{band}"
-        yield Text(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
-    yield Text(measured_on(results), style="dim")
+        yield line(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
+    yield line(measured_on(results), "dim")
 
 
 def _size(row: Row) -> tuple[int, int, int]:

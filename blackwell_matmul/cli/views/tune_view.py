@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from blackwell_matmul.base.one_line import spelled_out
 from blackwell_matmul.cli.views.schedules_view import alike
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
-from blackwell_matmul.cli.views.terminal import duration, printable
+from blackwell_matmul.cli.views.terminal import duration, line, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,50 +69,41 @@ def _counts(tuning: Tuning) -> Iterator[str]:
     from blackwell_matmul.tuner.candidates import RANKING_RULE
 
     refused, tried = sum(tuning.refused.values()), len(tuning.trials)
-    order = "those of the shortest predicted time" if _was_predicted(tuning) else RANKING_RULE
+    predicted = any(trial.predicted_us is not None for trial in tuning.trials)
+    order = "those of the shortest predicted time" if predicted else RANKING_RULE
     yield f"{refused + tried + tuning.left_out} schedules: {refused} cannot run, {tried} were taken, {order}."
     if tuning.left_out:
         yield f"{tuning.left_out} more could run; --top takes more of them."
     yield f"It took {tuning.seconds:.0f} s."
 
 
-def _was_predicted(tuning: Tuning) -> bool:
-    return any(trial.predicted_us is not None for trial in tuning.trials)
-
-
 def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
     """Yield the best candidates that their prediction excluded, and the outcomes of others."""
-    from rich.text import Text
-
     for row in rows[:LEFT_OUT]:
-        yield Text(printable(f"  {_spelled(row)}: left out, {row.reason}"), style="dim")
+        yield line(f"  {_spelled(row)}: left out, {row.reason}", "dim")
     if len(rows) > LEFT_OUT:
-        yield Text(f"  and {len(rows) - LEFT_OUT} more, the last of them {rows[-1].reason}", style="dim")
+        yield line(f"  and {len(rows) - LEFT_OUT} more, the last of them {rows[-1].reason}", "dim")
 
 
 def ranking_lines(ranking: Ranking) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     told = ranking.predicted
-    yield Text(f"{ranking.kernel} {ranking.problem} on {ranking.gpu}, predicted; nothing was measured", style="bold")
+    yield line(f"{ranking.kernel} {ranking.problem} on {ranking.gpu}, predicted; nothing was measured", "bold")
     if told:
         yield table(PREDICTED_COLUMNS, (_ranked(row, told[0]) for row in told[:SHOWN]))
     yield from _not_shown(ranking, len(told))
     for reason, count in alike(ranking.refused):
-        yield Text(printable(f"  {count} cannot run: {reason}"), style="dim")
+        yield line(f"  {count} cannot run: {reason}", "dim")
 
 
 def _not_shown(ranking: Ranking, told: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     reasons = Counter(row.reason for row in ranking.rows[told:])
     for reason, count in alike(reasons):
-        yield Text(printable(f"  {count} {reason}"), style="dim")
+        yield line(f"  {count} {reason}", "dim")
     schedules = len(ranking.rows) + sum(ranking.refused.values())
     if told:
-        yield Text(f"{schedules} schedules, {told} predicted in {ranking.seconds:.0f} s; --predict takes more of them.")
+        yield line(f"{schedules} schedules, {told} predicted in {ranking.seconds:.0f} s; --predict takes more of them.")
     else:
-        yield Text(f"{schedules} schedules, none of them predicted, so there is no order.", "bold red")
+        yield line(f"{schedules} schedules, none of them predicted, so there is no order.", "bold red")
 
 
 def _ranked(row: Ranked, first: Ranked) -> TableRow:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -65,6 +67,30 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@ForAWhile
+@contextmanager
+def heap_set_aside() -> Iterator[None]:
+    """Exclude existing objects from garbage collection, which would walk through them, and copy them after a fork."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def can_fork() -> bool:
+    """Return true if this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:

@@ -8,8 +8,6 @@ import inspect
 import json
 import math
 import multiprocessing
-import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -20,7 +18,7 @@ from typing import Any
 from blackwell_matmul.base.digests import EDITED, compiler_digest, digest, tilus_digest
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.base.interrupts import Pool
-from blackwell_matmul.base.processes import uncollected
+from blackwell_matmul.base.processes import can_fork, cores, uncollected
 from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
@@ -163,16 +161,13 @@ def _entry(bound: Bound) -> Location:
 def _serves(program: Program, bound: Bound) -> str:
     """Return one sentence: free arguments, compiled-in arguments, and assumptions."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
-    assumed = dict.fromkeys([*_multiples(bound), *_assumed(program)])
+    multiples = [f"{name} a multiple of {divisor}" for name, divisor in bound.divisibility.items() if divisor > 1]
+    assumed = dict.fromkeys([*multiples, *_assumed(program)])
     pointers = {name for name, var in program.params if var.type.is_pointer()}
     free = [name for name in bound.kernel_args if name not in pointers]
     conditions = [*fixed, *assumed]
     which = f"any {_listed(free)}" if free else "one size"
     return f"Serves {which}" + (f" with {_listed(conditions)}." if conditions else ".")
-
-
-def _multiples(bound: Bound) -> list[str]:
-    return [f"{name} a multiple of {divisor}" for name, divisor in bound.divisibility.items() if divisor > 1]
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -265,10 +260,10 @@ def compile_many(
     pins = list(schedules)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise InputError(f"workers is {shown(workers)}; it must be a positive integer, or None for one per core.")
-    processes = min(workers or _cores(), len(pins))
+    processes = min(workers or cores(), len(pins))
     job = functools.partial(_one, script, args, target, cache)
     tell = progress or (lambda done, total: None)
-    if processes < 2 or not _can_fork():
+    if processes < 2 or not can_fork():
         return _in_this_process(job, pins, tell)
     return _in_processes(job, pins, processes, tell)
 
@@ -321,12 +316,3 @@ def _take_over(job: Job) -> None:
 def _inherited(schedule: Pins) -> Bundle | BlackwellMatmulError:
     assert _job is not None
     return _job(schedule)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _can_fork() -> bool:
-    """Return true if this process may fork: daemonic processes and macOS cannot."""
-    return sys.platform == "linux" and not multiprocessing.current_process().daemon

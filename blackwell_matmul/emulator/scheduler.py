@@ -6,11 +6,9 @@ By default an operation completes late: when a wait names it, or when nothing el
 
 from __future__ import annotations
 
-import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.base.processes import heap_set_aside
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.lanes import ALL, by_warps
 from blackwell_matmul.emulator.listener import Listener
@@ -264,7 +263,7 @@ class Execution:
 
     def run(self) -> None:
         """Run to the end; EmulationError, one sentence with the line, if it has none."""
-        with np.errstate(all="ignore"), _apart_from_garbage():  # what overflows, and NaN, is part of the arithmetic
+        with np.errstate(all="ignore"), heap_set_aside():  # what overflows, and NaN, is part of the arithmetic
             self._run_all()
 
     def _run_all(self) -> None:
@@ -544,19 +543,6 @@ class Execution:
             f"endless: {IDLE_STEPS:,} instructions ran and changed neither memory nor a barrier, the last near "
             f"{_where(self.steps[min(where.pc, len(self.steps) - 1)])}."
         )
-
-
-@contextmanager
-def _apart_from_garbage() -> Iterator[None]:
-    """Let the garbage collector look at new objects alone, as a look at all modules takes a tenth of a second."""
-    freezes = not gc.get_freeze_count()
-    if freezes:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if freezes:
-            gc.unfreeze()
 
 
 def _name(cta: CtaState, warp: WarpState) -> str:

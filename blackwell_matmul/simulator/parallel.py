@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.base.errors import SimulationError, UnsupportedError
 from blackwell_matmul.base.interrupts import held, leave_with_parent
-from blackwell_matmul.base.processes import ForAWhile
+from blackwell_matmul.base.processes import ForAWhile, can_fork, cores, heap_set_aside
 from blackwell_matmul.base.validation import spelled
 from blackwell_matmul.simulator.cluster_schedule import ScheduledCluster, positions, schedule
 from blackwell_matmul.simulator.machine.grid import Grid
@@ -36,18 +34,14 @@ def run_ctas(simulation: Simulation, workers: int | None, progress: Progress | N
     """Run every CTA; return how often warps executed each instruction."""
     counts = simulation.lowered.counts
     try:
-        with _one_blas_thread(), _heap_set_aside():
+        with _one_blas_thread(), heap_set_aside():
             if simulation.lowered.interacts:
                 simulation.run(list(positions(simulation.grid)))
             else:
-                _run_independent(simulation, workers, progress or _tell_nobody)
+                _run_independent(simulation, workers, progress or (lambda done, total: None))
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise _as_sentence(simulation, error) from error
     return dict(counts)
-
-
-def _tell_nobody(done: int, total: int) -> None:
-    pass
 
 
 @functools.cache
@@ -69,20 +63,6 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
     return limited
 
 
-@ForAWhile
-@contextmanager
-def _heap_set_aside() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, which would walk through them, and copy them after a fork."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
     where = simulation.lowered.location_of_error(error)
     return SimulationError(f"{simulation.lowered.program.name} cannot go on at {where}: {spelled(error)}.")
@@ -91,7 +71,7 @@ def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
 def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
     every = schedule(simulation.grid, simulation.seed, simulation.lowered.cancels)
     alone = bool(simulation.listeners)  # listeners are called in this process
-    processes = 1 if alone or not _can_fork() else min(workers or _cores(), len(every))
+    processes = 1 if alone or not can_fork() else min(workers or cores(), len(every))
     memory = _shared(simulation.grid) if processes > 1 else nullcontext()
     with memory, closing(Replays(simulation)) as replays:
         _run_repeatedly(simulation, replays, every, processes, workers is not None, progress)
@@ -146,17 +126,6 @@ def _run_each(replays: Replays, mine: list[ScheduledCluster], tell: Callable[[in
     for count, scheduled in enumerate(mine, 1):
         replays.run(scheduled)
         tell(count)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _can_fork() -> bool:
-    """Return True if this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
-    if multiprocessing.current_process().daemon:
-        return False
-    return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
 
 
 def _run_forked(

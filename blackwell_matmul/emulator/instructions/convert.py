@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Clock, instruction, last_type, wide
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
+from blackwell_matmul.emulator.instructions.moves import widener
 from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, directed_double, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
@@ -53,27 +54,15 @@ def convert(build: Builder, each: Statement) -> Act:
     read, word = build.reader(each.operands[1], source), WORDS[SIZES_BYTES[to]]
     change = _change(each, to, source)
     flush = "ftz" in each.modifiers
-    target, widen = build.target(each.operands[0]), _widen(build, each, to)
+    target, widen = build.target(each.operands[0]), widener(build, each.operands[0], to)
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
         value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
         value = flushed(value) if flush and to == "f32" else value
-        warp.set(target, value.view(word) if widen is None else widen(value), mask)
+        warp.set(target, value.view(word) if widen is None else widen(value.view(word)), mask)
 
     return act
-
-
-def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array] | None:
-    """Return a function that sign-extends a narrow integer into a wider register."""
-    register = each.operands[0]
-    if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[to]:
-        return None
-    size = SIZES_BYTES[build.types[register.slot]]
-    long = np.dtype(f"i{size}") if to[0] == "s" else WORDS[size]
-    return lambda value: (
-        value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES_BYTES[to]]).astype(long).view(WORDS[size])
-    )
 
 
 @instruction("cvt.pack")

@@ -127,7 +127,7 @@ def load(build: Builder, each: Statement) -> Act:
     space, type = space_of(each), last_type(each)
     operands = build.vector(each.operands[0])
     targets, size, count = [build.target(each) for each in operands], SIZES_BYTES[type], len(operands)
-    widens = [_widener(build, operand, type) for operand in operands]
+    widens = [widener(build, operand, type) for operand in operands]
     address = addresses_of(build, each.operands[1], space)
     nbytes = count * size
     word, starts = min(nbytes, 16), [np.uint64(start) for start in range(0, nbytes, 16)]
@@ -163,7 +163,8 @@ def _spread(value: Array, which: Array) -> Array:
     return every
 
 
-def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
+def widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
+    """Return a function that extends the words of a narrow type into a wider register; None for one of equal size."""
     if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[type]:
         return None
     size = SIZES_BYTES[build.types[register.slot]]

@@ -59,6 +59,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 error, 2 errors."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def near(file: str) -> str:
     """Return a path to show, relative if inside the current folder."""
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine, spelled_out
-from blackwell_matmul.base.validation import attribute, plain_text, shown
+from blackwell_matmul.base.validation import attribute, counted, plain_text, shown
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
@@ -89,7 +89,9 @@ class ScheduleList(OneLine):
         row = next(row for row in self.rows if row.schedule == self.chosen)
         most = -(-row.ctas // self.gpu.sm_count)
         one, of_what = ("tile", "C") if self.chosen.split_k in (None, 1) else ("part", "the tiles of C")
-        have = f"{_count(row.ctas, one)} of {of_what} for {self.gpu.sm_count} SMs, {_count(most, one)} at most for each"
+        have = (
+            f"{counted(row.ctas, one)} of {of_what} for {self.gpu.sm_count} SMs, {counted(most, one)} at most for each"
+        )
         return f"{have}; {row.predicted_cycles} cycles predicted, and at least as many for any other that can run."
 
     def as_dict(self) -> dict[str, object]:
@@ -109,8 +111,8 @@ class ScheduleList(OneLine):
 
     def __str__(self) -> str:
         chosen = "none" if self.chosen is None else spelled_out(self.chosen.as_dict())
-        counted = f"{len(self.runnable)} of {_count(len(self.rows), 'schedule')} can run"
-        return "  ".join((self.kernel, str(self.problem), self.gpu.name, counted, f"chosen: {chosen}"))
+        able = f"{len(self.runnable)} of {counted(len(self.rows), 'schedule')} can run"
+        return "  ".join((self.kernel, str(self.problem), self.gpu.name, able, f"chosen: {chosen}"))
 
     def _facts(self) -> Mapping[str, object]:
         known = {"kernel": self.kernel, "problem": self.problem, "GPU": f"{self.gpu.name} ({self.gpu.arch})"}
@@ -211,7 +213,3 @@ def _gpu(target: Target) -> Gpu | None:
     if (plain_text(target) or "").startswith("sm_"):
         return gpu_for_target(target)
     raise InputError(f"gpu is {shown(target)}; the GPUs are {', '.join(GPUS)}.")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from blackwell_matmul.base.one_line import OneLine, spelled_out
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict
 from blackwell_matmul.problem.problem import Problem
@@ -199,7 +200,7 @@ def _line(*parts: str) -> str:
 
 
 def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
-    found = f", with {_count(len(errors), 'error')} found" if errors else ""
+    found = f", with {counted(len(errors), 'error')} found" if errors else ""
     return message.rstrip(".") + found
 
 
@@ -224,7 +225,3 @@ def _output_as_dict(output: OutputVerdict) -> dict[str, object]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from blackwell_matmul.base.one_line import OneLine, spelled_out
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Description, Space
 from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
@@ -113,9 +114,9 @@ def _title(report: Report) -> Paragraph:
 def _verdict(report: Report) -> Paragraph:
     errors = sum(f.severity.value == "error" for f in report.findings)
     others = len(report.findings) - errors
-    counts = [_count(errors, "error")] * bool(errors)
+    counts = [counted(errors, "error")] * bool(errors)
     counts += [f"{others} unguaranteed" + (" (counted: strict)" if report.strict else "")] * bool(others)
-    ran = "program order" if report.orders == 1 and not report.seed else _count(report.orders, "order")
+    ran = "program order" if report.orders == 1 and not report.seed else counted(report.orders, "order")
     last = report.seed + report.orders - 1
     seeds = f" (seed {report.seed})" if report.orders == 1 else f" (seeds {report.seed} to {last})"
     text = f"{'clean' if not report.findings else ', '.join(counts)} in {ran}{seeds}"
@@ -134,10 +135,6 @@ def _listed(label: str, items: Sequence[str], role: str = "text") -> Iterator[Pa
     """Yield items, with the label before the first one."""
     for i, item in enumerate(items):
         yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", role, 2, 14)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # --- how far it looked

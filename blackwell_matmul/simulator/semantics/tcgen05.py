@@ -524,25 +524,17 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
         return {f"{whose}{name}": region for name, region in found.items()}
 
     def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
-        keep = bool(enable)
-        regions = regions_of(left, right, acc, keep)
-        context.launch(
-            warp, regions, lambda: multiply_add([(left, right, acc)], item, keep), agent="tensor core",
-            pipe=warp.tensor_core,
-        )  # fmt: skip
+        keep, peer = bool(enable), None
+        parts, regions = [(left, right, acc)], regions_of(left, right, acc, keep)
+        if inst.cta_group == 2:
+            peer = peer_of(warp, context)
+            check_issuer(warp, context)
+            parts = _pair_parts(left, right, acc, peer)
+            regions |= regions_of(left.in_cta(peer), right.in_cta(peer), acc.in_peer(), keep, _PEERS)
+        complete = lambda: multiply_add(parts, item, keep)  # noqa: E731
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, peer=peer)
 
-    def run_for_pair(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
-        keep, peer = bool(enable), peer_of(warp, context)
-        check_issuer(warp, context)
-        parts = _pair_parts(left, right, acc, peer)
-        regions = regions_of(left, right, acc, keep)
-        regions |= regions_of(left.in_cta(peer), right.in_cta(peer), acc.in_peer(), keep, _PEERS)
-        context.launch(
-            warp, regions, lambda: multiply_add(parts, item, keep), agent="tensor core", pipe=warp.tensor_core,
-            peer=peer,
-        )  # fmt: skip
-
-    return in_one_group(inst, context, run if inst.cta_group == 1 else run_for_pair)
+    return in_one_group(inst, context, run)
 
 
 @describe(

@@ -53,14 +53,9 @@ def rate(run: PredictedRun) -> Iterator[Gain]:
         if best is not None and run.used * (1 - best[0] / best[1]) > SHARE:
             rows, columns = (int(each) for each in inst.inputs[2].shape[-2:])
             gain = run.used * (1 - best[0] / best[1])
-            yield (
-                gain,
-                (
-                    f"each {instruction.name} of {rows} x {columns} ({line_of(instruction.location)}) takes"
-                    f" {best[1] / best[0]:.1f} times as long as at the full rate, which larger tiles have:"
-                    f" {gain:.0%} fewer cycles."
-                ),
-            )
+            told = f"each {instruction.name} of {rows} x {columns} ({line_of(instruction.location)}) takes"
+            slow = f"{best[1] / best[0]:.1f} times as long as at the full rate, which larger tiles have"
+            yield gain, f"{told} {slow}: {gain:.0%} fewer cycles."
             return
 
 
@@ -84,13 +79,8 @@ def scales(run: PredictedRun) -> Iterator[Gain]:
     gain = run.gain(Supposed(run.conditions, Change(free=free)))
     if gain > SHARE:
         lines = ", ".join(dict.fromkeys(line_of(each.location) for each in copies))
-        yield (
-            gain,
-            (
-                f"{COPY_OF_SCALES} ({lines}) keeps the tensor core from its products, at a rate that is assumed; a"
-                f" larger tile needs fewer scales for each: without any, {gain:.0%} fewer cycles."
-            ),
-        )
+        told = f"{COPY_OF_SCALES} ({lines}) keeps the tensor core from its products, at a rate that is assumed"
+        yield gain, f"{told}; a larger tile needs fewer scales for each: without any, {gain:.0%} fewer cycles."
 
 
 def permit(run: PredictedRun) -> Iterator[Gain]:
@@ -102,26 +92,17 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
     kept = all(instruction.name != RELINQUISH for _, instruction in run.lowered.calls.values())
     gain = run.gain(Supposed(run.conditions, Change(passed_on=True))) if kept else 0
     if gain > SHARE:
-        yield (
-            gain,
-            (
-                f"{told} keeps the right to allocate tensor memory, and {others} it; {RELINQUISH} after the allocation"
-                f" lets them work side by side: {gain:.0%} fewer cycles."
-            ),
-        )
+        right = f"{told} keeps the right to allocate tensor memory, and {others} it"
+        yield gain, f"{right}; {RELINQUISH} after the allocation lets them work side by side: {gain:.0%} fewer cycles."
         return
     taken, have = _columns(run), run.gpu.tensor_memory_columns
     gain = run.gain(Supposed(run.conditions, Change(passed_on=True, columns=run.resident * taken)))
     if gain > SHARE:
         each = 1 << (have // run.resident).bit_length() - 1
         passed_on = f", and {RELINQUISH} after that," if kept else ""
-        yield (
-            gain,
-            (
-                f"{told} takes {taken} of {have} columns of tensor memory, and {others} them; with {each} each, if its"
-                f" sums have room in them{passed_on} they work side by side: up to {gain:.0%} fewer cycles."
-            ),
-        )
+        taken_columns = f"{told} takes {taken} of {have} columns of tensor memory, and {others} them"
+        room = f"with {each} each, if its sums have room in them{passed_on} they work side by side"
+        yield gain, f"{taken_columns}; {room}: up to {gain:.0%} fewer cycles."
 
 
 def _columns(run: PredictedRun) -> int:

@@ -182,17 +182,10 @@ def _whole(part: _Part) -> _Part:
     """Return a part whose fields have their annotated types; else raise TypeError."""
     for field in fields(part):
         value = getattr(part, field.name)
-        if not _FITS.get(str(field.type), _is_anything)(value):
+        fits = _FITS.get(str(field.type))
+        if fits is not None and not fits(value):
             raise TypeError(f"{field.name} is {shown(value)}")
     return part
-
-
-def _is_anything(value: Any) -> bool:
-    return True
-
-
-def is_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
 _FITS: Mapping[str, Callable[[Any], bool]] = {
@@ -201,7 +194,7 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "int": lambda value: isinstance(value, int),
     "int | None": lambda value: isinstance(value, (int, NoneType)),
     "dict[str, Any]": lambda value: isinstance(value, dict),
-    "dict[str, str]": is_texts,
+    "dict[str, str]": lambda value: isinstance(value, dict) and all(map(is_text, value.values())),
     "tuple[tuple[str, str, str], ...]": lambda value: all(len(each) == 3 and all(map(is_text, each)) for each in value),
     "tuple[tuple[int, str], ...]": lambda value: all(isinstance(at, int) and is_text(name) for at, name in value),
 }

@@ -45,7 +45,6 @@ from blackwell_matmul.frontend.pointer_views import joined_accesses
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.frontend.recording import instructions
 
-TENSOR_MAP = "CUtensorMap"
 NONE: Mapping[str, int | float] = {}
 
 _BINARY: Mapping[type, str] = {
@@ -125,9 +124,8 @@ class _Planner:
         launch = self._launch
         if launch is None:
             raise self._unsupported("no launch of a kernel")
-        arguments = tuple(
-            self._argument(each, var) for each, var in zip(launch.args, self._kernel_params(), strict=True)
-        )
+        params = self._functions[launch.func_var.name].params
+        arguments = tuple(self._argument(each, var) for each, var in zip(launch.args, params, strict=True))
         maps, workspaces = tuple(self._maps.values()), tuple(self._workspaces.values())
         for described in maps:
             self._check_map(described)
@@ -154,9 +152,6 @@ class _Planner:
         self._values[var] = name
         lies, taken_as = name in self._program.row_major, self._program.taken_as.get(name, "")
         return Parameter(name, _type_name(var.type), pointee(var.type), row_major=lies, taken_as=taken_as)
-
-    def _kernel_params(self) -> list[Any]:
-        return list(self._functions[self._launch.func_var.name].params)
 
     def _argument(self, value: Any, param: Any) -> Argument:
         for kind, known in (("tensor_map", self._maps), ("workspace", self._workspaces)):

@@ -452,7 +452,8 @@ def _verify_names(plan: LaunchPlan) -> None:
         *(name for each in plan.parameters for name in (each.name, each.type, each.element, each.taken_as)),
     ]
     names += [check.message for check in plan.checks]
-    names += [getattr(each, name) for each in plan.tensor_maps for name in _fields(TensorMap) if _is_enum(name)]
+    enums = [name for name in _fields(TensorMap) if name not in _EXPRESSIONS | _TUPLES]
+    names += [getattr(each, name) for each in plan.tensor_maps for name in enums]
     for name in names:
         if not is_text(name):
             raise TypeError(f"{shown(name)} is no text")
@@ -463,10 +464,6 @@ def _verify_names(plan: LaunchPlan) -> None:
             raise TypeError(f"{shown(parameter.default)} is no default")
         if not isinstance(parameter.row_major, bool):
             raise TypeError(f"{shown(parameter.row_major)} is neither true nor false")
-
-
-def _is_enum(field: str) -> bool:
-    return field not in _EXPRESSIONS | _TUPLES
 
 
 def _verify_arguments(plan: LaunchPlan) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler.bundle import Resources
 from blackwell_matmul.compiler.plan import LaunchPlan
-from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
+from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, gpu_for_target
 
 REGISTERS_PER_UNIT = 256
 """Allocation unit of a warp's registers."""
@@ -65,7 +65,7 @@ def _occupancy(registers: int, static: int, dynamic: int | None, threads: int | 
         "shared memory": gpu.shared_memory_per_sm_bytes // (static + dynamic + RESERVED_SHARED_BYTES),
         "registers": _by_registers(registers, -(-threads // WARP)),
         "threads": gpu.max_threads_per_sm // threads,
-        "CTAs": _max_ctas(gpu),
+        "CTAs": 24 if gpu.compute_capability[0] == 12 else CTAS_PER_SM,
     }
 
 
@@ -73,7 +73,3 @@ def _by_registers(registers: int, warps: int) -> int:
     unit = -(-registers * WARP // REGISTERS_PER_UNIT) * REGISTERS_PER_UNIT
     # an SM has four partitions with a register file each, and a warp stays in one
     return (REGISTERS_PER_SM // 4 // max(unit, 1)) * 4 // warps
-
-
-def _max_ctas(gpu: Gpu) -> int:
-    return 24 if gpu.compute_capability[0] == 12 else CTAS_PER_SM

@@ -33,7 +33,8 @@ def build(folder: Path) -> None:
     for name in RUNTIMES:
         (folder / "versions").write_text(f"{name} {{ *; }};")
         options = ["-nostartfiles", f"-Wl,--version-script={folder / 'versions'}", f"-Wl,-rpath,{folder}"]
-        _link(folder / name, [str(folder / "runtime.o"), str(folder / DRIVER), *options])
+        parts = [str(folder / "runtime.o"), str(folder / DRIVER)]
+        _run(["-shared", "-o", str(folder / name), f"-Wl,-soname,{name}", *parts, *options])
     (folder / "libcudart.so").symlink_to(RUNTIMES[-1])
 
 
@@ -50,10 +51,6 @@ def _compiler() -> str:
 
 def _compile(target: Path, headers: Path, options: Sequence[str]) -> None:
     _run([str(SOURCE), f"-I{headers}", "-o", str(target), *options, *([] if "-c" in options else ["-shared"])])
-
-
-def _link(target: Path, options: Sequence[str]) -> None:
-    _run(["-shared", "-o", str(target), f"-Wl,-soname,{target.name}", *options])
 
 
 def _run(arguments: Sequence[str]) -> None:

@@ -109,14 +109,10 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
     sizes = problem.m, problem.n, problem.k
 
     def call(*operands: Any) -> None:
-        kernel(*_picked((*sizes, *operands), places))
+        arguments = (*sizes, *operands)  # trailing ones may be omitted
+        kernel(*[arguments[place] for place in places if place < len(arguments)])
 
     return call
-
-
-def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
-    """Return the arguments without omitted trailing ones."""
-    return [arguments[place] for place in places if place < len(arguments)]
 
 
 def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:

@@ -324,9 +324,6 @@ def _is_unstressed(results: SuiteResults, contender: Contender, case: BenchCase)
 def ok(rows: Iterable[Row]) -> bool:
     """Return true if something was right, and nothing but cuBLAS wrong or failed."""
     found = [row for row in rows if row.contender != CUBLAS]
-    bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed or not _passed_stress(row)]
-    return not bad and any(row.status == "correct" for row in found)
-
-
-def _passed_stress(row: Row) -> bool:
-    return row.stress is None or bool(row.stress["ok"])
+    bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed]
+    stressed = all(row.stress is None or row.stress["ok"] for row in found)
+    return not bad and stressed and any(row.status == "correct" for row in found)

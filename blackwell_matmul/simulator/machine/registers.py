@@ -248,13 +248,9 @@ def _signature(layout: Any) -> tuple[Any, ...]:
     return (tuple(layout.shape), tuple(layout.mode_shape), tuple(layout.spatial_modes), tuple(layout.local_modes))
 
 
-def same_layout(a: Any, b: Any) -> bool:
-    return _signature(a) == _signature(b)
-
-
 def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray | None:
     """Return, for each register of `out`, the register of `operand` in the same lane to combine; None: the same."""
-    if same_layout(out, operand):
+    if _signature(out) == _signature(operand):
         return None
     return _broadcast_index(_Hashable(out), _Hashable(operand), group, warp)
 

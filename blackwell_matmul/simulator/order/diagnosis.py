@@ -276,7 +276,8 @@ def _sentence(c: Conflict, missing: Missing) -> str:
     apart = c.culprit.cta.cluster is not c.lanes.cta.cluster and not c.culprit.cta.among_others
     who = f"{c.culprit} of CTA {c.culprit.cta.position}" if apart else str(c.culprit)
     if missing.edge == "fence":
-        return f"{what} through the async proxy, which {c.other_name} by {who} {_past(c.other)} through the generic one"
+        past = "wrote" if c.other.write else "read"
+        return f"{what} through the async proxy, which {c.other_name} by {who} {past} through the generic one"
     if c.operation is not None:
         doing = "still reads" if not c.other.write else ("still accesses" if c.write else "has not finished writing")
         return f"{what}, which {c.other_name} (issued by {who}) {doing}"
@@ -289,7 +290,3 @@ def _whose(c: Conflict) -> str:
     storage = c.region.storage
     mine = (cta for cta in peers if storage in cta.storages)
     return next((cta.among_others for cta in mine), "")
-
-
-def _past(access: PastAccess) -> str:
-    return "wrote" if access.write else "read"

@@ -405,7 +405,7 @@ class HappensBefore(Listener):
         Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
         flying = [each for each in self.operations.values() if each.op.cta is cta]
-        in_flight = union_of(each.event for each in flying)  # these are left in flight
+        in_flight = functools.reduce(operator.or_, (each.event for each in flying), 0)  # these are left in flight
         for (instruction, lanes, reached), events in self.reaching.items():
             if reached is cta and events & (~in_flight if lanes.cta is cta else EVERY):
                 self.diagnosis.exits_before(instruction, lanes, cta)
@@ -652,10 +652,6 @@ class HappensBefore(Listener):
             operation.steps &= kept
         self.events.sweep(kept)
         self.sweep_at = max(SWEEP_AT, 2 * self.events.live)
-
-
-def union_of(events: Iterable[int]) -> int:
-    return functools.reduce(operator.or_, events, 0)
 
 
 def _lanes_name(group: ThreadGroup, warp: int) -> str:

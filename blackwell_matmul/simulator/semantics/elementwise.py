@@ -110,15 +110,11 @@ def _reporting(context: LoweringContext, function: Callable[..., Any], seen: lis
     return call
 
 
-def _all_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
-    return functools.reduce(np.maximum, each)
-
-
 def _combine(
     inst: Any,
     context: LoweringContext,
     function: Callable[..., Any],
-    numbers_of: Callable[..., np.ndarray] = _all_numbers,
+    numbers_of: Callable[..., np.ndarray] = lambda values, each: functools.reduce(np.maximum, each),
     variables: Sequence[Any] = (),
 ) -> Any:
     """Lower an elementwise function of the warp, of register tensors that broadcast to the output's shape, and of
@@ -171,11 +167,10 @@ def where(inst: Any, context: LoweringContext) -> Any:
     def chosen(warp: Warp, c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(c.astype(bool), convert(x, yes, item), convert(y, no, item))
 
-    return _combine(inst, context, chosen, _chosen_numbers)
+    def numbers_of(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
+        return np.maximum(each[0], np.where(values[0].astype(bool), each[1], each[2]))
 
-
-def _chosen_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
-    return np.maximum(each[0], np.where(values[0].astype(bool), each[1], each[2]))
+    return _combine(inst, context, chosen, numbers_of)
 
 
 def _regather(

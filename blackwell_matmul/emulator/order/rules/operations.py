@@ -36,7 +36,8 @@ class Operations:
             made.known, made.copied = own, agents.copied.copy()
         if run.grid.order != "eager":
             cluster = agents.cluster
-            made.since = {cluster.number(each): run.warps[each].clock for each in _warps_of(warp.cta.cluster)}
+            warps = (each for cta in warp.cta.cluster.ctas for each in cta.warps)
+            made.since = {cluster.number(each): run.warps[each].clock for each in warps}
         agents.clock += 1
 
     def _name(self, made: Flying, opcode: str) -> None:
@@ -115,7 +116,3 @@ def loads_of(agents: WarpAgents) -> int:
     """Return the stream of a warp's tcgen05.ld."""
     what, number = f"a tcgen05.ld of {name_of(agents.warp)}", agents.cluster.number(agents.warp)
     return agents.cluster.stream((agents.warp, "ld"), "tcgen05.ld", what, 1, number)
-
-
-def _warps_of(cluster: Any) -> list[Any]:
-    return [each for cta in cluster.ctas for each in cta.warps]

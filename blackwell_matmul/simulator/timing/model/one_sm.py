@@ -133,10 +133,6 @@ def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
     return {name: work.spilling(sums[name]) for name, work in found.items() if sums[name]}
 
 
-def _multiplies_sync(lowered: Lowered) -> bool:
-    return any(type(inst).__name__ in ("DotInst", "DotScaledInst") for inst, _ in lowered.calls.values())
-
-
 class Takes(Grants):
     """Grants each request the next of the clusters that have not started."""
 
@@ -173,7 +169,7 @@ class OneSm:
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         side_by_side = min(slots + change.slots, len(clusters))
-        if _multiplies_sync(lowered):
+        if any(type(inst).__name__ in ("DotInst", "DotScaledInst") for inst, _ in lowered.calls.values()):
             for sm in self.sms:
                 sm.shared.ctas = side_by_side
         for _ in range(side_by_side):

@@ -29,6 +29,7 @@ MOST_BATCHES = 65535
 """Maximum batches: the extent of a grid in y (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 KNOB_VALUES = (1, 2, 4, 8, 16)
+"""Values of each knob."""
 
 WARPS_OF_SM = 16
 """Warps on each SM below which more of them share k. Eight loads of each lane have 64 KB of an SM on their way."""

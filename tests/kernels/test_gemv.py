@@ -97,6 +97,15 @@ def test_no_order_of_warps_matters() -> None:
     assert report.ok, report
 
 
+def test_infinity_and_nan_stay_in_their_row_and_column() -> None:
+    call = Call(2, 13, 520, FP16, FP16, PLAIN)
+    call.a[0, 1, 7], call.b[0, 3, 100] = float("nan"), float("inf")
+    simulate(Gemv(), *call.arguments)
+    finite = torch.ones(2, 13, dtype=torch.bool)
+    finite[1], finite[:, 3] = False, False
+    assert torch.equal(call.c[0].isfinite(), finite) and call.c[0, 0, 3].isinf() and call.c[0, 1].isnan().all()
+
+
 def test_a_missing_sync_is_found(tmp_path: Path) -> None:
     source = inspect.getsource(inspect.getmodule(Gemv)).replace("        self.sync()\n", "", 1)
     broken = mutation.load(source, "Gemv", tmp_path)

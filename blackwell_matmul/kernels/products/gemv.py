@@ -69,7 +69,7 @@ class Gemv(EpilogueScript):
         groups, tiles = warps // parts, rows // of_mma
         self.block = rows * groups
         self.block_n = self.e_block_n = self.few if swap_ab else self.block
-        self.step = parts * unroll * stretches * 8  # vectors of k
+        self.step = parts * unroll * stretches * 8  # vectors of k: four threads load two each
         self.acc_rows = warps * tiles * MMA_ROWS
 
         # A thread loads operands of four mma.sync at once (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The order of
@@ -87,6 +87,7 @@ class Gemv(EpilogueScript):
             spatial_modes=[-groups, 1, 4, 0, 5],
             local_modes=[2, 3, 6],
         )
+        # The rows of A are those of all warps. B is that of each warp: its layout says "the same", its values differ.
         fragments = AtomicMmaConfig.m16n8k16_f16_f32(vec_k=4)
         self.a_layout = spatial(warps, 1).local(tiles, unroll) * fragments.la
         self.b_layout = spatial(warps, 1).reduce_to([1, 1]).local(unroll, 1) * fragments.lb

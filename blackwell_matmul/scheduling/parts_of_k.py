@@ -30,6 +30,10 @@ CLEARLY_LESS = 0.92
 """Maximum ratio of predicted cycles for two launches in place of one. Of 17 products on an H200, two launches took 0.48
 to 0.99 of the time of one at ratios up to this, and 0.85 to 1.34 of it above (h200_divisions.json)."""
 
+BESIDE_BYTES = 24 << 10
+"""Bytes of an SM's shared memory that the first launch leaves to CTAs of the second one, which start early. Those that
+find no room would all start on the SMs that end first, and share these."""
+
 KEPT_DIVISIONS = 4096
 
 
@@ -119,7 +123,9 @@ def _schedule(
         features=features,
     )
     with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
-    return next((each for each in with_stages if can_run(each, problem, gpu)), None)
+    most = gpu.shared_memory_per_block_bytes - (BESIDE_BYTES if problem.form.divides_k else 0)
+    fitting = (each for each in with_stages if tile_config(each, problem, gpu).shared_bytes <= most)
+    return next((each for each in fitting if can_run(each, problem, gpu)), None)
 
 
 def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:

@@ -36,8 +36,11 @@ WARPS = 4
 VECTOR = 4
 """fp32 numbers of the widest load, 16 bytes."""
 
-ROWS, LOADS = (1, 4, 16), (1, 2, 4, 8, 16)
-"""Values of `rows` and `loads`."""
+ROWS = (1, 4, 16)
+"""Values of `rows`."""
+
+MOST_LOADS = 9
+"""Maximum of `loads`: 16 lanes load a part for each of 132 SMs at a time."""
 
 
 class SumOfParts(EpilogueScript):
@@ -131,11 +134,10 @@ class SumOfParts(EpilogueScript):
         at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
         wanted = (gpu or gpu_for_target(target)).sm_count * 3 // 4 * at_once
         rows = pins.get("rows") or next((each for each in ROWS if each >= parts or m * n * each >= wanted), ROWS[-1])
-        loads = next((each for each in LOADS if rows * each >= parts), LOADS[-1])
         columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))
         return {
             "rows": rows,
-            "loads": loads,
+            "loads": min(cdiv(parts, rows), MOST_LOADS),
             "block_n": columns,
             **pins,
             "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
-from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
+from blackwell_matmul.hardware.gpus import WITH_TCGEN05, Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
 from blackwell_matmul.kernels.host.gemv import why_no_gemv
@@ -227,7 +227,8 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
     copy_a, copy_b = copying(left, right), copying(right, left)
-    if copy_a is copy_b is None and not how.batch_invariant and not why_no_gemv(left, right, form):
+    measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200 kernels of tcgen05 are predicted to be as fast
+    if measured and copy_a is copy_b is None and not how.batch_invariant and not why_no_gemv(left, right, form):
         launches = Launches(_gemv(form), a.get_device())
         return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, tensors, out, gpu, how)) is not None:

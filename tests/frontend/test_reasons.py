@@ -269,7 +269,7 @@ CASES: list[tuple[str, str]] = [
         "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 32], dims=[0, 2])  # here",
         "an index or a dimension is out of",
     ),
-    ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
+    ("self.copy_async_wait_group(n)  # here", "the number of groups is known only when the kernel runs"),
     (
         "b = math.log()  # here",
         "`math.log()` has no value in Python: ",
@@ -351,6 +351,26 @@ CASES: list[tuple[str, str]] = [
     ("if n > 3:\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `if` at line 14"),
     ("for i in range(n):\n    self.sync()\nself.printf('%d', i)  # here", "is bound in the `for` at line 14"),
     # arguments
+    ("self.printf(n)  # here", "self.printf takes a text as fstring, and here is a number of the kernel"),
+    ("self.printf('%d %%')  # here", "the text of printf has 1 places such as %d, and here are 0 values"),
+    ("self.print_tensor('x', n)  # here", "takes a tensor as tensor, and here is a number of the kernel"),
+    ("g = self.global_view(3.5, dtype=float16, shape=[64])  # here", "takes a number as ptr, and here is 3.5"),
+    (
+        "for i in self.range(n, unroll='yes'):  # here\n    self.sync()",
+        "takes 'all' or an integer as unroll, and here is",
+    ),
+    ("for i in range('5'):  # here\n    self.sync()", "range counts in integers, and here is a str"),
+    ("k: int32 = 'a'  # here", "`k` is a number of the kernel, and a str does not go into it"),
+    ("k: list = [3]  # here", "annotated with list, which is no type of a kernel"),
+    (f"{LOAD}\na = 5.0  # here", "a name that stands for a tensor is assigned again"),
+    ("k = n(1)  # here", "`n` is a number of the kernel, which cannot be called"),
+    (f"{LOAD}\nk = a(1)  # here", "`a` is a register tensor, which cannot be called"),
+    ("self.attrs.blocks = 'a'  # here", "takes an integer, or a list of up to three, and here is a str"),
+    ("self.attrs.warps = n  # here", "`self.attrs.warps` is known only when the kernel runs"),
+    ("self.assume(n > 4)  # here", "assume takes a condition such as m % 16 == 0, and here is (4 < n)"),
+    ("with self:  # here\n    self.sync()", "a with statement takes threads, as self.single_warp(0)"),
+    ("with self.single_warp(9):  # here\n    self.sync()", "there is no such warp here"),
+    (f"{LOAD}\nself.lock_semaphore(a, value=0)  # here", "a tensor stands where a number or an address must"),
     (
         "a = self.load_global(g_x, offsets=0, shape=[64, 32])  # here",
         "takes a list of integers as offsets, and here is 0",
@@ -478,6 +498,22 @@ def test_what_is_not_read_of_a_method_is_refused(tmp_path: Path) -> None:
     text = text.replace("import math", "import contextlib, math")
     told = refusal(written(tmp_path, text))
     assert "`__call__` has a decorator, whose own code is not read" in told
+
+
+@pytest.mark.parametrize(
+    ("parameter", "argument", "words"),
+    [
+        ("k: int32", "'a'", "the parameter k takes a number, and here is 'a'"),
+        ("k: int", "n", "the parameter k takes an integer, and here is a number of the kernel; annotate it with int32"),
+        ("k: RegisterTensor", "g_x", "the parameter k takes a register tensor, and here is a 2D global tensor"),
+        ("k: list", "[1]", "the parameter k of a method is annotated with list; int32, ~float16,"),
+    ],
+)
+def test_an_argument_of_a_method_of_ones_own(tmp_path: Path, parameter: str, argument: str, words: str) -> None:
+    text = SCRIPT.replace(
+        "    def __call__", f"    def twice(self, {parameter}):\n        return k\n\n    def __call__"
+    )
+    assert words in refusal(written(tmp_path, text + " " * 8 + f"k = self.twice({argument})\n"))
 
 
 def test_what_tilus_has_no_translation_for_is_named(tmp_path: Path) -> None:

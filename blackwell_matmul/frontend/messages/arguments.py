@@ -16,7 +16,7 @@ from types import MethodType
 from typing import Any
 
 from tilus.hidet.ir.expr import Expr
-from tilus.hidet.ir.type import DataType
+from tilus.hidet.ir.type import BaseType, DataType
 from tilus.ir.layout import GlobalLayout, RegisterLayout, SharedLayout
 from tilus.ir.tensor import RegisterTensor, Tensor
 
@@ -32,7 +32,8 @@ _WORDS: dict[Any, str] = {
 }  # fmt: skip
 """The user's words for each class of an annotation."""
 
-_NUMBERS = (bool, int, float, Expr)
+_NUMBERS: Mapping[Any, tuple[type, ...]] = {**dict.fromkeys((bool, int, float), (Number, Expr)), Expr: (int,)}
+"""Numbers that do in the place of a class; the kernel's own rules tell the rest."""
 
 _OPERATORS = "; operators take numbers, and self.where(x > 0.0, x, 0.0)"
 _TILES = {
@@ -42,39 +43,45 @@ _TILES = {
 """Remedies for a number where a tile must be, by the name of the parameter."""
 
 
-def wrong_argument(
-    method: MethodType, args: Sequence[Any], kwargs: Mapping[str, Any], sure: bool = False
-) -> str | None:
-    """Return the first argument that its parameter does not take, and what that takes; None if all fit. sure: leave out
-    numbers of the kernel, and tensors in a number's place, for which other sentences know more."""
-    signature, wanted = _known(method.__func__)
-    with suppress(TypeError):  # tilus's own sentence tells which arguments are missing or too many
-        given = signature.bind(method.__self__, *args, **kwargs).arguments
-        wrong = {name: each for name, each in given.items() if name in wanted and not _fits(wanted[name], each, sure)}
-        return _reason(wrong, wanted) if wrong else None
+Given = Mapping[str, Any]
+
+
+def given_to(method: MethodType, args: Sequence[Any], kwargs: Given) -> Given | None:
+    """Return the arguments by name; None if some are missing or too many, which tilus's own sentence tells."""
+    with suppress(TypeError):
+        return _known(method.__func__)[0].bind(method.__self__, *args, **kwargs).arguments
     return None
 
 
-def told_arguments(method: MethodType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def wrong_argument(method: MethodType, given: Given, sure: bool = False) -> str | None:
+    """Return the first argument that its parameter does not take, and what that takes; None if all fit. sure: leave out
+    numbers of the kernel, and tensors in a number's place, for which other sentences know more."""
+    wanted = _known(method.__func__)[1]
+    wrong = {name: each for name, each in given.items() if name in wanted and not _fits(wanted[name], each, sure)}
+    return _reason(wrong, wanted) if wrong else None
+
+
+def told_arguments(method: MethodType, given: Given) -> str:
     """Return the arguments by name, a tensor by its kind and rank: `src = a 2D global tensor, offsets = [0, 0]`."""
-    given = _known(method.__func__)[0].bind(method.__self__, *args, **kwargs).arguments
-    return ", ".join(f"{name} = {_told(each)}" for name, each in given.items() if each is not method.__self__)
+    return ", ".join(f"{name} = {told_value(each)}" for name, each in given.items() if each is not method.__self__)
 
 
-def _reason(wrong: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def _reason(wrong: Given, wanted: Given) -> str:
     (name, value), *others = wrong.items()
-    takes = f"takes {_words(wanted[name])} as {name}"
+    takes = f"takes {words(wanted[name])} as {name}"
     for other, instead in others:
         if _fits(wanted[name], instead, True) and _fits(wanted[other], value, True):
-            return f"{takes} and {_words(wanted[other])} as {other}, and here the two are exchanged"
+            return f"{takes} and {words(wanted[other])} as {other}, and here the two are exchanged"
     hint = _TILES.get(name, "") if wanted[name] is RegisterTensor and isinstance(value, Number) else ""
-    return f"{takes}, and here is {_told(value)}{hint}"
+    return f"{takes}, and here is {told_value(value)}{hint}"
 
 
 @functools.cache
 def _known(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
     """Return the signature, and the annotations of the parameters that take one value each."""
-    signature, hints = inspect.signature(function), typing.get_type_hints(function)
+    signature, hints = inspect.signature(function), dict[str, Any]()
+    with suppress(NameError, TypeError):  # a name that only a type checker imports
+        hints = typing.get_type_hints(function)
     single = [name for name, each in signature.parameters.items() if each.kind is not each.VAR_POSITIONAL]
     return signature, {name: hints[name] for name in single if name in hints}
 
@@ -88,27 +95,35 @@ def _fits(wanted: Any, value: Any, sure: bool) -> bool:
         return several and all(_fits(parts[0], each, sure) for each in value)
     if origin is Callable:
         return callable(value)
-    if not isinstance(wanted, type):
+    if origin is typing.Literal:
+        return value in parts
+    if wanted is Any or not isinstance(wanted, type):
         return True
-    if sure and (isinstance(value, Expr) or (isinstance(value, Tensor) and not issubclass(wanted, Tensor))):
+    passed = (*_NUMBERS, RegisterTensor) if isinstance(value, Expr) else _NUMBERS
+    if sure and isinstance(value, (Expr, Tensor)) and wanted in passed:
         return True
-    return isinstance(value, wanted) or (wanted in _NUMBERS and isinstance(value, (Number, Expr)))
+    return isinstance(value, (wanted, *_NUMBERS.get(wanted, ())))
 
 
-def _words(wanted: Any) -> str:
+def words(wanted: Any) -> str:
     """Return the words for an annotation: `a list of integers`, `a register tensor or a number`."""
     origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if isinstance(wanted, BaseType):
+        return "a number" if isinstance(wanted, DataType) else "a pointer"
     if origin in (typing.Union, types.UnionType):
         known = [each for each in parts if each not in (Expr, type(None))] or parts
-        return " or ".join(dict.fromkeys(_words(each) for each in known if each is not int or float not in parts))
+        return " or ".join(dict.fromkeys(words(each) for each in known if each is not int or float not in parts))
     if origin is Sequence:
         return f"a list of {'integers' if int in (parts[0], *typing.get_args(parts[0])) else 'values'}"
-    return _WORDS.get(origin or wanted, "another value")
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
+    return _WORDS.get(origin or wanted, getattr(wanted, "__name__", "another value"))
 
 
-def _told(value: Any) -> str:
+def told_value(value: Any) -> str:
+    """Return an argument in a few words: a tensor by its kind and rank."""
     if isinstance(value, Tensor):
         return f"a {len(value.shape)}D {kind(value)}"
     if isinstance(value, Sequence) and any(isinstance(each, (Expr, Tensor)) for each in value):
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(told_value, value))}]"
     return one_of(value) if value is None or isinstance(value, (Expr, DataType, type)) else shown(value)

@@ -76,6 +76,36 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     ),
     (r"The script\.attrs\.warps must be in \[1, 32\], got (-?\d+)", r"self.attrs.warps is \1; it must be 1 to 32"),
     (
+        r"Invalid type annotation: (.*)",
+        r"a name is annotated with \1, which is no type of a kernel; int32 and float32 are, without quotes",
+    ),
+    (
+        r"Assignment between Value is only accepted for RegisterValue",
+        "a name that stands for a tensor is assigned again; give the new value another name, and a tile of one number "
+        "is self.register_tensor(dtype=..., shape=[...], init=1.0)",
+    ),
+    (
+        r"Layout shape (\(.*?\)) does not match tensor shape (\(.*?\)) in \w+\(.*",
+        r"a tile of shape \2 stands where one of shape \1 must",
+    ),
+    (
+        r"allow_on_fly_groups must be an integer, got \w+",
+        "the number of groups is known only when the kernel runs, and must be known before; make it a constant "
+        "(annotate it with int, not int32)",
+    ),
+    (
+        r"The warp index must be such that the first thread in the warp is less than .*",
+        "there is no such warp here; self.attrs.warps, or the group around it, has fewer",
+    ),
+    (
+        r"The context manager in Tilus Script must be .*",
+        "a with statement takes threads, as self.single_warp(0), self.single_thread() or self.warp_group(0, 4)",
+    ),
+    (
+        r"Can not recognize the condition in assume: (.*)",
+        r"assume takes a condition such as m % 16 == 0, and here is \1",
+    ),
+    (
         r"The length of blocks_per_cluster should not be greater than 3",
         "self.attrs.blocks or cluster_blocks has more than three extents",
     ),
@@ -140,8 +170,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"dot has no instruction that multiplies \1 into \2; float16 and bfloat16 go into float32, int8 into int32",
     ),
     (
-        r"Instruction (\w+)\(.*\) requires exactly one warp-aligned warp.*",
-        r"\1 is for one whole warp; put it under `with self.single_warp():`",
+        r"Instruction \w+\(.*\) requires exactly one warp-aligned warp.*",
+        r"this statement is for one whole warp; put it under `with self.single_warp():`",
     ),
     (
         r"(?:The number of rows \()?shape\[-2\]\)? must be 32, 64, or 128, got (\d+)",
@@ -176,7 +206,7 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "the address of an element, as of a semaphore, is tensor[i, j].item_ptr(), with an index for each dimension",
     ),
     (
-        r"(?:Global|Shared)Tensor",
+        r"(?:Register|Global|Shared)Tensor|Encounter unsupported type \w+Tensor in the IR functor",
         "a tensor stands where a number or an address must; tensor[i, j].item() is the value of an element, and "
         "tensor[i, j].item_ptr() its address, as lock_semaphore takes it",
     ),
@@ -216,6 +246,10 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r'Parameter "(\w+)" has no type annotation.*',
         r"the parameter \1 of a method has no annotation; annotate it, as in \1: int32 or \1: RegisterTensor",
     ),
+    (
+        r'Parameter "(\w+)" has an unsupported type annotation: (.*?)\. Currently.*',
+        r"the parameter \1 of a method is annotated with \2; int32, ~float16, RegisterTensor and int work",
+    ),
     (r"(?:A python string as parameter type annotation detected|The parameter annotation is a string).*",
      "a parameter is annotated with text; leave out the quotes and `from __future__ import annotations`"),
 )  # fmt: skip
@@ -225,7 +259,7 @@ _CLEANED: tuple[tuple[str, str], ...] = (
     (r"┌.*", ""),  # the drawing of a layout
     (r"\b\w*Layout\(.*", ""),
     (r"\b\w+InstructionGroup\.(\w+)\(\)", r"self.\1()"),
-    (r"<class 'tilus\.[\w.]*\.(\w+)'>", r"\1"),
+    (r"<class '(?:\w+\.)*(\w+)'>", r"\1"),
     (r"\b(?:tilus\.)?hidet\.(?:ir\.)?", ""),
     (r"\btilus\.ir\.[\w.]*\.", ""),
     (r"\bat 0x[0-9a-f]+", ""),

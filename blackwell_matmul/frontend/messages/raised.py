@@ -64,7 +64,7 @@ def _attribute_reason(error: AttributeError) -> str:
     meant = other_names.instead(str(error.name), owner)
     if meant is not None and not isinstance(error.obj, (int, float)):
         return f"{owner} has no {error.name}: {meant}"
-    public = [name for name in dir(error.obj) if not name.startswith("_")]
+    public = [] if isinstance(error.obj, Expr) else [name for name in dir(error.obj) if not name.startswith("_")]
     near = difflib.get_close_matches(str(error.name), public, n=2)
     has = [f"self.{name}" for name, group in vars(InstructionInterface).items() if hasattr(group, str(error.name))]
     if isinstance(error.obj, (int, float)) and has:

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from types import MethodType
 from typing import Any
 
+from tilus.hidet.ir.expr import Expr
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.base.validation import said
 from blackwell_matmul.frontend.messages import other_names, phrases
-from blackwell_matmul.frontend.messages.arguments import told_arguments, wrong_argument
+from blackwell_matmul.frontend.messages.arguments import given_to, told_arguments, told_value, words, wrong_argument
 from blackwell_matmul.frontend.messages.raised import Refusal, chain, innermost, plain_reason, spelled
 from blackwell_matmul.frontend.program import Location
 
@@ -21,6 +22,8 @@ from blackwell_matmul.frontend.program import Location
 def script_reason(error: TilusProgramError) -> str:
     """Return the message; in place of tilus's general phrase, the message of the exception that caused it."""
     last = chain(error)[-1]
+    if re.match(r'Parameter "\w+" expects', str(getattr(last, "msg", ""))):
+        return _parameter_reason(error)
     if error.msg.startswith("Internal exception") and last is not error:
         return _cause_reason(error, last)
     if error.msg.startswith("Unexpected assignee"):
@@ -106,6 +109,16 @@ def _binds(node: ast.Name, name: str) -> bool:
 # --- calls
 
 
+def _parameter_reason(error: TilusProgramError) -> str:
+    """Return the parameter of a script's own method whose argument is of another kind, and what the parameter takes."""
+    call = innermost(error, "transpile_call", "param_name", "arg", "annotation")
+    assert call is not None
+    constant = "; annotate it with int32 or float32 for a number that the kernel computes"
+    hint = constant if call["annotation"] in (bool, int, float) and isinstance(call["arg"], Expr) else ""
+    takes = f"the parameter {call['param_name']} takes {words(call['annotation'])}"
+    return f"{takes}, and here is {told_value(call['arg'])}{hint}"
+
+
 def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
     """Return the sentence for a method called with wrong arguments, or None."""
     call = innermost(error, "visit_Call", "func", "args", "kwargs")
@@ -127,8 +140,10 @@ def _is_same_place(a: Any, b: Any) -> bool:
 def _argument_reason(call: Mapping[str, Any], last: BaseException) -> str | None:
     """Return which argument is no value of its parameter, and what that takes; all arguments for an error of Python
     without a text of use, else None."""
-    given = call["func"], call["args"], call["kwargs"]
-    why = wrong_argument(*given)
+    given = given_to(call["func"], call["args"], call["kwargs"])
+    if given is None:
+        return None
+    why = wrong_argument(call["func"], given)
     if why is None and (isinstance(last, IndexError) or (isinstance(last, AssertionError) and not said(last))):
-        why = f"cannot work with these arguments: {told_arguments(*given)}"
+        why = f"cannot work with these arguments: {told_arguments(call['func'], given)}"
     return None if why is None else f"{spelled(call['func'])} {why}"

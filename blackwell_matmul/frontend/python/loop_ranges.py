@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilus.hidet.ir.expr import Constant, as_expr, if_then_else, less_than
+from tilus.hidet.ir.expr import Constant, Expr, as_expr, if_then_else, less_than
 from tilus.hidet.ir.tools import infer_type
 from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
 from tilus.lang.constructs import loops
 
 from blackwell_matmul.frontend.faults.tilus_compat import replaced
-from blackwell_matmul.frontend.messages.raised import Refusal
+from blackwell_matmul.frontend.messages.raised import Refusal, one_of
 
 
 def python_ranges() -> AbstractContextManager[None]:
@@ -81,6 +81,9 @@ def _loop_range(*bounds: Any, unroll: Any = None) -> _RangeLoop:
         raise ValueError(
             f"range takes a stop, a start and a stop, or both and a step, and here are {len(given)} values"
         )
+    for each in given:
+        if not isinstance(each, (Expr, int, float)):
+            raise ValueError(f"range counts in integers, and here is {one_of(each)}")
     if any(infer_type(as_expr(each)).is_float() for each in given):
         raise ValueError("range counts in integers, and here is a float; int32(f) converts it first")
     start, stop, step = {1: (0, *given, 1), 2: (*given, 1), 3: given}[len(given)]

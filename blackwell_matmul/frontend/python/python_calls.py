@@ -23,7 +23,7 @@ from tilus.hidet.ir.expr import Constant, Expr
 from tilus.hidet.ir.type import DataType
 from tilus.ir.tensor import Tensor
 
-from blackwell_matmul.frontend.messages.arguments import wrong_argument
+from blackwell_matmul.frontend.messages.arguments import given_to, wrong_argument
 from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of, spelled
 from blackwell_matmul.frontend.python.python_names import PythonNames, Visited
 from blackwell_matmul.frontend.python.python_operators import (
@@ -95,6 +95,10 @@ class PythonCalls(PythonNames):
     def visit_Call(self, expr: ast.Call) -> Any:
         """Read the function and each argument once, and call."""
         function = self.visit(expr.func)
+        if not callable(function) or (
+            isinstance(function, Expr) and kind(function) in ("pointer", "number of the kernel")
+        ):
+            raise refused(expr.func, f"is {one_of(function)}, which cannot be called")
         self._check_container(expr.func, function)
         args = self.elements(expr.args)
         kwargs = self._keywords(expr)
@@ -180,6 +184,9 @@ class PythonCalls(PythonNames):
         return functools.reduce(partial(self.binary, expr, ast.Add()), tried(expr, list, items), start)
 
 
+_PLACES = re.compile(r"%(?!%)[^a-zA-Z%]*(?:hh|h|ll|l)?[a-zA-Z]")
+"""Places for values in the text of a printf."""
+
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
 """Integers that tilus declares as constants and accepts as variables."""
 
@@ -187,11 +194,16 @@ _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
 def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise Refusal where a statement of tilus gets a float for an integer, a variable for a constant, or what is no
     value of a kernel in another one's place."""
-    why = wrong_argument(method, args, kwargs, sure=True)
+    given = given_to(method, args, kwargs)
+    if given is None:
+        return
+    why = wrong_argument(method, given, sure=True)
     if why is not None:
         raise Refusal(f"{spelled(method)} {why}")
-    for place, name, known in _integers_of(method.__func__):
-        value = args[place] if place < len(args) else kwargs.get(name)
+    if method.__name__ == "printf" and (places := len(_PLACES.findall(given["fstring"]))) != len(given.get("args", ())):
+        raise Refusal(f"the text of printf has {places} places such as %d, and here are {len(args) - 1} values")
+    for name, known in _integers_of(method.__func__):
+        value = given.get(name)
         check_integers(name, value)
         if known and holds_computed([value]):
             raise Refusal(
@@ -201,14 +213,14 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 @functools.cache
-def _integers_of(method: Any) -> Sequence[tuple[int, str, bool]]:
-    """Return the place and the name of each parameter of a statement that takes integers alone, and whether these must
-    be known before the kernel runs."""
+def _integers_of(method: Any) -> Sequence[tuple[str, bool]]:
+    """Return the name of each parameter of a statement that takes integers alone, and whether these must be known
+    before the kernel runs."""
     found = []
-    for place, (name, parameter) in enumerate(list(inspect.signature(method).parameters.items())[1:]):
+    for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
         text = str(parameter.annotation)
         if re.search(r"\bint\b", text) and not re.search(r"float|Callable", text):
-            found.append((place, name, "Expr" not in text and name not in _COMPUTED))
+            found.append((name, "Expr" not in text and name not in _COMPUTED))
     return found
 
 

@@ -262,6 +262,10 @@ class PythonNames(PythonOperators):
         declared = isinstance(bound, Var) or (type_annotation and isinstance(self.visit(type_annotation), DataType))
         if isinstance(rhs, Tensor) and declared:
             raise Refusal(f"`{name}` {_no_number(rhs)}")
+        if declared and not isinstance(rhs, (Expr, bool, int, float)):
+            raise Refusal(
+                f"`{name}` is a number of the kernel, and {one_of(rhs)} does not go into it; give it another name"
+            )
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
             rhs = self.fitting(name, bound.type, rhs)
         elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
@@ -383,6 +387,11 @@ def _check_attribute(lhs: ast.Attribute, value: Any) -> None:
     if lhs.attr not in names:
         raise refused(lhs, f"is assigned, and self.attrs has {', '.join(names)} alone")
     check_integers(ast.unparse(lhs), value)
+    if isinstance(value, Tensor) or not isinstance(value, (Expr, int, list, tuple, type(None))):
+        takes = "an integer" if lhs.attr == "warps" else "an integer, or a list of up to three"
+        raise refused(lhs, f"takes {takes}, and here is {one_of(value)}")
+    if lhs.attr == "warps" and isinstance(value, Expr) and not isinstance(value, Constant):
+        raise refused(lhs, "is known only when the kernel runs; make it a constant (annotate it with int, not int32)")
 
 
 def _check_tile(name: str, held: Any, value: Any) -> None:

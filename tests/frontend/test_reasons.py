@@ -351,6 +351,17 @@ CASES: list[tuple[str, str]] = [
     ("if n > 3:\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `if` at line 14"),
     ("for i in range(n):\n    self.sync()\nself.printf('%d', i)  # here", "is bound in the `for` at line 14"),
     # arguments
+    ("k = -x_ptr  # here", "`-x_ptr` has a pointer, to which an integer is added and nothing else"),
+    ("k = x_ptr + 1.5  # here", "`x_ptr + 1.5` has a pointer, to which an integer is added and nothing else"),
+    ("k = x_ptr * 2  # here", "`x_ptr * 2` has a pointer, to which an integer is added and nothing else"),
+    ("self.mbarrier(1)  # here", "`self.mbarrier` is a group of statements, which cannot be called"),
+    (
+        "k = self.blockIdx + 1  # here",
+        "has a trio of numbers (.x, .y, .z) and an int; operators take numbers and tiles",
+    ),
+    ("self.blockIdx.x = 5  # here", "a trio of numbers (.x, .y, .z) takes no attribute"),
+    ("k = {'a': 1}['b']  # here", "a kernel cannot have a dict"),
+    ("return  # here\nself.sync()", "return is the last statement of a method alone"),
     ("self.printf(n)  # here", "self.printf takes a text as fstring, and here is a number of the kernel"),
     ("self.printf('%d %%')  # here", "the text of printf has 1 places such as %d, and here are 0 values"),
     ("self.print_tensor('x', n)  # here", "takes a tensor as tensor, and here is a number of the kernel"),

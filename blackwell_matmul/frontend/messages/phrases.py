@@ -144,7 +144,7 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     (r"Tilus currently do not support multiple with items", "a with statement takes one context; nest two of them"),
     (
         r"Return statement must be the last statement in a tilus procedure|Return statement in Tilus .*",
-        "a value is returned by the last statement of a method alone",
+        "return is the last statement of a method alone, outside of loops and branches; put the rest under an if",
     ),
     (
         r"The left side of subscript assignment must be a RegisterTensor",

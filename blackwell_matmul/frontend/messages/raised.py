@@ -13,7 +13,9 @@ from tilus.hidet.ir.expr import Expr
 from tilus.hidet.ir.tools import infer_type
 from tilus.hidet.ir.type import DataType, PointerType
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor, TMemoryTensor
+from tilus.lang.constructs.structs.dim3 import Dim3
 from tilus.lang.instructions import InstructionInterface
+from tilus.lang.instructions.base import InstructionGroup
 from tilus.lang.script import Script
 
 from blackwell_matmul.base.validation import said
@@ -92,6 +94,8 @@ KINDS: dict[type, str] = {
     Expr: "number of the kernel",
     DataType: "type",
     Script: "kernel",
+    InstructionGroup: "group of statements",
+    Dim3: "trio of numbers (.x, .y, .z)",
 }
 
 

@@ -149,8 +149,8 @@ class PythonCalls(PythonNames):
 
     def _called(self, expr: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         owner, name = getattr(function, "__self__", None), function.__name__
-        if function is sum and args and not kwargs:
-            return self._sum(expr, *args)
+        if function is sum and args and kwargs.keys() <= {"start"}:
+            return self._sum(expr, *args, **kwargs)
         single = [kind(each) for each in args if isinstance(each, (Expr, Tensor))]
         if name in _OF_LISTS and single:
             raise refused(expr, f"goes over the values of a list, and here is one {single[0]}")

@@ -24,6 +24,7 @@ from tilus.hidet.lang.script import eliminate_indent
 from tilus.ir.stmt import DeclareStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
+from tilus.lang.constructs.structs.dim3 import Dim3
 from tilus.lang.script import Attributes
 from tilus.lang.transpiler import builder
 from tilus.lang.transpiler.builder import Scope
@@ -307,7 +308,7 @@ class PythonNames(PythonOperators):
         owner = self.visit(lhs.value)
         if isinstance(owner, Attributes):
             _check_attribute(lhs, rhs)
-        if isinstance(owner, (Expr, Tensor, DataType)):
+        if isinstance(owner, (Expr, Tensor, DataType, Dim3)):
             raise refused(lhs, f"is assigned, and {one_of(owner)} takes no attribute; give the value a name of its own")
         if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
             self._check_assignable(lhs, owner, rhs)

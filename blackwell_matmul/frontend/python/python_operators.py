@@ -19,11 +19,14 @@ from tilus.hidet.ir.dtypes import boolean, float32, int32, int64
 from tilus.hidet.ir.dtypes.promotion import promote_type
 from tilus.hidet.ir.expr import BitwiseNot, Cast, Constant, Expr, LeftShift, Neg, Var, as_expr, if_then_else
 from tilus.hidet.ir.tools import infer_type
-from tilus.hidet.ir.type import BaseType, DataType
+from tilus.hidet.ir.type import BaseType, DataType, PointerType
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions import SliceRegisterInst
 from tilus.ir.stmt import DeclareStmt, InstStmt, TensorItemValueStmt
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor
+from tilus.lang.constructs.structs.dim3 import Dim3
+from tilus.lang.instructions.base import InstructionGroup
+from tilus.lang.script import Script
 from tilus.lang.transpiler import Transpiler
 
 from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded, wrapped
@@ -453,6 +456,8 @@ def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any
         return compute(*(each.value if isinstance(each, Constant) else each for each in values), **named)
     except Refusal:
         raise
+    except KeyError as error:
+        raise refused(node, f"asks for {error}, which the dict has not") from None
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         raise refused(node, f"has no value in Python: {told(str(error))}") from None
 
@@ -462,7 +467,13 @@ def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
+    if isinstance(a, _OBJECTS) or isinstance(b, _OBJECTS):
+        raise refused(node, f"has {one_of(a)} and {one_of(b)}; operators take numbers and tiles")
     return tried(node, _OPERATORS[type(op)], a, b)
+
+
+_OBJECTS = (BaseType, Dim3, InstructionGroup, Script)
+"""Objects of a script that no operator takes."""
 
 
 def holds_computed(value: Any) -> bool:
@@ -478,6 +489,10 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     kinds = type_of(a), type_of(b)
     if isinstance(op, (ast.Pow, ast.MatMult)):
         raise refused(node, f"has no code for a variable{_instead(op)}")
+    if any(isinstance(each, PointerType) for each in kinds) and not _moves_pointer(op, kinds):
+        raise refused(node, "has a pointer, to which an integer is added and nothing else")
+    if isinstance(op, (*_BITWISE, ast.LShift, ast.RShift)) and any(map(is_float, kinds)):
+        raise refused(node, "is of the bits of integers, and one operand is a float; int32(x) converts it")
     if all(isinstance(each, DataType) for each in kinds):
         _check_division(node, op, kinds, "float32(n)")
         _check_divisor(node, op, b)
@@ -493,6 +508,12 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         if isinstance(op, _BITWISE) and all(map(is_integer, kinds)):
             a, b = _joined_bits(a, b, kinds)
     return _OPERATORS[type(op)](a, b)
+
+
+def _moves_pointer(op: ast.operator, kinds: Sequence[Any]) -> bool:
+    """Return True for the sum or the difference of a pointer and an integer."""
+    added = is_integer(kinds[1]) or (isinstance(op, ast.Add) and is_integer(kinds[0]))
+    return isinstance(op, (ast.Add, ast.Sub)) and added
 
 
 def _of_constants(node: ast.AST, op: ast.operator, values: Sequence[Any], kinds: Sequence[Any]) -> Any:
@@ -531,6 +552,8 @@ def _joined_bits(a: Any, b: Any, kinds: Sequence[Any]) -> tuple[Any, Any]:
 def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
     if isinstance(expr.op, ast.Not):
         return ir.logical_not(truth(value))
+    if isinstance(type_of(value), PointerType):
+        raise refused(expr, "has a pointer, to which an integer is added and nothing else")
     if isinstance(expr.op, ast.UAdd):
         return counted(value)
     if isinstance(expr.op, ast.USub):

@@ -17,6 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Here, in the workers and in the processes that tests start. The tensors are small; threads of torch that wait for one
 another on busy cores take twenty times as long as one."""
 
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+"""The vector instructions that the CPU names are there. torch's inductor would compile a program for each to ask."""
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell that starts the suite in the background ignores it, and what the tests start would, too."""
 

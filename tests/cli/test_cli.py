@@ -266,16 +266,28 @@ def test_long_work_is_told_by_a_line_without_a_terminal(simulator, capsys, monke
 COMMAND = (sys.executable, "-m", "blackwell_matmul")
 
 
-@pytest.mark.process
-def test_a_reader_who_left_is_no_traceback():
+@pytest.fixture
+def left():
+    """A pipe whose reader has left."""
     reader, writer = os.pipe()
     os.close(reader)
-    lines = ["run", "v1", "--size", "8", "8", "8"], ["--help"], ["run", "--help"], ["--version"], []
-    started = [subprocess.Popen([*COMMAND, *each], stdout=writer, stderr=subprocess.PIPE) for each in lines]
-    os.close(writer)
-    for process in started:
-        _, err = process.communicate()
-        assert (process.returncode, err) == (2, b"")
+    with open(writer, "w") as stdout:
+        yield stdout
+
+
+@pytest.mark.parametrize("argv", [["run", "v1", *SMALL], ["--help"], ["run", "--help"], ["--version"], []])
+def test_a_reader_who_left_is_no_traceback(argv, left, simulator, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", left)
+    assert cli.main(argv) == 2
+    left.flush()  # nothing is left for the end of the process
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("argv", [["run", "--help"], ["--version"]])
+def test_a_process_whose_reader_left_says_nothing(argv, left):
+    done = subprocess.run([*COMMAND, *argv], stdout=left, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (2, b"")
 
 
 FULL = "/dev/full"

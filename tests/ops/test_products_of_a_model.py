@@ -18,6 +18,8 @@ from blackwell_matmul import (
 from blackwell_matmul.ops.finished import ACTIVATED
 
 HALVES = [torch.float16, torch.bfloat16]
+M, N, K = 40, 48, 72
+"""Sizes of a linear layer with tails everywhere. Tests that share them share their kernels."""
 IN_TURN = [(activation, HALVES[place % 2]) for place, activation in enumerate(ACTIVATED)]
 
 
@@ -35,7 +37,7 @@ def assert_as_good(ours, torchs, exact):
 @pytest.mark.slow
 @pytest.mark.parametrize(("activation", "dtype"), IN_TURN)
 def test_linear_is_torchs(activation, dtype):
-    x, w, bias = randn(40, 72, dtype=dtype), randn(48, 72, dtype=dtype, seed=1), randn(48, dtype=dtype, seed=2)
+    x, w, bias = randn(M, K, dtype=dtype), randn(N, K, dtype=dtype, seed=1), randn(N, dtype=dtype, seed=2)
     ours = linear(x, w, bias, activation, simulate=True)
     exact = ACTIVATED[activation](functional.linear(x.double(), w.double(), bias.double()))
     assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
@@ -46,8 +48,8 @@ def test_linear_is_torchs(activation, dtype):
 def test_activations_of_what_is_no_number_or_very_large(activation, dtype):
     """As torch has them on a GPU. On a CPU its gelu of infinity is NaN."""
     ends = [torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, torch.finfo(dtype).max, torch.finfo(dtype).min]
-    sums = torch.tensor([*ends, *reversed(ends), 1, 2, -1, 3, torch.inf, 2, -torch.inf, -1]).to(dtype)
-    x, w = torch.zeros(3, 16, dtype=dtype), torch.zeros(24, 16, dtype=dtype)
+    sums = torch.tensor([*ends, *reversed(ends), 1, 2, -1, 3, torch.inf, 2, -torch.inf, -1] * 2).to(dtype)
+    x, w = torch.zeros(M, K, dtype=dtype), torch.zeros(N, K, dtype=dtype)
     z = sums.double()
     exact = z * torch.special.ndtr(z) if activation == "gelu" else ACTIVATED[activation](z)
     found = linear(x, w, sums, activation, simulate=True)
@@ -62,10 +64,10 @@ def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(1,), (1, 24), (), (40, 24), (40, 1)])
+@pytest.mark.parametrize("shape", [(1,), (1, N), (), (M, N), (M, 1)])
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 def test_a_bias_is_broadcast_as_torchs_is(shape, activation):
-    x, w, bias = randn(40, 64), randn(24, 64, seed=1), randn(*shape, 1, seed=2)[..., 0]
+    x, w, bias = randn(M, K), randn(N, K, seed=1), randn(*shape, 1, seed=2)[..., 0]
     ours, torchs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
     expected = ACTIVATED[activation](functional.linear(*torchs))
     for made in (linear(x, w, bias, activation, simulate=True), linear(*ours, activation, simulate=True)):
@@ -77,8 +79,8 @@ def test_a_bias_is_broadcast_as_torchs_is(shape, activation):
 
 @pytest.mark.slow
 def test_names_are_torchs():
-    x, w, bias, batch = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(1, 32, 16)
-    kept = randn(16, seed=3)
+    x, w, bias, batch = randn(M, K), randn(N, K, seed=1), randn(N, seed=2), randn(1, K, N)
+    kept = randn(N, seed=3)
     for ours, torchs, given in (
         (linear, functional.linear, {"input": x, "weight": w, "bias": bias}),
         (matmul, torch.matmul, {"input": x, "other": w.T}),

@@ -21,7 +21,7 @@ from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Row, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan, Tell
 from blackwell_matmul.jobs.worker import ended_on_exception
 from blackwell_matmul.tuner.gpu_workers import GpuWorkers
@@ -49,12 +49,12 @@ class Measured:
     session, on one GPU. lost: reasons, by GPU.
     """
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, BenchRow] = field(default_factory=dict)
     gpu_of: dict[str, int] = field(default_factory=dict)
     last: frozenset[str] = frozenset()
     lost: dict[int, str] = field(default_factory=dict)
 
-    def take(self, gpu: MeasuringGpu, rows: Iterable[Row]) -> None:
+    def take(self, gpu: MeasuringGpu, rows: Iterable[BenchRow]) -> None:
         for row in rows:
             self.rows[row.contender] = row
             self.gpu_of[row.contender] = gpu.index
@@ -84,17 +84,17 @@ class Share:
             if new and not self._still_works(min(new)):
                 return
 
-    def _may_continue(self, row: Row) -> bool:
+    def _may_continue(self, row: BenchRow) -> bool:
         """Return true to go on; the timer tests the GPU while others use it."""
         if row.status != "failed" or self._still_works(row.contender):
             return True
         self.in_progress = frozenset(contender.name for contender, _ in self.workers.checkers.running.values())
         return False
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BenchRow]:
         return [row for each in self.plan.contenders if (row := self._row(each)) is not None]
 
-    def _row(self, contender: Contender) -> Row | None:
+    def _row(self, contender: Contender) -> BenchRow | None:
         return self.results.get(contender.name, self.plan.cases[0].problem)
 
     def _untimed(self) -> set[str]:
@@ -124,7 +124,7 @@ class SeveralGpus:
 
     def measure(self, until_s: float) -> Measured:
         """Measure the plan. until_s: deadline of the checks."""
-        left, finalists = [each for each in self._plan.contenders if each.kind != CUBLAS], list[Row]()
+        left, finalists = [each for each in self._plan.contenders if each.kind != CUBLAS], list[BenchRow]()
         while left and self._serving:
             shares = self._dealt(left)
             _in_parallel(shares, until_s)
@@ -173,9 +173,9 @@ class SeveralGpus:
     def _fail(self, contenders: Iterable[Contender], reason: str) -> None:
         case = self._plan.cases[0]
         for each in contenders:
-            self.found.rows[each.name] = Row(each.name, case.problem, case.band, status="failed", reason=reason)
+            self.found.rows[each.name] = BenchRow(each.name, case.problem, case.band, status="failed", reason=reason)
 
-    def _time_finalists(self, finalists: Sequence[Row]) -> None:
+    def _time_finalists(self, finalists: Sequence[BenchRow]) -> None:
         """Time the finalists on one GPU; if it is lost, on the next."""
         names = {row.contender for row in finalists}
         able = [each for each in self._plan.contenders if each.name in names]
@@ -199,6 +199,6 @@ def _in_parallel(shares: Sequence[Share], until_s: float) -> None:
         list(threads.map(lambda share: share.run(until_s), shares))
 
 
-def _first(rows: Iterable[Row]) -> list[Row]:
+def _first(rows: Iterable[BenchRow]) -> list[BenchRow]:
     timed = [row for row in rows if row.timing is not None and row.contender != CUBLAS]
     return sorted(timed, key=lambda row: row.timing.median_us if row.timing else math.inf)[:FINALISTS]

@@ -23,7 +23,7 @@ from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu, measuring_gpus
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.request import require_within
-from blackwell_matmul.harness.bench.results import Row, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
@@ -200,7 +200,7 @@ def _checkers(problem: Problem) -> int:
     return CHECKERS if 8 * problem.batches * (m * n + m * k + n * k) <= MOST_AT_ONCE_BYTES else 1
 
 
-def _by_name(results: SuiteResults) -> dict[str, Row]:
+def _by_name(results: SuiteResults) -> dict[str, BenchRow]:
     return {row.contender: row for row in results}
 
 

@@ -12,7 +12,7 @@ import pytest
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, request, session
-from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResults
 from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 
@@ -38,7 +38,7 @@ def h200(monkeypatch):
         ran.append(plan)
         for contender, case in plan.pairs():
             if book.get(contender.name, case.problem) is None:
-                book.put(Row(contender.name, case.problem, case.band, reason="correct: exact."))
+                book.put(BenchRow(contender.name, case.problem, case.band, reason="correct: exact."))
 
     monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: GPUS["H200"])
     monkeypatch.setattr(bench_machine, "LADDERS", {"sm_90a": ("h2", "h1", "h0")})
@@ -132,7 +132,7 @@ def test_again_forgets_what_it_measures_anew(command: Command, h200, monkeypatch
 
 def test_something_wrong_is_exit_code_1_and_json_is_one_object(command: Command, h200, monkeypatch) -> None:
     def run(plan, book, *rest):
-        book.put(Row("h2", Problem(8, 8, 8), status="wrong", reason="wrong: all of it."))
+        book.put(BenchRow("h2", Problem(8, 8, 8), status="wrong", reason="wrong: all of it."))
 
     monkeypatch.setattr(session, "run", run)
     code, out, err = command("--size", "8", "8", "8", "--json")

@@ -14,7 +14,7 @@ from blackwell_matmul.cli.views.terminal import duration, line, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
+    from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResults
 
 
 COLUMNS = (
@@ -40,11 +40,11 @@ def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
     yield line(measured_on(results), "dim")
 
 
-def _size(row: Row) -> tuple[int, int, int]:
+def _size(row: BenchRow) -> tuple[int, int, int]:
     return row.problem.m, row.problem.n, row.problem.k
 
 
-def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterator[RenderableType]:
+def _problem_lines(title: str, rows: Sequence[BenchRow], machine: Machine) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(title, style="bold")
@@ -57,7 +57,7 @@ def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterato
     yield Text("")
 
 
-def _told(row: Row) -> str:
+def _told(row: BenchRow) -> str:
     """Return the remarks on a row that follow its figures."""
     if row.status != "correct":
         return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
@@ -69,7 +69,7 @@ def _told(row: Row) -> str:
     return f"{counts}: {row.stress['message']}"
 
 
-def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
+def _cells(row: BenchRow, machine: Machine) -> tuple[str, ...]:
     assert row.timing is not None
     schedule = spelled_out(row.schedule)
     return (

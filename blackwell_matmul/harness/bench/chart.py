@@ -14,7 +14,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.harness.bench.contenders import CUBLAS
-from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResults
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
@@ -56,10 +56,10 @@ def _matplotlib() -> Any:
     return importlib.import_module("matplotlib")
 
 
-Panel = Callable[[Any, Sequence[Row], Machine], None]
+Panel = Callable[[Any, Sequence[BenchRow], Machine], None]
 
 
-def _panels(rows: Sequence[Row], machine: Machine, panel: Panel) -> Any:
+def _panels(rows: Sequence[BenchRow], machine: Machine, panel: Panel) -> Any:
     """Return a figure with a panel for each type and one legend."""
     dtypes = sorted({row.problem.dtype for row in rows}, reverse=True)
     figure = importlib.import_module("matplotlib.figure").Figure(
@@ -79,7 +79,7 @@ def _panels(rows: Sequence[Row], machine: Machine, panel: Panel) -> Any:
     return figure
 
 
-def _tflops_panel(axes: Any, rows: Sequence[Row], machine: Machine) -> None:
+def _tflops_panel(axes: Any, rows: Sequence[BenchRow], machine: Machine) -> None:
     sizes = sorted({row.problem.m for row in rows})
     for name, style in _styles(rows):
         found = {row.problem.m: row for row in rows if row.contender == name}
@@ -92,7 +92,7 @@ def _tflops_panel(axes: Any, rows: Sequence[Row], machine: Machine) -> None:
     axes.set(xlabel="M = N = K", ylabel="TFLOPS", ylim=(0, None))
 
 
-def _percent_panel(axes: Any, rows: Sequence[Row], machine: Machine) -> None:
+def _percent_panel(axes: Any, rows: Sequence[BenchRow], machine: Machine) -> None:
     ms = sorted({row.problem.m for row in rows})
     styles = [(name, style) for name, style in _styles(rows) if name != CUBLAS]
     for number, (name, style) in enumerate(styles):
@@ -111,7 +111,7 @@ def _dot(style: dict[str, Any]) -> dict[str, Any]:
     return {"color": style["color"], "linewidths": 0}
 
 
-def _styles(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _styles(rows: Sequence[BenchRow]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the contenders in the results' order, each with its line style."""
     names = list(dict.fromkeys(row.contender for row in rows))
     kernels = [name for name in names if name != CUBLAS and name not in OTHERS]

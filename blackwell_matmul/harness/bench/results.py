@@ -28,7 +28,7 @@ Status = Literal["correct", "wrong", "refused", "failed"]
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One contender on one problem. status: of its check. reason: for anything but "correct".
 
     error, cublas_error: the largest against float64. timing: None if not timed; untimed: the reason. cublas_us:
@@ -77,7 +77,7 @@ class Row:
         return {**asdict(self), "problem": self.problem.as_dict(), **derived}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Row:
+    def from_dict(cls, record: Mapping[str, Any]) -> BenchRow:
         known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
         timing = known.get("timing")
         known["timing"] = None if timing is None else Timing(**timing)
@@ -143,19 +143,19 @@ class SuiteResults(ResultFile):
     def read_parts(self) -> None:
         mine = self.content["suites"].get(self.suite, {}) if self.content else {}
         self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
-        self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
+        self._rows = {row.key: row for row in map(BenchRow.from_dict, mine.get("rows", ()))}
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[BenchRow]:
         return iter(self._rows.values())
 
-    def get(self, contender: str, problem: Problem) -> Row | None:
+    def get(self, contender: str, problem: Problem) -> BenchRow | None:
         return self._rows.get((contender, problem))
 
-    def row(self, contender: str, problem: Problem) -> Row:
+    def row(self, contender: str, problem: Problem) -> BenchRow:
         """Return an existing row."""
         return self._rows[contender, problem]
 
-    def put(self, row: Row) -> None:
+    def put(self, row: BenchRow) -> None:
         self._rows[row.key] = row
 
     def forget(self, keys: Iterable[tuple[str, Problem]]) -> None:
@@ -226,8 +226,8 @@ class Mean:
     of: int
 
 
-def means(rows: Sequence[Row]) -> list[Mean]:
-    groups: dict[tuple[str, str], list[Row]] = {}
+def means(rows: Sequence[BenchRow]) -> list[Mean]:
+    groups: dict[tuple[str, str], list[BenchRow]] = {}
     for row in rows:
         if row.contender != CUBLAS:
             groups.setdefault((row.contender, row.band), []).append(row)

@@ -20,7 +20,7 @@ from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.harness.bench.bundles import Index, code_of, described
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
 from blackwell_matmul.harness.bench.protocol import Settings, Timing
-from blackwell_matmul.harness.bench.results import Row, Status, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, Status, SuiteResults
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.jobs.worker import Task, TaskOutcome, Worker, WorkerPool, worker_pool
 
@@ -145,7 +145,7 @@ def check_in_parallel(
     pool: WorkerPool,
     tell: Tell,
     until_s: float = math.inf,
-    may_continue: Callable[[Row], bool] = lambda row: True,
+    may_continue: Callable[[BenchRow], bool] = lambda row: True,
 ) -> None:
     """Check as `check_missing` does, in parallel; a worker uses one child until it fails. may_continue: asked after
     each.
@@ -201,11 +201,11 @@ def _participants(contender: Contender, case: BenchCase, bundles: Index) -> dict
     return {"contender": contender.as_task(), "bundle": bundles.find(contender, case.problem)}
 
 
-def _row(contender: Contender, case: BenchCase, outcome: TaskOutcome, bundles: Index | None = None) -> Row:
+def _row(contender: Contender, case: BenchCase, outcome: TaskOutcome, bundles: Index | None = None) -> BenchRow:
     """Return the row of a check, or of a failed compilation."""
     found = bundles.find(contender, case.problem) if bundles else None
     schedule = (found or {}).get("schedule", {})
-    row = Row(contender.name, case.problem, case.band, schedule=schedule, code=code_of(contender))
+    row = BenchRow(contender.name, case.problem, case.band, schedule=schedule, code=code_of(contender))
     if outcome.result is None:
         return replace(row, status="refused" if outcome.refused else "failed", reason=_reason(outcome))
     status: Status = "correct" if outcome.result["ok"] else "wrong"
@@ -321,7 +321,7 @@ def _is_unstressed(results: SuiteResults, contender: Contender, case: BenchCase)
     return row is not None and row.status == "correct" and row.stress is None
 
 
-def ok(rows: Iterable[Row]) -> bool:
+def ok(rows: Iterable[BenchRow]) -> bool:
     """Return true if something was right, and nothing but cuBLAS wrong or failed."""
     found = [row for row in rows if row.contender != CUBLAS]
     bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed]

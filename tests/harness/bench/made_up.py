@@ -6,7 +6,7 @@ from pathlib import Path
 
 from blackwell_matmul.harness.bench.devices import DATA
 from blackwell_matmul.harness.bench.protocol import timing
-from blackwell_matmul.harness.bench.results import Machine, Row, SuiteResults
+from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResults
 from blackwell_matmul.problem.problem import Problem
 
 MACHINE = Machine("Made-up GPU", "sm_90a", 132, 989.0, {"driver_version": "580.1", "versions": {"torch": "2.11.0"}})
@@ -21,7 +21,7 @@ TELEMETRY = {
 }
 
 
-def row(contender: str, problem: Problem, **changes) -> Row:
+def row(contender: str, problem: Problem, **changes) -> BenchRow:
     best_us = problem.flops / 989e6 / SPEED[contender] * (1 + 700 / problem.m)
     cublas_us = problem.flops / 989e6 / SPEED["cublas"] * (1 + 700 / problem.m)
     found = {
@@ -36,7 +36,7 @@ def row(contender: str, problem: Problem, **changes) -> Row:
         "error": 0.001,
         "cublas_error": 0.001,
     }
-    return Row(**{**found, **changes})
+    return BenchRow(**{**found, **changes})
 
 
 def ladder(folder: Path, contenders=tuple(SPEED), sizes=SIZES, dtypes=("fp16", "bf16")) -> SuiteResults:

@@ -10,7 +10,7 @@ import typer
 from blackwell_matmul.cli.options import flag, integer, word
 
 if TYPE_CHECKING:
-    from blackwell_matmul.emulator.order.findings import Report
+    from blackwell_matmul.emulator.order.findings import PtxReport
 
 EXAMPLES = """Examples:
 
@@ -53,7 +53,7 @@ class _Told:
         self.lines: set[str] = set()
         self.errors = False
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: PtxReport) -> None:
         self.errors |= not report.ok
         for line in report.lines():
             if line not in self.lines:

@@ -14,7 +14,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli import options
 
 if TYPE_CHECKING:
-    from blackwell_matmul.emulator.order.findings import Report
+    from blackwell_matmul.emulator.order.findings import PtxReport
 
 PANEL = "Compiled code: a file of PTX, or the folder of a bundle"
 TENSOR = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
@@ -69,7 +69,7 @@ class LaunchOptions:
     args: tuple[str, ...] = ()
 
 
-def check_compiled(code: str, launch: LaunchOptions) -> Report:
+def check_compiled(code: str, launch: LaunchOptions) -> PtxReport:
     """Check a file of PTX, or a bundle; InputError for words that say no launch."""
     from blackwell_matmul.emulator import check_ptx
     from blackwell_matmul.emulator.emulate import entry_of, text_of

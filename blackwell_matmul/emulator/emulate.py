@@ -13,7 +13,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Limit, Progress
@@ -51,7 +51,7 @@ def emulate(
     progress: Progress | None = None,
     unwritten: str | None = None,
     limit: Limit | None = None,
-    listener: Listener | None = None,
+    listener: EmulationListener | None = None,
 ) -> Emulation:
     """Execute compiled code on the CPU: a bundle of this project, its folder, or any PTX as a path or text.
 
@@ -75,8 +75,8 @@ def emulate(
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
     if progress is not None and not callable(progress):
         raise InputError(f"progress is {shown(progress)}; it takes a function of the clusters done and their total.")
-    if listener is not None and not isinstance(listener, Listener):
-        raise InputError(f"listener is {shown(listener)}; it takes a Listener.")
+    if listener is not None and not isinstance(listener, EmulationListener):
+        raise InputError(f"listener is {shown(listener)}; it takes an EmulationListener.")
     of_its_own = isinstance(code, Bundle) or is_folder(code)
     how = unwritten or ("stop" if of_its_own else "note")
     choices = Choices(order, seed, progress, how, _limit(limit), listener)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Listener:
+class EmulationListener:
     """A listener to which nothing matters. A subclass overrides the methods that matter to it."""
 
     def began(self, grid: Any) -> None:

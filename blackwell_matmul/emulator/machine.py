@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, indices, lanes, words_of
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, Memory, SharedBank, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
@@ -147,7 +147,7 @@ class TensorMemory:
     permit: true while this CTA may allocate. listener: hears of accesses.
     """
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    def __init__(self, listener: EmulationListener | None = None) -> None:
         self.listener = listener
         self.words = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
         self.written = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), bool)

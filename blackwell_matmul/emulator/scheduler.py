@@ -19,7 +19,7 @@ from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.base.processes import heap_set_aside
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.lanes import ALL, by_warps
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, Waiting, Waits, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
@@ -89,7 +89,7 @@ class Choices:
     progress: Progress | None = None
     unwritten: str = "stop"
     limit: Limit = Limit()
-    listener: Listener | None = None
+    listener: EmulationListener | None = None
 
 
 class Clusters:

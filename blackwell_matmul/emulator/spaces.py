@@ -14,7 +14,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import WORDS, Array
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 
 WINDOW_BITS = 40
 SHARED, LOCAL, PARAM, CODE, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 4, 0x7F))
@@ -57,7 +57,7 @@ class Memory:
         self.data = data
         self.written = np.zeros(data.size, np.uint8) if tracked else written
         self.tell: Callable[[str], None] = _undefined
-        self.listener: Listener | None = None
+        self.listener: EmulationListener | None = None
         self._views: dict[int, Array] = {}
         self._written: dict[int, Array] = {}
         self._all_written: dict[int, Array] = {}
@@ -228,7 +228,7 @@ class GlobalSpace:
         self.memories: list[Memory] = []
         self._bases: list[int] = []
         self._next = GLOBAL
-        self.listener: Listener | None = None
+        self.listener: EmulationListener | None = None
 
     def add(self, name: str, data: Array) -> Memory:
         memory = Memory(name, self._next, data)

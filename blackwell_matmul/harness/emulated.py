@@ -8,7 +8,7 @@ from dataclasses import replace
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import check_ptx, emulate
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
 from blackwell_matmul.harness.result import Result, ScriptResult
@@ -57,7 +57,7 @@ def _arguments(call: KernelCall, bundle: Bundle) -> list[object]:
     return arguments
 
 
-def check_code(call: KernelCall, progress: Progress | None = None) -> Report:
+def check_code(call: KernelCall, progress: Progress | None = None) -> PtxReport:
     """Compile a resolved call, and check the order of the code's accesses."""
     bundle = compile_call(call)
     return check_ptx(bundle, *_arguments(call, bundle), progress=progress)

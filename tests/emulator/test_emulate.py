@@ -286,7 +286,7 @@ def test_tensor_maps_that_no_driver_encodes(change: dict[str, Any], told: str) -
     [
         (1 << 200, {}, "has 4 bytes, in which a number of 201 bits does not fit"),
         (1, {"progress": 5}, "progress is 5; it takes a function"),
-        (1, {"listener": 5}, "listener is 5; it takes a Listener"),
+        (1, {"listener": 5}, "listener is 5; it takes an EmulationListener"),
     ],
 )
 def test_arguments_that_are_none(given: object, more: dict[str, Any], told: str) -> None:

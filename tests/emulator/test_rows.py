@@ -8,7 +8,7 @@ import pytest
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import machine
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 
 NUMBER = "mov.u32 %r38, %ctaid.x; mov.u32 %r37, %ntid.x; mad.lo.u32 %r36, %r38, %r37, %r39;"
 """%r36: the thread's number in the grid; %r38: its CTA."""
@@ -52,7 +52,7 @@ def test_a_fault_names_the_cta_and_the_line_as_of_a_warp_alone() -> None:
         .shared .align 4 .b32 box[64]; mov.u32 %r2, box; mad.lo.u32 %r2, %r36, 4, %r2; st.shared.u32 [%r2], %r36;
         mov.u32 %r0, 0;"""
     told = []
-    for how in ({}, {"listener": Listener()}):
+    for how in ({}, {"listener": EmulationListener()}):
         with pytest.raises(EmulationError) as found:
             stored(body, 2, 64, **how)
         told.append(str(found.value))

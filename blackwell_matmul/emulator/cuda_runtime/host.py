@@ -26,7 +26,7 @@ from blackwell_matmul.emulator.cuda_runtime.channel import Channel
 from blackwell_matmul.emulator.cuda_runtime.images import Read, ptx_of
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loaded, variable_addresses
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import Choices
@@ -186,7 +186,7 @@ class Host:
     """
 
     def __init__(
-        self, program: Channel, gpu: EmulatedGpu, choices: Choices, checked: Callable[[Report], None] | None = None
+        self, program: Channel, gpu: EmulatedGpu, choices: Choices, checked: Callable[[PtxReport], None] | None = None
     ) -> None:
         self.program, self.gpu, self.choices, self.checked = program, gpu, choices, checked
         self.memory = HostSpace(program)
@@ -324,7 +324,7 @@ class Host:
             sys.stdout.flush()
             if self.checked and listener:
                 findings = list(listener.findings.values())
-                self.checked(Report(entry.name, module.parsed.target, (choices.order,), findings))
+                self.checked(PtxReport(entry.name, module.parsed.target, (choices.order,), findings))
         self.memory.give_back()
 
     def values(self, function: Function, parameters: int, extra: int = 0) -> list[bytes]:

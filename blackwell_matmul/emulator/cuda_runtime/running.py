@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.cuda_runtime import libraries
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
 from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 from blackwell_matmul.emulator.cuda_runtime.host import EmulatedGpu, Host, Refused
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
 
 SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}
@@ -35,7 +35,7 @@ def run(
     sms: int | None = None,
     order: str = "late",
     limit: Limit | None = None,
-    checked: Callable[[Report], None] | None = None,
+    checked: Callable[[PtxReport], None] | None = None,
 ) -> int:
     """Run a program with an emulated GPU, and return its exit code.
 
@@ -100,7 +100,7 @@ class _Service:
     """Answers programs at a socket, each in a thread. fault: the first kernel's."""
 
     def __init__(
-        self, path: Path, gpu: EmulatedGpu, choices: Choices, checked: Callable[[Report], None] | None
+        self, path: Path, gpu: EmulatedGpu, choices: Choices, checked: Callable[[PtxReport], None] | None
     ) -> None:
         self.gpu, self.choices, self.checked = gpu, choices, checked
         self.fault: BlackwellMatmulError | None = None

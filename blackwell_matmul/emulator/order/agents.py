@@ -11,7 +11,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Order
 from blackwell_matmul.emulator.lanes import LANES, indices
-from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, Array, Known, either, nothing
+from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, Array, VectorClock, either, nothing
 from blackwell_matmul.emulator.order.registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -19,7 +19,7 @@ STREAMS = 1024
 """Streams of operations that a cluster may have, beside its lanes."""
 
 
-class Stream(NamedTuple):
+class OperationStream(NamedTuple):
     """Asynchronous operations that threads wait for in order. kind: of group, or "mbarrier". warp: number of the
     issuing warp."""
 
@@ -29,14 +29,14 @@ class Stream(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lanes:
+class LaneGroup:
     """Lanes of a warp that have observed the same. seen: observed by relaxed reads, and acquired at the next fence.
     released: what the last fence of each scope (cta, cluster, gpu) released."""
 
     mask: int
-    known: Known
-    seen: Known | None = None
-    released: tuple[Known | None, Known | None, Known | None] = (None, None, None)
+    known: VectorClock
+    seen: VectorClock | None = None
+    released: tuple[VectorClock | None, VectorClock | None, VectorClock | None] = (None, None, None)
 
 
 class ClusterAgents:
@@ -52,7 +52,7 @@ class ClusterAgents:
         self.lanes = len(cluster.ctas) * self.warps_of_cta * LANES
         self.start = nothing(base, -(-self.lanes // 64) * 64 + 64)
         self.streams: dict[Any, int] = {}
-        self.told: list[Stream] = []
+        self.told: list[OperationStream] = []
 
     @property
     def end(self) -> int:
@@ -61,7 +61,7 @@ class ClusterAgents:
     def number(self, warp: Any) -> int:
         return int(warp.cta.rank * self.warps_of_cta + warp.index)
 
-    def has_started(self, cta: Any, known: Known) -> bool:
+    def has_started(self, cta: Any, known: VectorClock) -> bool:
         """Return True if `known` has any access of the CTA, even by a weak edge."""
         width = self.warps_of_cta * LANES
         return bool(known.clocks[WEAK, cta.rank * width : (cta.rank + 1) * width].any())
@@ -74,10 +74,10 @@ class ClusterAgents:
         found = self.streams.get(key)
         if found is None:
             found = self.streams[key] = self.base + self.lanes + len(self.told)
-            self.told += [Stream(kind, what, warp)] * count
+            self.told += [OperationStream(kind, what, warp)] * count
         return found
 
-    def stream_of(self, agent: int) -> Stream | None:
+    def stream_of(self, agent: int) -> OperationStream | None:
         place = agent - self.base - self.lanes
         return self.told[place] if 0 <= place < len(self.told) else None
 
@@ -99,34 +99,34 @@ class WarpAgents:
     cluster: ClusterAgents
     first: int
     clock: int = 1
-    groups: list[Lanes] = field(default_factory=list)
+    groups: list[LaneGroup] = field(default_factory=list)
     copies: int = 0
     copied: Any = None
     registers: HeldRegisters = field(default_factory=HeldRegisters)
     last: Flying | None = None
     products: int = 0
 
-    def parts(self, mask: int) -> Iterator[Lanes]:
+    def parts(self, mask: int) -> Iterator[LaneGroup]:
         """Yield the groups of these lanes, separated from other lanes."""
         for each in list(self.groups):
             some = each.mask & mask
             if some and some != each.mask:
                 each.mask &= ~mask
-                each = Lanes(some, each.known, each.seen, each.released)
+                each = LaneGroup(some, each.known, each.seen, each.released)
                 self.groups.append(each)
             if some:
                 yield each
 
-    def known(self, mask: int) -> Known:
+    def known(self, mask: int) -> VectorClock:
         """Return what any of these lanes has observed."""
-        found: Known | None = None
+        found: VectorClock | None = None
         for each in self.groups:
             if each.mask & mask:
                 found = either(found, each.known)
         assert found is not None
         return found
 
-    def sent(self, mask: int) -> Known:
+    def sent(self, mask: int) -> VectorClock:
         """Return what these lanes release: all they have observed and their accesses until now."""
         lanes = lanes_of(mask)
         known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
@@ -141,11 +141,11 @@ class WarpAgents:
             if not each.known.has(agent, clock, rows.stop - 1):
                 each.known = each.known.told(rows, agent, clock)
 
-    def receive(self, mask: int, known: Known) -> None:
+    def receive(self, mask: int, known: VectorClock) -> None:
         for each in self.parts(mask):
             each.known = each.known.joined(known)
 
-    def settle(self, mask: int, known: Known) -> None:
+    def settle(self, mask: int, known: VectorClock) -> None:
         """Make these lanes one group with this knowledge, which includes their own."""
         parts = list(self.parts(mask))
         first = parts[0]
@@ -186,7 +186,7 @@ class Flying:
     wait for a wgmma.
     """
 
-    known: Known
+    known: VectorClock
     warp: WarpAgents
     lanes: int
     clock: int

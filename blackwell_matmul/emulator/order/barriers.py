@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from blackwell_matmul.emulator.order.clocks import Known, added, either
-from blackwell_matmul.emulator.order.judging import Access
+from blackwell_matmul.emulator.order.clocks import VectorClock, added, either
+from blackwell_matmul.emulator.order.judging import MemoryAccess
 
 
 @dataclass(slots=True)
@@ -27,18 +27,18 @@ class MbarrierOrder:
     init: tuple[int, int]
     init_site: int
     fenced: bool = False
-    phases: dict[int, Known] = field(default_factory=dict)
-    far: dict[int, Known] = field(default_factory=dict)
+    phases: dict[int, VectorClock] = field(default_factory=dict)
+    far: dict[int, VectorClock] = field(default_factory=dict)
     seen: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     judged: int = 0
-    spoiled: Access | None = None
+    spoiled: MemoryAccess | None = None
     uses: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
         return f"the mbarrier at {self.offset:,} of shared memory"
 
-    def add(self, phase: int, known: Known, strong: bool = True, is_far: bool = False) -> None:
+    def add(self, phase: int, known: VectorClock, strong: bool = True, is_far: bool = False) -> None:
         """Add what an arrival releases. strong: False for a relaxed arrival or one of too narrow a scope. is_far: an
         arrival by another CTA."""
         if phase not in self.phases:
@@ -48,7 +48,7 @@ class MbarrierOrder:
         if is_far and strong:
             self.far[phase] = added(self.far.get(phase), known, strong)
 
-    def told(self, phase: int, scope: str) -> Known | None:
+    def told(self, phase: int, scope: str) -> VectorClock | None:
         """Return what a wait of this scope acquires from a phase."""
         return self.phases.get(phase) if scope == "cta" else either(self.phases.get(phase), self.far.get(phase))
 
@@ -59,11 +59,11 @@ class Round:
 
     cluster: Any
     barrier: Any
-    known: Known | None = None
+    known: VectorClock | None = None
     waiters: list[tuple[Any, int]] = field(default_factory=list)
     over: bool = False
 
-    def add(self, known: Known, strong: bool = True) -> None:
+    def add(self, known: VectorClock, strong: bool = True) -> None:
         self.known = added(self.known, known, strong)
 
 
@@ -72,6 +72,6 @@ class Flag:
     """A location on which strong accesses synchronise. known: what was released for the CTA, the cluster and
     the GPU."""
 
-    known: list[Known | None]
+    known: list[VectorClock | None]
     cta: Any
     cluster: Any

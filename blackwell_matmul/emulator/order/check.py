@@ -11,7 +11,7 @@ from blackwell_matmul.base.errors import EmulationError, InputError, Unsupported
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import emulate, entry_of, is_folder, text_of
-from blackwell_matmul.emulator.order.findings import ERROR, Finding, Report
+from blackwell_matmul.emulator.order.findings import ERROR, PtxFinding, PtxReport
 from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.parser import parse
 from blackwell_matmul.emulator.scheduler import Limit, Progress
@@ -34,7 +34,7 @@ def check_ptx(
     seed: int = 0,
     progress: Progress | None = None,
     limit: Limit | None = None,
-) -> Report:
+) -> PtxReport:
     """Check the order of accesses in compiled code: in PTX of any compiler, or in a bundle of this project.
 
     The arguments are those of `emulate`. orders: orders of completion, one run each. The last run writes the tensors;
@@ -45,7 +45,7 @@ def check_ptx(
     """
     if not orders:
         raise InputError("orders is empty; name at least one, such as eager.")
-    report = Report("", "", tuple(orders))
+    report = PtxReport("", "", tuple(orders))
     tensors = [each.pointer if isinstance(each, TensorMap) else each for each in args]
     before = [each.copy() if isinstance(each, np.ndarray) else _cloned(each) for each in tensors]
     for place, order in enumerate(orders):
@@ -106,18 +106,18 @@ STOPS = (
 """Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""
 
 
-def _stopped(report: Report, told: str) -> None:
+def _stopped(report: PtxReport, told: str) -> None:
     """Add the fault that ended a run as a finding. An unknown end becomes the report's `stopped`."""
     for words, code, mend in STOPS:
         if words in told:
-            found = Finding(code, ERROR, told.removesuffix("."), mend=mend)
+            found = PtxFinding(code, ERROR, told.removesuffix("."), mend=mend)
             if all(each.text != found.text for each in report.findings):
                 report.findings.append(found)
             return
     report.stopped = told
 
 
-def _add(report: Report, listener: OrderListener) -> None:
+def _add(report: PtxReport, listener: OrderListener) -> None:
     known = {_key(each) for each in report.findings}
     for each in listener.findings.values():
         if _key(each) not in known:
@@ -125,6 +125,6 @@ def _add(report: Report, listener: OrderListener) -> None:
             report.findings.append(each)
 
 
-def _key(found: Finding) -> object:
+def _key(found: PtxFinding) -> object:
     lines = [None if at is None else at.line for at in (found.first, found.second)]
     return found.code, found.severity, *lines, found.text if found.first is None else ""

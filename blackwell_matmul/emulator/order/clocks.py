@@ -47,7 +47,7 @@ def clock_of(cell: int) -> int:
     return cell >> CLOCK_SHIFT
 
 
-class Known:
+class VectorClock:
     """What an agent has observed: a clock for each row and each agent of its cluster; `far` has those of other
     clusters, by base.
 
@@ -59,23 +59,23 @@ class Known:
     def __init__(self, base: int, clocks: Array, far: dict[int, Array] | None = None) -> None:
         self.base, self.clocks, self.far = base, clocks, far
 
-    def joined(self, other: Known) -> Known:
+    def joined(self, other: VectorClock) -> VectorClock:
         """Return the union of both."""
         if other is self:
             return self
         if other.base == self.base and self.far is None and other.far is None:
-            return Known(self.base, _most(self.clocks, other.clocks))
+            return VectorClock(self.base, _most(self.clocks, other.clocks))
         found = {**(self.far or {}), self.base: self.clocks}
         for base, clocks in {**(other.far or {}), other.base: other.clocks}.items():
             found[base] = _most(found[base], clocks) if base in found else clocks
-        return Known(self.base, found.pop(self.base), found)
+        return VectorClock(self.base, found.pop(self.base), found)
 
-    def only(self, row: int) -> Known:
+    def only(self, row: int) -> VectorClock:
         """Return what is observed in one row and in EARLIER, without the other rows."""
         far = {base: _only(clocks, row) for base, clocks in (self.far or {}).items()}
-        return Known(self.base, _only(self.clocks, row), far or None)
+        return VectorClock(self.base, _only(self.clocks, row), far or None)
 
-    def told(self, rows: Any, agents: Any, clocks: Any) -> Known:
+    def told(self, rows: Any, agents: Any, clocks: Any) -> VectorClock:
         """Return the knowledge after these agents are observed up to these clocks, in some rows."""
         first = int(agents if isinstance(agents, int) else agents[0]) - self.base
         last = first if isinstance(agents, int) else int(agents[-1]) - self.base
@@ -88,14 +88,14 @@ class Known:
         else:
             index = np.ix_(np.arange(ROWS)[rows], np.atleast_1d(agents) - self.base)
             made[index] = np.maximum(made[index], clocks)
-        return Known(self.base, made, self.far)
+        return VectorClock(self.base, made, self.far)
 
-    def widened(self, rows: list[int], source: int) -> Known:
+    def widened(self, rows: list[int], source: int) -> VectorClock:
         """Return the knowledge with one row added to others, the effect of a fence."""
         far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
-        return Known(self.base, _widened(self.clocks, rows, source), far)
+        return VectorClock(self.base, _widened(self.clocks, rows, source), far)
 
-    def covers(self, other: Known) -> bool:
+    def covers(self, other: VectorClock) -> bool:
         """Return True if all accesses in `other`, of its cluster, are in this one, too."""
         a, b = self.clocks[ORDERED], other.clocks[ORDERED]
         width = min(a.size, b.size)
@@ -139,24 +139,24 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
     return [int(place) for place in places]
 
 
-def added(before: Known | None, known: Known, strong: bool) -> Known:
+def added(before: VectorClock | None, known: VectorClock, strong: bool) -> VectorClock:
     """Return what a barrier carries after an arrival. strong: False for a weak edge."""
     start = empty(known) if before is None else before
     return start.joined(known if strong else known.only(WEAK))
 
 
-def either(a: Known | None, b: Known | None) -> Known | None:
+def either(a: VectorClock | None, b: VectorClock | None) -> VectorClock | None:
     """Return the union of two, each of which may be None."""
     return b if a is None else a if b is None else a.joined(b)
 
 
-def empty(known: Known) -> Known:
+def empty(known: VectorClock) -> VectorClock:
     """Return empty knowledge of the same agents."""
-    return Known(known.base, np.zeros_like(known.clocks))
+    return VectorClock(known.base, np.zeros_like(known.clocks))
 
 
-def nothing(base: int, agents: int) -> Known:
-    return Known(base, np.zeros((ROWS, agents), np.int32))
+def nothing(base: int, agents: int) -> VectorClock:
+    return VectorClock(base, np.zeros((ROWS, agents), np.int32))
 
 
 def _wide(clocks: Array, width: int) -> Array:

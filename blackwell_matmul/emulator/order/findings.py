@@ -28,7 +28,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PtxFinding:
     """A finding. code: as docs/findings.md has it. first, second: the accesses in the order of this run; second is None
     for a finding about one instruction. edge: the missing order. mend: the remedy. rule: the section of the PTX ISA, or
     the rule by which the finding is benign.
@@ -55,7 +55,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class PtxReport:
     """Result of a check. orders: the orders of completion that ran. instructions, ctas: of the runs together.
 
     not_run: a sentence for each instruction that is not emulated and was not reached. stopped: why a run ended early.
@@ -64,18 +64,18 @@ class Report:
     kernel: str
     target: str
     orders: tuple[str, ...]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PtxFinding] = field(default_factory=list)
     instructions: int = 0
     ctas: int = 0
     not_run: tuple[str, ...] = ()
     stopped: str = ""
 
     @property
-    def errors(self) -> list[Finding]:
+    def errors(self) -> list[PtxFinding]:
         return [each for each in self.findings if each.severity == ERROR]
 
     @property
-    def unpromised(self) -> list[Finding]:
+    def unpromised(self) -> list[PtxFinding]:
         return [each for each in self.findings if each.severity == UNPROMISED]
 
     @property
@@ -86,7 +86,7 @@ class Report:
     def lines(self, all: bool = False) -> Iterator[str]:
         """Yield the report, errors first; those alike, with a line in common, once. all: benign ones as well."""
         for severity in (ERROR, UNPROMISED, *([BENIGN] if all else [])):
-            told: dict[object, Finding] = {}
+            told: dict[object, PtxFinding] = {}
             alike: Counter[str] = Counter()
             for each in (each for each in self.findings if each.severity == severity):
                 before = next((told[key] for key in each.keys if key in told), None)

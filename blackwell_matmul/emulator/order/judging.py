@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, Finding, Place
+from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, Place, PtxFinding
 
 
-class Access(NamedTuple):
+class MemoryAccess(NamedTuple):
     """One of two accesses. who: in words. kind: of its stream; "" for a thread's own access. warp: its thread's warp,
     or the warp that issued it."""
 
@@ -48,7 +48,7 @@ MODEL = "Memory Consistency Model: Causality Order"
 PROXIES = "Memory Consistency Model: Proxies"
 
 
-def unordered(first: Access, second: Access) -> Rule:
+def unordered(first: MemoryAccess, second: MemoryAccess) -> Rule:
     """Return the rule for two accesses without an order, one of them a write."""
     if first.kind:
         wait, section = WAITS.get(first.kind, ("a wait for it", MODEL))
@@ -136,7 +136,7 @@ def pipelined() -> Rule:
     return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
 
 
-def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
+def finding(rule: Rule, first: MemoryAccess, second: MemoryAccess, where: str) -> PtxFinding:
     """Return the finding for two accesses of the same place, in the order of the run."""
     text = (
         f"{first.who} {first.verb} {where} at {first.place}; then {second.who} {second.verb} the same at {second.place}"
@@ -144,9 +144,9 @@ def finding(rule: Rule, first: Access, second: Access, where: str) -> Finding:
     return as_finding(rule, text, first.place, second.place)
 
 
-def as_finding(rule: Rule, text: str, first: Place, second: Place | None = None) -> Finding:
+def as_finding(rule: Rule, text: str, first: Place, second: Place | None = None) -> PtxFinding:
     """Return a finding with this text."""
-    return Finding(rule.code, rule.severity, text, first, second, rule.edge, rule.mend, rule.section)
+    return PtxFinding(rule.code, rule.severity, text, first, second, rule.edge, rule.mend, rule.section)
 
 
 def place_of(step: Any) -> Place:

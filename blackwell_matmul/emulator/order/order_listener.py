@@ -10,9 +10,9 @@ from typing import Any
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import LANES
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.order import judging, registers
-from blackwell_matmul.emulator.order.agents import ClusterAgents, Lanes, WarpAgents
+from blackwell_matmul.emulator.order.agents import ClusterAgents, LaneGroup, WarpAgents
 from blackwell_matmul.emulator.order.clocks import AGENT_MASK
 from blackwell_matmul.emulator.order.findings import ERROR
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
@@ -28,7 +28,7 @@ from blackwell_matmul.emulator.order.rules.thread_barriers import ThreadBarriers
 from blackwell_matmul.emulator.order.run_state import RunState
 
 
-class OrderListener(Listener):
+class OrderListener(EmulationListener):
     """A listener that checks the order. findings: by lines and codes, in the order of discovery."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class OrderListener(Listener):
             for warp in cta.warps:
                 first = made.base + (cta.rank * made.warps_of_cta + warp.index) * LANES
                 agents = run.warps[warp] = WarpAgents(warp, made, first)
-                agents.groups.append(Lanes((1 << LANES) - 1, made.start))
+                agents.groups.append(LaneGroup((1 << LANES) - 1, made.start))
 
     def exited(self, warp: Any, mask: int) -> None:
         self.registers.tell_early(self.run.warps[warp], ERROR)

@@ -10,9 +10,9 @@ from blackwell_matmul.emulator.code import Order, order_of
 from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
-from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, Known, agent_of
-from blackwell_matmul.emulator.order.findings import ERROR, Finding, Place
-from blackwell_matmul.emulator.order.judging import Access, Rule
+from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, VectorClock, agent_of
+from blackwell_matmul.emulator.order.findings import ERROR, Place, PtxFinding
+from blackwell_matmul.emulator.order.judging import MemoryAccess, Rule
 
 Words = Callable[[], str]
 """Returns where two accesses meet, in words."""
@@ -33,7 +33,7 @@ class RunState:
     grid: Any
 
     def __init__(self) -> None:
-        self.findings: dict[Any, Finding] = {}
+        self.findings: dict[Any, PtxFinding] = {}
         self.certain: set[Any] = set()
         self.clusters: list[ClusterAgents] = []
         self.bases: list[int] = []
@@ -70,13 +70,15 @@ class RunState:
         cluster = self.cluster_of(agent)
         return cluster.base, cluster.warp_of(agent)
 
-    def access(self, agent: int, site: int, writes: bool) -> Access:
+    def access(self, agent: int, site: int, writes: bool) -> MemoryAccess:
         cluster = self.cluster_of(agent)
         stream = cluster.stream_of(agent)
         if stream is not None:
-            return Access(self.place(site), stream.what, stream.kind, writes, self._issuer(agent, site))
+            return MemoryAccess(self.place(site), stream.what, stream.kind, writes, self._issuer(agent, site))
         number, lane = divmod(agent - cluster.base, LANES)
-        return Access(self.place(site), f"lane {lane} of {cluster.name(number)}", "", writes, (cluster.base, number))
+        return MemoryAccess(
+            self.place(site), f"lane {lane} of {cluster.name(number)}", "", writes, (cluster.base, number)
+        )
 
     def _issuer(self, agent: int, site: int) -> Any:
         """Return the warp that accessed or issued; for operations that an mbarrier counts, the last that issued
@@ -85,18 +87,18 @@ class RunState:
         number = cluster.warp_of(agent)
         return (cluster.base, number) if number >= 0 else self.issuers.get(site)
 
-    def access_of(self, flying: Flying, writes: bool) -> Access:
+    def access_of(self, flying: Flying, writes: bool) -> MemoryAccess:
         """Return an access of an operation. Its stream may be unknown yet."""
         agent = flying.agent if writes else flying.reader
         stream = self.cluster_of(agent).stream_of(agent) if agent >= 0 else None
         cluster, warp = flying.warp.cluster, flying.warp.warp
         who, number = f"an operation of {name_of(warp)}", cluster.number(warp)
         kind = stream.kind if stream else "mbarrier"
-        return Access(self.place(flying.site), who, kind, writes, (cluster.base, number))
+        return MemoryAccess(self.place(flying.site), who, kind, writes, (cluster.base, number))
 
     # --- findings
 
-    def tell(self, rule: Rule, first: Access, second: Access, a: int, b: int, where: str) -> None:
+    def tell(self, rule: Rule, first: MemoryAccess, second: MemoryAccess, a: int, b: int, where: str) -> None:
         """Report two instructions once, preferably by accesses of one warp, whose order is certain."""
         key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
         before = self.findings.get(key)
@@ -110,7 +112,7 @@ class RunState:
         self.findings.setdefault((rule.code, rule.severity, first.line), judging.as_finding(rule, text, first, second))
 
     def tell_unknown(
-        self, known: Known, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,
+        self, known: VectorClock, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,
         later: bool = False, rule: Rule | None = None,
     ) -> None:  # fmt: skip
         """Report an access (a cell) that a second one has not observed. later: the first came after the issue of the

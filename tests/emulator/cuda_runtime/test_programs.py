@@ -13,7 +13,7 @@ import pytest
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
 from blackwell_matmul.emulator.cuda_runtime import run
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler, which builds CUDA's entry points")
 
@@ -286,7 +286,7 @@ for y in (at + 400, at + 4):
     launch(function(b"scale"), 2, 32, c_uint64(y), c_uint64(at), c_uint32(7), c_uint32(64))
 """
     (tmp_path / "program.py").write_text(DRIVER + text.replace("OF_PROGRAM", str(of_program)))
-    reports: list[Report] = []
+    reports: list[PtxReport] = []
     assert run([sys.executable, str(tmp_path / "program.py")], "sm_90a", order="eager", checked=reports.append) == 0
     clean, racy = reports
     assert clean.ok and (clean.kernel, clean.target) == ("scale", "sm_90a")
@@ -318,7 +318,7 @@ at = memory(4 * 97).value
 launch(function(b"scale"), 4, 32, c_uint64(at + 4), c_uint64(at), c_uint32(7), c_uint32(100))
 """
     (tmp_path / "program.py").write_text(DRIVER + text)
-    reports: list[Report] = []
+    reports: list[PtxReport] = []
     with pytest.raises(EmulationError, match=r"^kernel scale: PTX line 19: .* reads global memory"):
         run([sys.executable, str(tmp_path / "program.py")], "sm_90a", order="eager", checked=reports.append)
     assert [each.code for report in reports for each in report.errors] == ["data-race"]

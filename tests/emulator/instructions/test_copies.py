@@ -10,7 +10,7 @@ from ptx import LANE, REGISTERS, module, run
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import TensorMap, emulate
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 
 BOX = (
     ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; "
@@ -255,7 +255,7 @@ def test_a_box_is_clipped_and_counts_whole(corner: tuple[int, int], swizzle: str
 ACROSS = "mov.u32 %r9, %ctaid.x; mul.lo.u32 %r9, %r9, {step}; mul.wide.u32 %x2, %r9, 32; add.s64 %x11, %x11, %x2;"
 
 
-@pytest.mark.parametrize("listener", [None, Listener()])
+@pytest.mark.parametrize("listener", [None, EmulationListener()])
 def test_ctas_load_a_box_each_at_once(listener: Any) -> None:
     array, out = np.arange(1, 321, dtype=np.uint16).reshape(10, 32), np.zeros((3, 8, 16), np.uint16)
     load = ACROSS.format(step=8) + LOAD.replace("{{{}, {}}}", "{{%r9, 1}}").format()
@@ -264,7 +264,7 @@ def test_ctas_load_a_box_each_at_once(listener: Any) -> None:
     assert all((out[cta] == wide[1:9, 8 * cta :][:, :16]).all() for cta in range(3))
 
 
-@pytest.mark.parametrize("listener", [None, Listener()])
+@pytest.mark.parametrize("listener", [None, EmulationListener()])
 def test_a_box_of_one_cta_alone_that_starts_between_multiples_of_16_bytes_stops(listener: Any) -> None:
     load = ACROSS.format(step=4) + LOAD.replace("{{{}, {}}}", "{{%r9, 1}}").format()
     with pytest.raises(EmulationError, match=r"^PTX line \d+: .*a box starts at 4 elements of 2 bytes"):

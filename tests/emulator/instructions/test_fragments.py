@@ -10,7 +10,7 @@ import pytest
 from ptx import run
 
 from blackwell_matmul.base.errors import BlackwellMatmulError
-from blackwell_matmul.emulator.listener import Listener
+from blackwell_matmul.emulator.listener import EmulationListener
 
 LOAD_ALL = "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(8))
 PLACE = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;"
@@ -454,7 +454,7 @@ def test_wgmma() -> None:
     assert (out == in_registers(1 - found)).all()
 
 
-@pytest.mark.parametrize("listener", [None, Listener()])
+@pytest.mark.parametrize("listener", [None, EmulationListener()])
 def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
     """A fifth warp of each CTA waits; the same instruction adds three times before the others wait for it."""
     out = np.zeros((2, 4, 128), np.float32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator import check_ptx
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 
 HEAD = """
 .version 8.8
@@ -52,14 +52,14 @@ def wait(parity: int, name: str) -> str:
 
 def checked(
     body: str, ctas: int = 1, cluster: int = 1, threads: int = 64, target: str = "sm_90a", **how: Any
-) -> Report:  # fmt: skip
+) -> PtxReport:  # fmt: skip
     """The report of a program on 2,048 words of global memory."""
     text = HEAD.format(target=target) + body + "\nret;\n}\n"
     memory = np.zeros(2048, np.uint32)
     return check_ptx(text, memory, grid=ctas, block=threads, cluster=cluster, **how)
 
 
-def codes(report: Report) -> set[str]:
+def codes(report: PtxReport) -> set[str]:
     """The codes of errors, and those of what is unpromised in brackets."""
     told = {each.code for each in report.errors} | {f"({each.code})" for each in report.unpromised}
     return told | ({f"stopped: {report.stopped}"} if report.stopped else set())

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from blackwell_matmul import check_ptx, compile
-from blackwell_matmul.emulator.order.findings import Report
+from blackwell_matmul.emulator.order.findings import PtxReport
 from blackwell_matmul.kernels import rung
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ REASONS = {"sum_under_lock_sm90": {"data-race"}}
 """Errors with a reason: all warps load the sum that thread 0 then stores, and no barrier is between the two."""
 
 
-def report_of(name: str, change: Any = lambda text: text) -> Report:
+def report_of(name: str, change: Any = lambda text: text) -> PtxReport:
     path = FOREIGN / f"{name}.json"
     record = json.loads(path.read_text())
     tensors = tensors_of(record, "exact")

@@ -23,7 +23,7 @@ from blackwell_matmul.emulator.order.clocks import (
     SITE_MASK,
     STRONG,
     Array,
-    Known,
+    VectorClock,
     agent_of,
     cell,
     one_each,
@@ -162,8 +162,8 @@ class ByteAccesses:
         return int(agents.warp.index) if cta is agents.warp.cta else -2
 
     def _check(
-        self, range: Range, before: Array, some: Any, known: Known, agents: WarpAgents, lanes: Array, strong: bool,
-        writes: bool,
+        self, range: Range, before: Array, some: Any, known: VectorClock, agents: WarpAgents, lanes: Array,
+        strong: bool, writes: bool,
     ) -> None:  # fmt: skip
         """Report the earlier accesses that lanes of equal knowledge have not observed."""
         cells, units, slots = occupied(before[some])
@@ -204,7 +204,9 @@ class ByteAccesses:
         scopes = self.run.sites[one & SITE_MASK].order.scope, self.run.sites[site].order.scope
         return all(SCOPES.index(scope) >= level for scope in scopes)
 
-    def _judge(self, range: Range, one: int, known: Known, own: int, wrote: bool, writes: bool, unit: int) -> None:
+    def _judge(
+        self, range: Range, one: int, known: VectorClock, own: int, wrote: bool, writes: bool, unit: int
+    ) -> None:
         run, (site, _) = self.run, self.run.here()
         if wrote and writes and one & SITE_MASK == site and range.values is not None and range.is_same(unit):
             first, second = run.access(agent_of(one), site, True), run.access(own, site, True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from blackwell_matmul.emulator.order.agents import SCOPES, WarpAgents
 from blackwell_matmul.emulator.order.barriers import Flag
-from blackwell_matmul.emulator.order.clocks import Array, Known, either
+from blackwell_matmul.emulator.order.clocks import Array, VectorClock, either
 from blackwell_matmul.emulator.order.run_state import RunState, Site
 
 
@@ -50,7 +50,7 @@ class Flags:
         cta, order = agents.warp.cta, site.order
         if order.semantics in ("release", "acq_rel"):
             sent, level = agents.sent(mask), SCOPES.index(order.scope)
-            known: list[Known | None] = [sent if place <= level else None for place in range(3)]
+            known: list[VectorClock | None] = [sent if place <= level else None for place in range(3)]
         else:
             known = list(next(each for each in agents.groups if each.mask & mask).released)
         before = flags.get(offset)

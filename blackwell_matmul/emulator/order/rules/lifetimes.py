@@ -14,8 +14,8 @@ from blackwell_matmul.emulator.lanes import ALL
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import Flying
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
-from blackwell_matmul.emulator.order.clocks import SITE_MASK, WEAK, Known, agent_of, either
-from blackwell_matmul.emulator.order.judging import Access
+from blackwell_matmul.emulator.order.clocks import SITE_MASK, WEAK, VectorClock, agent_of, either
+from blackwell_matmul.emulator.order.judging import MemoryAccess
 from blackwell_matmul.emulator.order.run_state import RunState, Words
 from blackwell_matmul.emulator.order.shadow import ByteShadow
 
@@ -27,21 +27,21 @@ class Lifetimes:
         self.run = run
         self.over: dict[Any, int] = {}
 
-    def reached(self, cta: Any, known: Known, own: int | Flying, site: int, writes: bool, where: Words) -> None:
+    def reached(self, cta: Any, known: VectorClock, own: int | Flying, site: int, writes: bool, where: Words) -> None:
         """Check an access to another CTA's memory, by what its agent has observed."""
         if cta in self.over:
             self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
         if not self.run.warps[cta.warps[0]].cluster.has_started(cta, known):
             self._not_started(self._access(own, site, writes), cta, where())
 
-    def _access(self, own: int | Flying, site: int, writes: bool) -> Access:
+    def _access(self, own: int | Flying, site: int, writes: bool) -> MemoryAccess:
         return self.run.access_of(own, writes) if isinstance(own, Flying) else self.run.access(own, site, writes)
 
-    def _not_started(self, access: Access, cta: Any, where: str) -> None:
+    def _not_started(self, access: MemoryAccess, cta: Any, where: str) -> None:
         text = f"{access.who} {access.verb} {where} at {access.place}, unaware that CTA {cta.index} has started"
         self.run.tell_text(judging.PEER_NOT_STARTED, text, access.place)
 
-    def _ended(self, access: Access, cta: Any, where: str, site: int) -> None:
+    def _ended(self, access: MemoryAccess, cta: Any, where: str, site: int) -> None:
         place = self.run.place(site)
         text = f"{access.who} {access.verb} {where} at {access.place}, and CTA {cta.index} may have ended at {place}"
         self.run.tell_text(judging.EXIT_BEFORE_PEER, text, access.place, place)
@@ -52,7 +52,7 @@ class Lifetimes:
         """Check accesses to the memory of a CTA whose threads have all ended."""
         site, _ = self.run.here()
         self.over[cta] = site
-        known: Known | None = None
+        known: VectorClock | None = None
         for warp in cta.warps:
             known = either(known, self.run.warps[warp].known(ALL))
         assert known is not None
@@ -64,7 +64,7 @@ class Lifetimes:
             if operation.warp.cta is cta and access.kind != "cp.async":
                 self._in_flight(access, cta, site)
 
-    def _check_bytes(self, cta: Any, shadow: ByteShadow | None, known: Known, site: int) -> None:
+    def _check_bytes(self, cta: Any, shadow: ByteShadow | None, known: VectorClock, site: int) -> None:
         """Check accesses by other CTAs, and by operations, which have columns of their own in the shadow."""
         if shadow is None:
             return
@@ -83,19 +83,19 @@ class Lifetimes:
         elif access.kind not in ("", "cp.async"):  # each lane waits for its own cp.async
             self._in_flight(access, cta, site)
 
-    def _is_own(self, cta: Any, access: Access) -> bool:
+    def _is_own(self, cta: Any, access: MemoryAccess) -> bool:
         if access.warp is None:
             return True
         cluster = self.run.warps[cta.warps[0]].cluster
         return bool(access.warp[1] // cluster.warps_of_cta == cta.rank)
 
-    def _in_flight(self, access: Access, cta: Any, site: int) -> None:
+    def _in_flight(self, access: MemoryAccess, cta: Any, site: int) -> None:
         """Report the CTA's own operation in flight."""
         place = self.run.place(site)
         text = f"{access.who} {access.verb} shared memory of CTA {cta.index} at {access.place}, which ends at {place}"
         self.run.tell_text(judging.IN_FLIGHT_AT_EXIT, text, access.place, place)
 
-    def _check_uses(self, cta: Any, each: MbarrierOrder, known: Known, site: int) -> None:
+    def _check_uses(self, cta: Any, each: MbarrierOrder, known: VectorClock, site: int) -> None:
         for agent, (clock, used) in each.uses.items():
             access = self.run.access(agent, used, False)
             if agent != each.agent and not self._is_own(cta, access) and not known.has(agent, clock, WEAK):

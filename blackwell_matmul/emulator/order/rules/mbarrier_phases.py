@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.order.clocks import (
     OWN_ROWS,
     TRACKED_ROWS,
     WEAK,
-    Known,
+    VectorClock,
     cell,
     either,
     empty,
@@ -77,7 +77,7 @@ class Mbarriers:
                 self.run.tell_unknown(known, one, False, own, site, True, lambda: found.place)
         self._write_object(found.cta, found.offset, agents, lane)
 
-    def _use(self, found: MbarrierOrder, agent: int, known: Known, site: int) -> None:
+    def _use(self, found: MbarrierOrder, agent: int, known: VectorClock, site: int) -> None:
         """Check that the user of an mbarrier has observed its initialisation."""
         first, since = found.init
         if found.spoiled is not None:
@@ -185,7 +185,7 @@ class Mbarriers:
         last = next((each for each in phases if self._is_over(found, each, agents, known)), oldest)
         return last + (number - last) % 2
 
-    def _is_over(self, found: MbarrierOrder, phase: int, agents: WarpAgents, known: Known) -> bool:
+    def _is_over(self, found: MbarrierOrder, phase: int, agents: WarpAgents, known: VectorClock) -> bool:
         """Return True if a warp has observed a wait that saw the end of the phase, or everything that the phase
         carries."""
         seen, told = found.seen.get(phase, {}), found.told(phase, "cluster")

@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.order.clocks import (
     TENSOR,
     WEAK,
     Array,
-    Known,
+    VectorClock,
     agent_of,
     cell,
 )
@@ -94,7 +94,7 @@ class TensorAccesses:
         elif not all(known.has(agent, clock, WEAK) for agent, clock in self.pairs.get(cta, [(-1, 1)])):
             run.tell_text(judging.NOT_ALLOCATED, f"{who.format('frees')} CTA {cta.index} has allocated it", place)
 
-    def _in_flight(self, known: Known, one: int, own: int, site: int, columns: str) -> None:
+    def _in_flight(self, known: VectorClock, one: int, own: int, site: int, columns: str) -> None:
         """Report an access that dealloc has not observed, or only by arrivals of too narrow a scope."""
         run = self.run
         first, second = run.access(agent_of(one), one & SITE_MASK, False), run.access(own, site, True)
@@ -115,7 +115,7 @@ class TensorPart:
         is_whole = (high - low) * (right - left) == count
         self.index: Any = (slice(low, high), slice(left, right)) if is_whole else (rows, columns)
 
-    def by(self, known: Known, agent: int, clock: int, site: int, pipelined: int = -1) -> None:
+    def by(self, known: VectorClock, agent: int, clock: int, site: int, pipelined: int = -1) -> None:
         """Set the agent of the access. pipelined: stream of a thread's tcgen05 operations, which run in order."""
         self.known, self.agent, self.site, self.pipelined = known, agent, site, pipelined
         self.word = cell(clock, agent, site)

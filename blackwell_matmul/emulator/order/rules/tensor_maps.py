@@ -13,12 +13,12 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
-from blackwell_matmul.emulator.order.clocks import MAPS, ORDERED, Known, agent_of, clock_of
+from blackwell_matmul.emulator.order.clocks import MAPS, ORDERED, VectorClock, agent_of, clock_of
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.run_state import RunState
 from blackwell_matmul.emulator.tensor_map import ENCODED_MAP_BYTES
 
-Acquired = tuple[WarpAgents, int, Known]
+Acquired = tuple[WarpAgents, int, VectorClock]
 """A fence that acquired a map: of which warp, at which clock, and what it knew."""
 
 
@@ -64,7 +64,7 @@ class TensorMaps:
             if one and ordered and not self._is_acquired(key, known, agents, one):
                 self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.unfenced_map())
 
-    def _is_acquired(self, key: Any, known: Known, agents: WarpAgents, one: int) -> bool:
+    def _is_acquired(self, key: Any, known: VectorClock, agents: WarpAgents, one: int) -> bool:
         """Return True if an observed fence has acquired the map after a write and its release."""
         for whose, clock, knew in self.acquired.get(key, ()):
             if whose is agents or any(known.has(whose.first + lane, clock) for lane in range(LANES)):

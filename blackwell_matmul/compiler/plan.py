@@ -241,6 +241,11 @@ class LaunchPlan:
     arguments: tuple[Argument, ...]
     early_start: Expr = 0
 
+    @property
+    def spoken(self) -> str:
+        """Return the script's name, in the lower case that tilus gives the function, for messages."""
+        return self.kernel.removeprefix("tilus_").removesuffix("_kernel")
+
     def evaluate(self, values: Sequence[int | float]) -> Launch:
         """Return the launch for these arguments, in the order of `parameters`, tensors by address; trailing ones with
         defaults may be omitted.
@@ -254,7 +259,7 @@ class LaunchPlan:
         except (ArithmeticError, ValueError, TypeError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
+            raise InputError(f"{self.spoken} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
         """Raise InputError for arguments too many, or if a tensor's or array's element type or layout does not match
@@ -281,7 +286,7 @@ class LaunchPlan:
         if not least <= count <= most:
             named = (each.name + f" = {each.default}" * (each.default is not None) for each in self.parameters)
             takes = f"{least} to {most}" if least < most else str(most)
-            raise InputError(f"{self.kernel} takes {takes} arguments ({', '.join(named)}) but got {count}.")
+            raise InputError(f"{self.spoken} takes {takes} arguments ({', '.join(named)}) but got {count}.")
 
     @functools.cached_property
     def text(self) -> str:
@@ -302,11 +307,11 @@ class LaunchPlan:
         """Raise for the wrong parameter, or else the failed check."""
         if index < len(self.parameters):
             name, value, kind = self.parameters[index].name, values[index], self.parameters[index].type
-            raise InputError(f"{name} of {self.kernel} is {shown(value)}, which does not fit {kind}.")
+            raise InputError(f"{name} of {self.spoken} is {shown(value)}, which does not fit {kind}.")
         check = self.checks[index - len(self.parameters)]
         reads = parameters_of(check.condition)
         told = self._told(values, [p.name for p in self.parameters if p.name in reads])
-        raise InputError(f"{self.kernel}: {check.message}{f' ({told})' if told else ''}.")
+        raise InputError(f"{self.spoken}: {check.message}{f' ({told})' if told else ''}.")
 
     def _told(self, values: Sequence[int | float], names: Sequence[str] | None = None) -> str:
         pairs = {parameter.name: value for parameter, value in zip(self.parameters, values)}

@@ -129,6 +129,8 @@ def text_of(code: str | Path) -> str:
     """Return PTX, given as text or in a file."""
     if isinstance(code, str) and "\n" in code:
         return code
+    if not isinstance(code, (str, Path)):
+        raise InputError(f"{shown(code)} is neither a bundle nor PTX, as text or as the path of a file.")
     try:
         raw = Path(code).read_bytes()
         text = raw.decode(errors="replace" if b".version" in raw else "strict")

@@ -37,7 +37,7 @@ def test_the_simulator_and_the_launch_name_the_tensor(moved: int, by: int, told:
     assert told in found(moved, by).message
     name = ("x_ptr", "y_ptr", "z_ptr")[moved]
     with pytest.raises(
-        InputError, match=rf"{name} does not start at a multiple of 16 bytes, which compiler_scripts\.py"
+        InputError, match=rf"^sum_of_two: {name} does not start at a multiple of 16 bytes, which compiler_scripts\.py"
     ):
         emulate(script_bundle("SumOfTwo", *tensors()), *tensors(moved, by))
 

@@ -115,10 +115,10 @@ def refused(told: str, code: Any = ADD, args: Any = None, **launch: Any) -> None
 
 def test_what_is_no_code() -> None:
     refused("cannot read PTX from 'nowhere.ptx': No such file", "nowhere.ptx")
-    refused("cannot read PTX from", 5)
+    refused("5 is neither a bundle nor PTX, as text or as the path of a file", 5)
     refused("cannot read PTX from", "x" * 5000)
     refused("cannot read PTX from", "a\0b")
-    refused("cannot read PTX from", None)
+    refused("None is neither a bundle nor PTX", None)
     refused("this is no PTX: it has no .version line", "hello\nworld\n")
 
 

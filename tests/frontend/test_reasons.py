@@ -363,7 +363,8 @@ CASES: list[tuple[str, str]] = [
     ("k = {'a': 1}['b']  # here", "a kernel cannot have a dict"),
     ("return  # here\nself.sync()", "return is the last statement of a method alone"),
     ("self.printf(n)  # here", "self.printf takes a text as fstring, and here is a number of the kernel"),
-    ("self.printf('%d %%')  # here", "the text of printf has 1 places such as %d, and here are 0 values"),
+    ("self.printf('%d %% of %5.2f')  # here", "the text of printf has 2 places such as %d, and here are 0 values"),
+    ("k = sum([1], 2, start=3)  # here", "`sum([1], 2, start=3)` has no value in Python"),
     ("self.print_tensor('x', n)  # here", "takes a tensor as tensor, and here is a number of the kernel"),
     ("g = self.global_view(3.5, dtype=float16, shape=[64])  # here", "takes a number as ptr, and here is 3.5"),
     (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from numbers import Number
 from typing import Any
 
 from tilus.hidet.ir.expr import Constant, Expr, as_expr, if_then_else, less_than
@@ -82,7 +83,7 @@ def _loop_range(*bounds: Any, unroll: Any = None) -> _RangeLoop:
             f"range takes a stop, a start and a stop, or both and a step, and here are {len(given)} values"
         )
     for each in given:
-        if not isinstance(each, (Expr, int, float)):
+        if not isinstance(each, (Expr, Number)):
             raise ValueError(f"range counts in integers, and here is {one_of(each)}")
     if any(infer_type(as_expr(each)).is_float() for each in given):
         raise ValueError("range counts in integers, and here is a float; int32(f) converts it first")

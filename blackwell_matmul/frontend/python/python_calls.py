@@ -149,7 +149,7 @@ class PythonCalls(PythonNames):
 
     def _called(self, expr: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         owner, name = getattr(function, "__self__", None), function.__name__
-        if function is sum and args and kwargs.keys() <= {"start"}:
+        if function is sum and args and kwargs.keys() <= {"start"} and len(args) + len(kwargs) <= 2:
             return self._sum(expr, *args, **kwargs)
         single = [kind(each) for each in args if isinstance(each, (Expr, Tensor))]
         if name in _OF_LISTS and single:
@@ -184,8 +184,8 @@ class PythonCalls(PythonNames):
         return functools.reduce(partial(self.binary, expr, ast.Add()), tried(expr, list, items), start)
 
 
-_PLACES = re.compile(r"%(?!%)[^a-zA-Z%]*(?:hh|h|ll|l)?[a-zA-Z]")
-"""Places for values in the text of a printf."""
+_PLACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]")
+"""A place for a value in the text of a printf, from which each %% is left out."""
 
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
 """Integers that tilus declares as constants and accepts as variables."""
@@ -200,8 +200,8 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     why = wrong_argument(method, given, sure=True)
     if why is not None:
         raise Refusal(f"{spelled(method)} {why}")
-    if method.__name__ == "printf" and (places := len(_PLACES.findall(given["fstring"]))) != len(given.get("args", ())):
-        raise Refusal(f"the text of printf has {places} places such as %d, and here are {len(args) - 1} values")
+    if method.__name__ == "printf":
+        _check_places(given["fstring"], given.get("args", ()))
     for name, known in _integers_of(method.__func__):
         value = given.get(name)
         check_integers(name, value)
@@ -210,6 +210,13 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
                 f"{name} is a value that is known only when the kernel runs, and must be known before; make it a "
                 "constant (annotate it with int, not int32)"
             )
+
+
+def _check_places(text: str, values: Sequence[Any]) -> None:
+    """Raise Refusal unless a printf has as many values as its text has places."""
+    places = len(_PLACES.findall(text.replace("%%", "")))
+    if places != len(values):
+        raise Refusal(f"the text of printf has {places} places such as %d, and here are {len(values)} values")
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from numbers import Number
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -263,7 +264,7 @@ class PythonNames(PythonOperators):
         declared = isinstance(bound, Var) or (type_annotation and isinstance(self.visit(type_annotation), DataType))
         if isinstance(rhs, Tensor) and declared:
             raise Refusal(f"`{name}` {_no_number(rhs)}")
-        if declared and not isinstance(rhs, (Expr, bool, int, float)):
+        if declared and not isinstance(rhs, (Expr, Number)):
             raise Refusal(
                 f"`{name}` is a number of the kernel, and {one_of(rhs)} does not go into it; give it another name"
             )
@@ -388,7 +389,7 @@ def _check_attribute(lhs: ast.Attribute, value: Any) -> None:
     if lhs.attr not in names:
         raise refused(lhs, f"is assigned, and self.attrs has {', '.join(names)} alone")
     check_integers(ast.unparse(lhs), value)
-    if isinstance(value, Tensor) or not isinstance(value, (Expr, int, list, tuple, type(None))):
+    if isinstance(value, Tensor) or not isinstance(value, (Expr, Number, list, tuple, type(None))):
         takes = "an integer" if lhs.attr == "warps" else "an integer, or a list of up to three"
         raise refused(lhs, f"takes {takes}, and here is {one_of(value)}")
     if lhs.attr == "warps" and isinstance(value, Expr) and not isinstance(value, Constant):

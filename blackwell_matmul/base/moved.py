@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-PACKAGE = "blackwell_matmul"
+PROJECT = "blackwell_matmul"
 
 FOLDERS = {"trials": "jobs", "doctor": "cli.doctor"}
 """Old name of a folder at the top to its new one; its modules keep their names."""
@@ -75,11 +75,11 @@ class OldNames:
     ) -> ModuleSpec | None:
         """Return a spec for a module that has moved; None for any other."""
         top, _, old = name.partition(".")
-        new = moved_to(old) if top == PACKAGE and old else None
+        new = moved_to(old) if top == PROJECT and old else None
         if new is None:
             return None
-        warnings.warn(f"{name} is {PACKAGE}.{new} now; the old name goes with 0.2.0", DeprecationWarning, stacklevel=2)
-        return ModuleSpec(name, cast(Any, self), origin=f"{PACKAGE}.{new}")
+        warnings.warn(f"{name} is {PROJECT}.{new} now; the old name goes with 0.2.0", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(name, cast(Any, self), origin=f"{PROJECT}.{new}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module of the new name; the import system gives it the old name's spec until `exec_module`."""

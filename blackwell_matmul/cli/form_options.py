@@ -17,11 +17,11 @@ from blackwell_matmul.cli import options
 from blackwell_matmul.problem.form import LAYOUTS, OUTPUT_DTYPES, Epilogue, Form
 from blackwell_matmul.problem.problem import positive
 
-PANEL = "What blackwell and hopper compute"
+FORMS = "What blackwell and hopper compute"
 
 
 def _option(metavar: str, text: str, default: str) -> Any:
-    return Annotated[str | None, typer.Option(metavar=metavar, help=text, show_default=default, rich_help_panel=PANEL)]
+    return Annotated[str | None, typer.Option(metavar=metavar, help=text, show_default=default, rich_help_panel=FORMS)]
 
 
 FORM_OPTIONS: Mapping[str, Any] = {

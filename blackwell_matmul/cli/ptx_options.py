@@ -16,7 +16,7 @@ from blackwell_matmul.cli import options
 if TYPE_CHECKING:
     from blackwell_matmul.emulator.order.findings import PtxReport
 
-PANEL = "Compiled code: a file of PTX, or the folder of a bundle"
+CODE_PANEL = "Compiled code: a file of PTX, or the folder of a bundle"
 TENSOR = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
 ARRAY_TYPES = {
     "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16", "e4m3": "float8_e4m3fn",
@@ -34,7 +34,7 @@ def _known(kernel: str) -> str:
 
 
 def _option(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=PANEL)
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=CODE_PANEL)
 
 
 KernelOrCode = Annotated[

@@ -20,7 +20,7 @@ from blackwell_matmul.harness.bench.request import Request
 from blackwell_matmul.jobs.worker import compiled_in_pool
 
 KIT, KIT_FORMAT = "kit.json", 2
-TASKS = "blackwell_matmul.cli.first_light.tasks"
+KIT_TASKS = "blackwell_matmul.cli.first_light.tasks"
 STAGE_OF: Mapping[str, str] = {
     "prepare_micro": "micro", "prepare": "values", "prepare_timeline": "timelines", "prepare_speed": "ladder",
 }  # fmt: skip
@@ -82,7 +82,7 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
         items += [("prepare_speed", case) for case in cases.speed_cases(gpu.arch)]
     named = {f"{STAGE_OF[task]}: {case or 'microbenchmarks'}": (task, case) for task, case in items}
     tasks = {name: _task(*item, gpu, folder) for name, item in named.items()}
-    outcomes = compiled_in_pool(tasks, PREPARE_LIMIT_S, TASKS, tell)
+    outcomes = compiled_in_pool(tasks, PREPARE_LIMIT_S, KIT_TASKS, tell)
     made: dict[str, list[Any]] = {task: [] for task in STAGE_OF}
     for name, outcome in outcomes.items():
         if outcome.result is not None:
@@ -92,7 +92,7 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
 
 def _task(task: str, case: Case | None, gpu: Gpu, folder: Path) -> dict[str, Any]:
     about = {} if case is None else {"case": case.as_dict()}
-    return {"do": f"{TASKS}:{task}", "target": gpu.arch, "folder": str(folder), **about}
+    return {"do": f"{KIT_TASKS}:{task}", "target": gpu.arch, "folder": str(folder), **about}
 
 
 # --- files

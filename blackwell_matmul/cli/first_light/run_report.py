@@ -62,7 +62,7 @@ def load(path: Path) -> dict[str, Any]:
 # --- the page
 
 
-STYLE = """
+REPORT_STYLE = """
 :root{--ink:#1f2328;--quiet:#57606a;--line:#d0d7de;--good:#1a7f37;--bad:#b42318;--warn:#9a6700;--paper:#fff;--soft:#f6f8fa}
 @media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--quiet:#9198a1;--line:#3d444d;--good:#3fb950;--bad:#f85149;
 --warn:#d29922;--paper:#0d1117;--soft:#151b23}}
@@ -89,7 +89,7 @@ def page(report: Report) -> str:
     kind = ' class="emulated"' if report["emulated"] else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width,initial-scale=1"><title>{_text(title)}</title><style>{STYLE}</style></head>'
+        f'content="width=device-width,initial-scale=1"><title>{_text(title)}</title><style>{REPORT_STYLE}</style></head>'
         f"<body{kind}>{body}</body></html>\n"
     )
 

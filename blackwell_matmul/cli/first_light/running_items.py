@@ -17,7 +17,7 @@ from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.cli.first_light import micro
 from blackwell_matmul.cli.first_light.cases import SIZES, Case, pins_of, without_paths
-from blackwell_matmul.cli.first_light.kit import TASKS, Kit, ladder_request
+from blackwell_matmul.cli.first_light.kit import KIT_TASKS, Kit, ladder_request
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench.contenders import CUBLAS
@@ -25,7 +25,7 @@ from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.jobs.row_file import RowFile
 from blackwell_matmul.jobs.worker import Worker
 
-ROWS = "rows.jsonl"
+ROWS_FILE = "rows.jsonl"
 NAMES = ("stage", "item")
 ITEM_LIMIT_S = 120.0
 DIFFERENTIAL_CASES, DIFFERENTIAL_S, LEAST_DIFFERENTIAL_S = 600, 600.0, 30.0
@@ -60,14 +60,14 @@ class FirstLightRun:
     rows: RowFile = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rows = RowFile(self.out / ROWS, NAMES)
+        self.rows = RowFile(self.out / ROWS_FILE, NAMES)
         self._until_s = time.monotonic() + 60 * self.minutes
 
     def run(self) -> None:
         """Do the items that have no row."""
         items = list(self.items())
         kept = keeping(lambda: f"{len(list(self.rows))} of {len(items)} items are kept in {self.rows.path}")
-        with kept, Worker(self.limit_s, TASKS) as worker:
+        with kept, Worker(self.limit_s, KIT_TASKS) as worker:
             for done, item in enumerate(items, 1):
                 if {"stage": item.stage, "item": item.name} in self.rows:
                     continue
@@ -103,21 +103,21 @@ class FirstLightRun:
     # --- items
 
     def items(self) -> Iterator[Item]:
-        yield Item("doctor", "this machine", {"do": f"{TASKS}:doctor"})
+        yield Item("doctor", "this machine", {"do": f"{KIT_TASKS}:doctor"})
         for entry in self.kit.cases:
             given = {"case": entry["case"], "expected": entry["digest"], "folder": str(self.kit.bundle(entry))}
-            yield Item("values", _name(entry), {"do": f"{TASKS}:value", "device": self.device, **given})
+            yield Item("values", _name(entry), {"do": f"{KIT_TASKS}:value", "device": self.device, **given})
         for name, why in self.kit.refused.items():
             stage, _, case = name.partition(": ")
             yield Item(stage, case, why_not=why)
         where = {"target": self.kit.arch, "gpu": self.gpu.name, "folder": str(self.kit.folder), "device": self.device}
         for name in micro.measurements(self.kit.arch):
-            yield Item("micro", name, {"do": f"{TASKS}:measure", "name": name, **where})
+            yield Item("micro", name, {"do": f"{KIT_TASKS}:measure", "name": name, **where})
         yield from self._ladder()
         for entry in self.kit.timelines:
             given = {"case": entry["case"], "folder": str(self.kit.bundle(entry)), "out": str(self.out)}
             more = {"gpu": self.gpu.name, "device": self.device}
-            yield Item("timelines", _name(entry), {"do": f"{TASKS}:timeline", **given, **more})
+            yield Item("timelines", _name(entry), {"do": f"{KIT_TASKS}:timeline", **given, **more})
         if self.device == GPU_DEVICE:
             yield Item("differential", "small scripts", do=self._differential)
 
@@ -126,12 +126,16 @@ class FirstLightRun:
             yield Item("ladder", "all rungs", do=self._timed_ladder)
             for entry in self.kit.speeds:
                 task = {"case": entry["case"], "folder": str(self.kit.bundle(entry)), "gpu": self.gpu.name}
-                yield Item("ladder", _name(entry), {"do": f"{TASKS}:speed", **task})
+                yield Item("ladder", _name(entry), {"do": f"{KIT_TASKS}:speed", **task})
             return
         for entry in self.kit.cases:
             case = Case(**entry["case"])
             if case.m == SIZES[0][0] and not case.pins and (case.problem.format or case.dtype == "fp16"):
-                task = {"do": f"{TASKS}:emulated_rung", "case": entry["case"], "folder": str(self.kit.bundle(entry))}
+                task = {
+                    "do": f"{KIT_TASKS}:emulated_rung",
+                    "case": entry["case"],
+                    "folder": str(self.kit.bundle(entry)),
+                }
                 yield Item("ladder", str(case), task)
 
     def _timed_ladder(self) -> Iterator[Row]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResults
 
 
-COLUMNS = (
+BENCH_COLUMNS = (
     Column(),
     *numbers("time", "spread", "TFLOPS", "of cuBLAS", "of peak"),
     Column("schedule", long="wraps"),
@@ -49,7 +49,7 @@ def _problem_lines(title: str, rows: Sequence[BenchRow], machine: Machine) -> It
 
     yield Text(title, style="bold")
     if timed := [row for row in rows if row.timing is not None]:
-        yield table(COLUMNS, (TableRow((f"  {row.contender}", *_cells(row, machine))) for row in timed))
+        yield table(BENCH_COLUMNS, (TableRow((f"  {row.contender}", *_cells(row, machine))) for row in timed))
     for row in rows:
         if told := _told(row):
             good = row.status == "correct" and not row.untimed and (row.stress is None or row.stress["ok"])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from blackwell_matmul.simulator.timing.predict import Prediction
 
-COLUMNS = (
+PREDICTION_COLUMNS = (
     Column("kernel"),
     *numbers("Mcycles", "µs", "TFLOPS", "GHz", "tensor cores", "memory"),
     Column("held by"),
@@ -33,7 +33,7 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
     yield Text(f"predicted for {', '.join(gpus)}, not measured", "bold")
     if len(gpus) > 1:  # kernels have different GPUs
         predictions = [(f"{name} ({each.gpu})", each) for name, each in predictions]
-    yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
+    yield table(PREDICTION_COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
     counts = " or ".join(str(GPUS[gpu].sm_count) for gpu in gpus)
     yield Text(SHARES.format(sms=counts), "dim")
     for name, each in predictions:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.tuner.tuning import CandidateTrial, Tuning
 
 
-COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("schedule", long="wraps"))
+TUNING_COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("schedule", long="wraps"))
 PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
 GPU = Column("GPU")
 SHOWN, LEFT_OUT = 16, 6
@@ -32,7 +32,10 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     timed = [trial for trial in tuning.trials if trial.status == "timed"]
     if timed:
         several = any(trial.gpu is not None for trial in timed)
-        yield table((GPU, *COLUMNS) if several else COLUMNS, (_row(trial, trial is tuning.winner) for trial in timed))
+        yield table(
+            (GPU, *TUNING_COLUMNS) if several else TUNING_COLUMNS,
+            (_row(trial, trial is tuning.winner) for trial in timed),
+        )
     if not all(trial.compared for trial in timed):
         yield Text(f"Compared on GPU {tuning.gpus[0]}; a GPU in brackets has timed a share before, beside cuBLAS.")
     for gpu, reason in tuning.lost.items():

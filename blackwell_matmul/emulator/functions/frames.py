@@ -16,7 +16,7 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import LANES, WORDS, Array, indices, lanes
 from blackwell_matmul.emulator.machine import WarpState
 
-_LANE = np.arange(LANES, dtype=np.uint64)
+_LANE_NUMBERS = np.arange(LANES, dtype=np.uint64)
 
 
 class FrameSlot(NamedTuple):
@@ -82,7 +82,7 @@ def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequen
     saved = [warp.registers[slot] for slot in callee.slots()] if pool.running else None
     start = pool.free.pop() if pool.free else warp.more_local(callee.frame_bytes)
     for slot, nbytes, offset in callee.addresses:
-        addresses = _LANE * np.uint64(callee.frame_bytes) + np.uint64(start + offset)
+        addresses = _LANE_NUMBERS * np.uint64(callee.frame_bytes) + np.uint64(start + offset)
         warp.set(slot, addresses.astype(WORDS[nbytes]), mask)
     before = tuple(frame if mask >> lane & 1 else None for lane, frame in enumerate(warp.frames))
     frame = StackFrame(callee, back, before, saved, start, mask, targets, warp.stack)

@@ -26,7 +26,7 @@ HEAP = "memory of malloc"
 
 _LONGEST_STRING = 1 << 16
 
-_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
+_PRINTF_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
 
 
 def _number(warp: WarpState, address: int, nbytes: int) -> int:
@@ -58,7 +58,7 @@ def assertion(warp: WarpState, lane: int, message: int, file: int, line: int, fu
 def print_formatted(warp: WarpState, lane: int, format: int, arguments: int) -> int:
     """Print a line as C's printf does; return the number of arguments ("Formatted Output")."""
     reader = _Arguments(warp, arguments)
-    text = _CONVERSION.sub(reader.converted, _string(warp, format))
+    text = _PRINTF_CONVERSION.sub(reader.converted, _string(warp, format))
     sys.stdout.write(text)
     return reader.count
 

@@ -29,12 +29,12 @@ from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 STACK_BYTES = 16384
 """Stack of a thread for alloca."""
 
-SPACES = Known({"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0})
+ADDRESS_SPACES = Known({"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0})
 
 
 def space_of(each: Statement) -> str:
     """Return the state space that the opcode names, without ::cta or ::cluster; "" for generic addresses."""
-    return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in SPACES), "")
+    return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ADDRESS_SPACES), "")
 
 
 def where(warp: LaneState, addresses: Array, space: str, what: str, mask: int = ALL) -> list[tuple[Memory, Array, Any]]:
@@ -42,7 +42,7 @@ def where(warp: LaneState, addresses: Array, space: str, what: str, mask: int = 
 
     mask: of the lanes, which count for a row alone. Undefined where the warps of a row need one memory each.
     """
-    window = SPACES[space] >> WINDOW_BITS if space else int(addresses[0]) >> WINDOW_BITS
+    window = ADDRESS_SPACES[space] >> WINDOW_BITS if space else int(addresses[0]) >> WINDOW_BITS
     if not space and int((addresses >> np.uint64(WINDOW_BITS)).max()) != window:
         return _mixed(_one(warp), addresses, what)
     if window == SHARED >> WINDOW_BITS:
@@ -266,7 +266,7 @@ def convert_address(build: Builder, each: Statement) -> Act:
     source = each.operands[1]
     read = build.address(source)
     nbytes = SIZES_BYTES[last_type(each)]
-    base, window = np.uint64(SPACES[space]), np.uint64((1 << WINDOW_BITS) - 1)
+    base, window = np.uint64(ADDRESS_SPACES[space]), np.uint64((1 << WINDOW_BITS) - 1)
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
@@ -281,7 +281,7 @@ def convert_address(build: Builder, each: Statement) -> Act:
 @instruction("isspacep")
 def is_space(build: Builder, each: Statement) -> Act:
     space, target, read = space_of(each), build.target(each.operands[0]), build.address(each.operands[1])
-    base = SPACES[space] >> WINDOW_BITS
+    base = ADDRESS_SPACES[space] >> WINDOW_BITS
 
     @wide
     def act(warp: LaneState, mask: int) -> None:

@@ -32,7 +32,7 @@ class Rule(NamedTuple):
     section: str
 
 
-WAITS = {
+WAITS_OF_KINDS = {
     "cp.async": ("cp.async.wait_group by the thread that copies", "Asynchronous copy completion mechanisms"),
     "cp.async.bulk": ("cp.async.bulk.wait_group by the thread that copies", "cp.async.bulk.wait_group"),
     "cp.async.bulk.read": ("cp.async.bulk.wait_group.read by the thread that copies", "cp.async.bulk.wait_group"),
@@ -51,7 +51,7 @@ PROXIES = "Memory Consistency Model: Proxies"
 def unordered(first: MemoryAccess, second: MemoryAccess) -> Rule:
     """Return the rule for two accesses without an order, one of them a write."""
     if first.kind:
-        wait, section = WAITS.get(first.kind, ("a wait for it", MODEL))
+        wait, section = WAITS_OF_KINDS.get(first.kind, ("a wait for it", MODEL))
         code = "overwritten-in-flight" if second.writes else "read-before-complete"
         return Rule(code, ERROR, f"{wait}, and an edge from there to the second", f"{wait}, before the second", section)
     if second.kind:

@@ -431,7 +431,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 _WORDS = {"true": True, "false": False, "none": None}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def _value(name: str, value: Any, wanted: Any, parse: bool) -> Any:
@@ -453,7 +453,7 @@ def _value(name: str, value: Any, wanted: Any, parse: bool) -> Any:
 def _literal(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _INTEGER.fullmatch(text):
+    if _WHOLE_NUMBER.fullmatch(text):
         return int(text)
     try:
         return float(text)

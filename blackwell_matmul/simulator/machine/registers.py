@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 WARP = 32
-_LANES = np.arange(WARP)[:, None]
+_LANE_COLUMN = np.arange(WARP)[:, None]
 
 Gather = Callable[[np.ndarray, float], np.ndarray]
 """Function of a warp's registers, and of a value for elements that they do not hold."""
@@ -282,7 +282,7 @@ def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, war
 
 def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
     """Return registers in the order of `broadcast_index`."""
-    return registers if index is None else registers[_LANES, index]
+    return registers if index is None else registers[_LANE_COLUMN, index]
 
 
 # origins of unwritten values (unwritten.py): each byte of an element holds a number, 0 if it was written

@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.machine.registers import ThreadGroup
 
 BARRIER_OPERANDS = ("barrier", "mbarrier", "semaphore")
 """The attribute of tilus's instructions that holds the address of an mbarrier, or of a semaphore."""
-SPACES = {"SharedTensor": Space.SHARED, "TMemoryTensor": Space.TENSOR}
+ON_CHIP_SPACES = {"SharedTensor": Space.SHARED, "TMemoryTensor": Space.TENSOR}
 """The memory on the chip that a tensor of tilus is in, by the name of its class."""
 
 COMMIT = "tcgen05.commit"
@@ -149,12 +149,12 @@ class _Walk:
     def _touch(self, inst: Any, description: Description, group: ThreadGroup, location: Location | None) -> None:
         """Record the tensors of an instruction. An instruction that writes in a space writes all its tensors there.
         Freeing is no write."""
-        on_chip = [each for each in inst.inputs if type(each).__name__ in SPACES]
-        if on_chip and type(inst.output).__name__ in SPACES:
+        on_chip = [each for each in inst.inputs if type(each).__name__ in ON_CHIP_SPACES]
+        if on_chip and type(inst.output).__name__ in ON_CHIP_SPACES:
             self.wholes[id(inst.output)] = self.wholes.get(id(on_chip[0]), id(on_chip[0]))
         accesses = {(effect.space, effect.access is Access.WRITE) for effect in description.effects}
         for each in () if description.conflict else on_chip:
-            space, whole = SPACES[type(each).__name__], self.wholes.get(id(each), id(each))
+            space, whole = ON_CHIP_SPACES[type(each).__name__], self.wholes.get(id(each), id(each))
             if (space, False) in accesses or (space, True) in accesses:
                 self.touches.append(Touch(whole, (space, True) in accesses, group.warps, location))
 

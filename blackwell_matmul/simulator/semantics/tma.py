@@ -45,8 +45,8 @@ from blackwell_matmul.simulator.semantics.pairs import peer_of
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.types import element, fetched_as_tf32, from_image
 
-_FAMILY = "bulk"
-_REMEDY = "tma.wait_group by the thread that issued the store"
+_BULK_FAMILY = "bulk"
+_BULK_REMEDY = "tma.wait_group by the thread that issued the store"
 _LOAD: dict[str, Any] = {
     "lanes": ExecutedBy.ELECTED,
     "effects": (
@@ -62,7 +62,7 @@ _STORE: dict[str, Any] = {
         Effect("src", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
         Effect("dst", Space.GLOBAL, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
     ),
-    "completes_by": f"tma.commit_group and {_REMEDY}",
+    "completes_by": f"tma.commit_group and {_BULK_REMEDY}",
     "again": Again.VALUES,
 }
 
@@ -310,7 +310,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
                 record_write(warp, target, region.box)
 
         regions = {"src": source.region(), "dst": region} if place.inside else {"src": source.region()}
-        context.launch(warp, regions, complete, agent="TMA", family=_FAMILY, read_phase=take, lanes=lanes)
+        context.launch(warp, regions, complete, agent="TMA", family=_BULK_FAMILY, read_phase=take, lanes=lanes)
 
     return run
 
@@ -360,12 +360,12 @@ def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     called="tma.commit_group",
     ptx="cp.async.bulk.commit_group",
     lanes=ExecutedBy.ELECTED,
-    completes_by=_REMEDY,
+    completes_by=_BULK_REMEDY,
     again=Again.NOTHING,
     time=FREE,
 )
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    return lambda warp: context.commit(warp, _FAMILY)
+    return lambda warp: context.commit(warp, _BULK_FAMILY)
 
 
 _WAIT: dict[str, Any] = {
@@ -385,4 +385,4 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
     """Wait for all but the newest n bulk groups of the executing thread; with `read`, only for their reads."""
     context.scalar(inst.n)
     end = context.end_reads if getattr(inst, "read", False) else context.end_groups
-    return lambda warp, n: end(warp, _FAMILY, n)
+    return lambda warp, n: end(warp, _BULK_FAMILY, n)

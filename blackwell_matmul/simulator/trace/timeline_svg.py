@@ -9,7 +9,7 @@ from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, VerticalLine, picture_of
 from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, colours
 
-STYLE = (
+TIMELINE_STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--text)}.faint{fill:var(--faint)}"
     ".title{font-size:14px;font-weight:600}" + "".join(f".{kind}{{fill:var(--{kind})}}" for kind in BAR_STYLES)
 )
@@ -20,7 +20,7 @@ def as_svg(timeline: Recorded) -> str:
     size = f'width="{WIDTH}" height="{picture.height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {picture.height}" {size}>',
-        f"<style>{colours()}{STYLE}</style>",
+        f"<style>{colours()}{TIMELINE_STYLE}</style>",
         f'<rect {size} fill="var(--page)"/>',
         *(_element(mark, picture.height) for mark in picture.marks),
         "</svg>",

@@ -60,7 +60,7 @@ def test_a_wrong_kernel_a_crash_and_an_endless_one_cost_their_items(made, tmp_pa
     label = bundle.ptx.index("{", bundle.ptx.index(".entry")) + 1
     looped = bundle.ptx[:label] + "\nEVER:\n\tbra EVER;\n" + bundle.ptx[label:]
     dataclasses.replace(bundle, ptx=looped).save(endless)
-    task = {"do": f"{kit.TASKS}:value", "device": "emulator", "case": entry["case"]}
+    task = {"do": f"{kit.KIT_TASKS}:value", "device": "emulator", "case": entry["case"]}
     right = {"expected": entry["digest"], "folder": str(made.bundle(entry))}
     items = [
         running_items.Item("values", "wrong", {**task, **right, "expected": "other bits"}),

@@ -40,7 +40,7 @@ SHARE = 0.05
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
-SCALES = "scales"
+COPIED_SCALES = "scales"
 WAKING = "waking"  # what every wait costs, and goes with it
 
 COPY_OF_SCALES = "tcgen05.cp of scales"
@@ -72,7 +72,7 @@ def group_of(cause: Cause) -> str:
 
 def _of_trip(name: str) -> str:
     if name == COPY_OF_SCALES:
-        return SCALES
+        return COPIED_SCALES
     if name in MULTIPLY:
         return RESULTS
     if name.startswith("clusterlaunchcontrol"):

@@ -104,8 +104,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, BlackwellMatmulError):
         return str(error), 1 if isinstance(error, (EmulationError, SimulationError)) else 2
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
-        told = f"a package that this command needs does not import, {spelled(error)}"
-        return f"{told}; `{PROGRAM_NAME} doctor` says what mends it.", 2
+        sentence = f"a package that this command needs does not import, {spelled(error)}"
+        return f"{sentence}; `{PROGRAM_NAME} doctor` says what mends it.", 2
     if isinstance(error, MemoryError):
         return "this machine's memory is too small for it; choose a smaller size.", 2
     if isinstance(error, OSError) and error.strerror:

@@ -110,8 +110,8 @@ def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
     if output is not None:
         packs.save(made, Path(output))
         size = f"; {output}  {Path(output).stat().st_size / 1e6:.1f} MB"
-    told = f"{len(made.keys)} kernels for {made.gpu} {verb} into this machine's cache{size}"
-    lines = "\n".join([told, *(f"{count} problems without a kernel: {why}" for why, count in made.refused.items())])
+    text = f"{len(made.keys)} kernels for {made.gpu} {verb} into this machine's cache{size}"
+    lines = "\n".join([text, *(f"{count} problems without a kernel: {why}" for why, count in made.refused.items())])
     record = {"pack": output, "gpu": made.gpu, "kernels": len(made.keys), "refused": dict(made.refused)}
     finish(as_json, lambda: record, lambda: lines, bool(made.keys))
 

@@ -101,8 +101,8 @@ def _prepare(name: str, file: Path, as_json: bool) -> NoReturn:
         made = kit.prepare(gpu, Path(folder), tell)
         kit.pack(Path(folder), file)
     size, refused = file.stat().st_size / 1e6, dict(made.refused)
-    told = f"{file}  a kit for {gpu}: {len(made.cases)} kernels, {size:.1f} MB"
-    lines = "\n".join([told, *(f"not in it: {each}: {why}" for each, why in refused.items())])
+    text = f"{file}  a kit for {gpu}: {len(made.cases)} kernels, {size:.1f} MB"
+    lines = "\n".join([text, *(f"not in it: {each}: {why}" for each, why in refused.items())])
     record = {"kit": str(file), "gpu": gpu.name, "arch": gpu.arch, "kernels": len(made.cases), "refused": refused}
     finish(as_json, lambda: record, lambda: lines)
 
@@ -124,10 +124,10 @@ def _run(
         rows, missing = list(run.rows), run.missing()
     made = run_report.record(rows, gpu, device != "gpu", missing, _command(), _machine(gpu, device))
     page, counts = run_report.save(made, out), made["counts"]
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     left = f"; {missing} items are left: start again" if missing else ""
     bad = [f"{row['stage']}: {row['item']}: {row['told']}" for row in rows if row["status"] in ("not held", "failed")]
-    lines = "\n".join([*bad, f"{gpu}: {told}{left}", f"look at {page}; send {out / run_report.REPORT}"])
+    lines = "\n".join([*bad, f"{gpu}: {text}{left}", f"look at {page}; send {out / run_report.REPORT}"])
     finish(as_json, lambda: made, lambda: lines, not counts["not held"] and not counts["failed"])
 
 

@@ -62,8 +62,8 @@ def trace(
     timeline.save(output)
     record = {"kernel": timeline.kernel, "gpu": timeline.gpu, "predicted": True, "part": timeline.part, "file": output}
     record |= {"cycles": [timeline.start_cycles, timeline.end_cycles], "events": len(timeline.events)}
-    told = f"{output}: {timeline.title}; {timeline.part}, {len(timeline.events)} events."
-    finish(as_json, lambda: named(kernel, record), lambda: terminal.printable(told))
+    text = f"{output}: {timeline.title}; {timeline.part}, {len(timeline.events)} events."
+    finish(as_json, lambda: named(kernel, record), lambda: terminal.printable(text))
 
 
 def _window(cycles: tuple[str, str] | None) -> tuple[int, int] | None:

@@ -28,8 +28,8 @@ _RAW_KINDS = (bytearray, memoryview, ctypes.Array, ctypes.Structure, np.ndarray)
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
     """Return the bytes of each `.param` of PTX without a plan, one argument for each."""
     if len(args) != len(kernel.parameters):
-        told = ", ".join(_declared(each) for each in kernel.parameters)
-        raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({told}) and got {len(args)}.")
+        text = ", ".join(_declared(each) for each in kernel.parameters)
+        raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({text}) and got {len(args)}.")
     return [_packed(kernel, place, _foreign_value(kernel, memory, place, each)) for place, each in enumerate(args)]
 
 
@@ -143,6 +143,6 @@ def _packed(kernel: Entry, place: int, value: Any) -> bytes:
     if not isinstance(value, (int, np.integer)) or size > 8:
         raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
-        told = f"a number of {int(value).bit_length():,} bits" if int(value).bit_length() > 128 else f"{value}"
-        raise InputError(f"{what} has {size} bytes, in which {told} does not fit.")
+        text = f"a number of {int(value).bit_length():,} bits" if int(value).bit_length() > 128 else f"{value}"
+        raise InputError(f"{what} has {size} bytes, in which {text} does not fit.")
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")

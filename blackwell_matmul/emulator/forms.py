@@ -585,8 +585,8 @@ def _misfit_number(type: str, number: Number) -> str:
     if type in ("f32", "f64", "f16", "bf16") and not is_float:
         return f"{number.value} is no float, which .{type} takes"
     if type[0] in "us" and is_float:
-        told = f"the bits {number.value:#x} of a float are" if number.is_bits else f"{number.value} is"
-        return f"{told} no integer, which .{type} takes"
+        text = f"the bits {number.value:#x} of a float are" if number.is_bits else f"{number.value} is"
+        return f"{text} no integer, which .{type} takes"
     return ""
 
 

@@ -41,7 +41,7 @@ class EmulationListener:
     def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
         """A lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the map."""
 
-    def unwritten(self, told: str) -> None:
+    def unwritten(self, text: str) -> None:
         """A tensor core reads what nothing has written, which stops a run to which nobody listens."""
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:

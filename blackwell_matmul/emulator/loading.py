@@ -286,8 +286,8 @@ def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalS
     for variable in variables:
         for each in variable.references:
             if each.name not in addresses:
-                told = f"{variable.name} has the address of {each.name}, which is not declared."
-                raise InputError(f"PTX line {each.line}: {told}")
+                text = f"{variable.name} has the address of {each.name}, which is not declared."
+                raise InputError(f"PTX line {each.line}: {text}")
             word = (addresses[each.name] + each.addend >> each.shift) & (1 << 8 * each.nbytes) - 1
             place = memory.at(addresses[variable.name]).bytes(addresses[variable.name] + each.place, each.nbytes)
             place[:] = np.frombuffer(word.to_bytes(each.nbytes, "little"), np.uint8)

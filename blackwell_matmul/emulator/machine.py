@@ -183,10 +183,10 @@ class TensorMemory:
             if isinstance(rows, slice):
                 rows, columns = np.arange(TENSOR_LANES)[rows, None], np.arange(TENSOR_COLUMNS)[columns]
             lane, column = (int(np.broadcast_to(each, missing.shape)[missing][0]) for each in (rows, columns))
-            told = f"{what} tensor memory that nothing has written, at lane {lane}, column {column}"
+            text = f"{what} tensor memory that nothing has written, at lane {lane}, column {column}"
             if self.listener is None:
-                raise Undefined(told)
-            self.listener.unwritten(told)
+                raise Undefined(text)
+            self.listener.unwritten(text)
         if self.listener is not None and what != "reads":
             self.listener.touched(self, rows, columns, False)
         return self.words[rows, columns]
@@ -475,10 +475,10 @@ class CtaState:
         """Return a barrier that nobody waits for, if an operation completes after `mbarrier.inval`; else Undefined."""
         if offset not in self.invalidated:
             raise Undefined(f"no mbarrier was initialised at {offset:,} of {self.shared.name}")
-        told = f"the mbarrier at {offset:,} of {self.shared.name} was invalidated at {self.invalidated[offset]}"
+        text = f"the mbarrier at {offset:,} of {self.shared.name} was invalidated at {self.invalidated[offset]}"
         if self.cluster.grid.completing is None:
-            raise Undefined(told)
-        self.cluster.grid.note(f"arrives when {told}")
+            raise Undefined(text)
+        self.cluster.grid.note(f"arrives when {text}")
         return PhaseBarrier(1, 1)
 
 
@@ -499,8 +499,8 @@ class ClusterState:
     def owner(self, address: int) -> CtaState:
         rank = address >> RANK
         if rank >= len(self.ctas):
-            told = f"{rank}{' or higher' * (rank == ABSENT_RANK)}"
-            raise Undefined(f"address {address:#x} is of CTA {told} in a cluster of {len(self.ctas)}")
+            text = f"{rank}{' or higher' * (rank == ABSENT_RANK)}"
+            raise Undefined(f"address {address:#x} is of CTA {text} in a cluster of {len(self.ctas)}")
         return self.ctas[rank]
 
     def missing(self) -> int:

@@ -304,9 +304,9 @@ class _Parser:
         self.at += 1
         return token
 
-    def fault(self, told: str) -> InputError:
+    def fault(self, text: str) -> InputError:
         """Return the error of the last token's line."""
-        return InputError(f"PTX line {self.tokens[max(self.at - 1, 0)].line}: {told}.")
+        return InputError(f"PTX line {self.tokens[max(self.at - 1, 0)].line}: {text}.")
 
     def accept(self, text: str) -> bool:
         if self.next.text != text:

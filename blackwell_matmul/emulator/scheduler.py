@@ -153,16 +153,16 @@ class Execution:
 
     # --- notes
 
-    def note(self, told: str) -> None:
+    def note(self, text: str) -> None:
         """Note what the instruction that runs or completes does; the first time at each line."""
         step = self.completing.step if self.completing is not None else self.current
         where = _where(step) if step is not None else ""
-        self.notes.setdefault(where, f"{where}: {told}.")
+        self.notes.setdefault(where, f"{where}: {text}.")
 
-    def unwritten(self, told: str) -> None:
+    def unwritten(self, text: str) -> None:
         if self.choices.unwritten == "stop":
-            raise Undefined(told)
-        self.note(told)
+            raise Undefined(text)
+        self.note(text)
 
     # --- asynchronous operations
 
@@ -528,8 +528,8 @@ class Execution:
             for warp, _, wait in strand.blocked or ():
                 what = f"{_where(self.steps[strand.pc])} ({wait.what()})"
                 waits.setdefault(what, []).append(_name(warp.cta, warp))
-        told = "; ".join(f"{_few(who)} at {what}" for what, who in list(waits.items())[:6])
-        return EmulationError(f"deadlock: everybody waits and nothing is in flight: {told}.")
+        text = "; ".join(f"{_few(who)} at {what}" for what, who in list(waits.items())[:6])
+        return EmulationError(f"deadlock: everybody waits and nothing is in flight: {text}.")
 
     def _too_long(self, row: Row) -> EmulationError:
         limit, last = self.choices.limit, min((each.pc for each in row.strands), default=0)

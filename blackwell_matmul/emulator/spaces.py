@@ -43,8 +43,8 @@ class Undefined(EmulationError):
     """Error for undefined behavior; the executor adds the line."""
 
 
-def _undefined(told: str) -> None:
-    raise Undefined(told)
+def _undefined(text: str) -> None:
+    raise Undefined(text)
 
 
 class Memory:
@@ -158,11 +158,11 @@ class Memory:
             told = self.listener.written if writes else self.listener.read
             told(self, np.array([address], np.int64), nbytes)
 
-    def lack(self, told: str) -> None:
+    def lack(self, text: str) -> None:
         """Tell the listener of a read of what nothing has written; Undefined if there is none."""
         if self.listener is None:
-            raise Undefined(told)
-        self.listener.unwritten(told)
+            raise Undefined(text)
+        self.listener.unwritten(text)
 
     def taken(self, address: int, nbytes: int) -> Array:
         """Return contiguous bytes; tell if one was not written."""

@@ -109,9 +109,9 @@ def image(described: Any, address: int) -> bytes:
     }  # fmt: skip
     lists = [fields[name] for name in ("dims", "box", "steps", "strides")]
     if len({len(each) for each in lists[:3]} | {len(lists[3]) + 1}) > 1:
-        told = ", ".join(str(len(each)) for each in lists)
+        text = ", ".join(str(len(each)) for each in lists)
         raise Undefined(
-            f"the tensor map has {told} dims, box, element_strides and strides_bytes; strides are one fewer"
+            f"the tensor map has {text} dims, box, element_strides and strides_bytes; strides are one fewer"
         )
     if not all(isinstance(each, (int, np.integer)) for part in lists for each in part) or min(lists[0], default=1) < 1:
         raise Undefined(f"the tensor map has dims {lists[0]}, box {lists[1]}: they are positive whole numbers")
@@ -289,8 +289,8 @@ def _pieces(found: Map, start: int) -> tuple[int, int, int]:
     if found.is_packed and start % elements:
         raise Undefined(f"a box of {found.type} starts at {start}, which is no multiple of {elements}")
     if not found.is_packed and start * size % ROW_STEP_BYTES:
-        told = f"{start} elements of {size} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
-        raise Undefined(f"a box starts at {told}; a GPU stops with an illegal instruction")
+        text = f"{start} elements of {size} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
+        raise Undefined(f"a box starts at {text}; a GPU stops with an illegal instruction")
     chunk = elements * ROW_STEP_BYTES // slot
     is_split = found.dims[0] % chunk and not 0 <= start <= found.dims[0] - found.box[0]
     if piece != slot or start % chunk or is_split:

@@ -114,8 +114,8 @@ def refused(function: str, attempted: str, code: int, driver: Any = None) -> Dri
     name, meaning = (_text(driver, which, code) for which in ("cuGetErrorName", "cuGetErrorString"))
     hint = _HINTS.get(name) or ("blackwell-matmul doctor says what mends it" if function == "cuInit" else "")
     reason = ": ".join(part for part in (meaning, hint) if part)
-    told = f"{name} ({code})" if name else f"the code {code}"
-    return DriverError(f"The CUDA driver could not {attempted}: {function} returned {told}{reason and f', {reason}'}.")
+    text = f"{name} ({code})" if name else f"the code {code}"
+    return DriverError(f"The CUDA driver could not {attempted}: {function} returned {text}{reason and f', {reason}'}.")
 
 
 def _text(driver: Any, function: str, code: int) -> str:

@@ -384,9 +384,9 @@ class ScalarWriter(ExpressionWriter):
     told: name of the function in the generated code that undefined results of C are reported to, with `w`.
     """
 
-    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], told: str = "") -> None:
+    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], text: str = "") -> None:
         super().__init__(names, namespace)
-        self.teller = told
+        self.teller = text
 
     def fitted(self, x: Typed) -> Typed:
         if x.type is None or x.type.is_float:
@@ -418,8 +418,8 @@ class ScalarWriter(ExpressionWriter):
         if x.type == target or x.type is None:
             return Typed(x.text, target)
         change = self.constants(_scalar_conversion(x.type, target))
-        told = f"{self.teller}.of(w)" if self.teller else "None"
-        text = f"{change}({self.fitted(x).text}, {told})"
+        sentence = f"{self.teller}.of(w)" if self.teller else "None"
+        text = f"{change}({self.fitted(x).text}, {sentence})"
         return Typed(text, target) if target.is_float else Typed(text, target, *limits(target))
 
     def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
@@ -448,21 +448,21 @@ class ScalarWriter(ExpressionWriter):
     def _partial(self, kind: str, item: Element, a: Typed, b: Typed) -> Typed:
         """Return an operator that C leaves undefined for some operands."""
         low, high = limits(item)
-        told = f"{self.teller}.of(w)" if self.teller else self.constants(nobody)
+        sentence = f"{self.teller}.of(w)" if self.teller else self.constants(nobody)
         if kind in _SHIFTS:
             left, known = kind == "LeftShift", b.low >= 0 and b.high < item.nbits
             call = self.constants(shifted)
             text = (
                 f"({a.text} {_INFIX[kind]} {b.text})"
                 if known
-                else f"{call}({told}, {left}, {item.nbits}, {a.text}, {b.text})"
+                else f"{call}({sentence}, {left}, {item.nbits}, {a.text}, {b.text})"
             )
             return Typed(f"_wrap({text}, {item.nbits}, {item.signed})" if left else text, item, low, high)
         rest, zero = kind == "Mod", b.low <= 0 <= b.high
         call = self.constants(remainder if rest else quotient)
         plain = f"({a.text} {'%' if rest else '//'} {b.text})" if a.low >= 0 and b.low > 0 else ""
         text = plain or (
-            f"{call}({told}, {a.text}, {b.text})" if zero else f"{'_mod' if rest else '_div'}({a.text}, {b.text})"
+            f"{call}({sentence}, {a.text}, {b.text})" if zero else f"{'_mod' if rest else '_div'}({a.text}, {b.text})"
         )
         if zero and not item.signed:
             return Typed(f"({text} & {high})", item, low, high)

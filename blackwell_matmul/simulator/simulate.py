@@ -285,8 +285,8 @@ def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any
         free = free_variables(condition)
         values = [arguments[names[id(var)]] for var in free]
         if not bool(vector_function(free, condition)(*values)):
-            told = ", ".join(f"{names[id(v)]} = {x}" for v, x in zip(free, values, strict=True))
-            message = f"assume() does not hold for {told}, for every warp of every CTA"
+            text = ", ".join(f"{names[id(v)]} = {x}" for v, x in zip(free, values, strict=True))
+            message = f"assume() does not hold for {text}, for every warp of every CTA"
             grid.findings.add(Finding("assumption-false", Severity.ERROR, message, (0, 0, 0), location))
 
 

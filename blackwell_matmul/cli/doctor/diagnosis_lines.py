@@ -213,11 +213,11 @@ def _no_device(facts: Facts) -> Line:
     if hidden is not None and (hidden.strip() in NONE_VISIBLE or not facts.pci_gpus):
         return ok("driver", f"{_driver(facts)}, and no GPU: CUDA_VISIBLE_DEVICES={hidden!r}")
     if hidden is not None and facts.pci_gpus:
-        told = f"CUDA_VISIBLE_DEVICES={hidden!r} names none of {_gpus(facts.pci_gpus)} on the PCI bus"
-        return problem("driver", told, "unset CUDA_VISIBLE_DEVICES")
+        text = f"CUDA_VISIBLE_DEVICES={hidden!r} names none of {_gpus(facts.pci_gpus)} on the PCI bus"
+        return problem("driver", text, "unset CUDA_VISIBLE_DEVICES")
     if facts.pci_gpus:
-        told = f"{_driver(facts)}, and sees none of {_gpus(facts.pci_gpus)} on the PCI bus"
-        return problem("driver", told, "sudo modprobe nvidia && nvidia-smi")
+        text = f"{_driver(facts)}, and sees none of {_gpus(facts.pci_gpus)} on the PCI bus"
+        return problem("driver", text, "sudo modprobe nvidia && nvidia-smi")
     return ok("driver", f"{_driver(facts)}, and no GPU")
 
 
@@ -233,17 +233,17 @@ def driver_and_toolkits(facts: Facts) -> Line | None:
     name = "driver, for CUDA of"
     toolkits = {"torch": _pair(facts.torch.cuda), "NVRTC": _pair(facts.nvrtc.version)}
     known = {whose: version for whose, version in toolkits.items() if version is not None}
-    told = ", ".join(f"{whose} {_dotted(version)}" for whose, version in known.items())
+    text = ", ".join(f"{whose} {_dotted(version)}" for whose, version in known.items())
     if not known:
         return unknown(name, "neither torch nor NVRTC names a version")
     newest = max(known.values())
     if newest[0] > facts.driver.cuda[0]:
         least = OLDEST_DRIVER.get(newest[0])
         needed = f"; CUDA {newest[0]} needs release {least} or newer" if least else ""
-        return problem(name, f"{told}: too new for the driver, {_driver(facts)}{needed}", _newer_driver(newest[0]))
+        return problem(name, f"{text}: too new for the driver, {_driver(facts)}{needed}", _newer_driver(newest[0]))
     if newest > facts.driver.cuda:
-        return ok(name, f"{told}: compiled code runs, PTX newer than CUDA {_dotted(facts.driver.cuda)} does not")
-    return ok(name, told)
+        return ok(name, f"{text}: compiled code runs, PTX newer than CUDA {_dotted(facts.driver.cuda)} does not")
+    return ok(name, text)
 
 
 def _newer_driver(major: int) -> str:
@@ -272,12 +272,12 @@ def git(facts: Facts) -> Line:
 
 def compiler(facts: Facts) -> Line:
     """Report the compilers: C for Triton's launcher, C++ for torch.compile on the CPU."""
-    name, told = "host compilers", f"C {facts.c_compiler or 'none'}, C++ {facts.cxx_compiler or 'none'}"
+    name, text = "host compilers", f"C {facts.c_compiler or 'none'}, C++ {facts.cxx_compiler or 'none'}"
     if facts.c_compiler is None and facts.gpus and facts.triton.usable:
-        return problem(name, f"{told}; Triton builds its launcher with the C compiler", "sudo apt-get install gcc g++")
+        return problem(name, f"{text}; Triton builds its launcher with the C compiler", "sudo apt-get install gcc g++")
     if facts.cxx_compiler is None:
-        return ok(name, f"{told}; torch.compile needs the C++ compiler on a CPU, and nothing else here does")
-    return ok(name, told)
+        return ok(name, f"{text}; torch.compile needs the C++ compiler on a CPU, and nothing else here does")
+    return ok(name, text)
 
 
 # --- disk
@@ -288,8 +288,8 @@ def cache(facts: Facts) -> Line:
     if found.folder is None:
         return ok("cache", "switched off (BLACKWELL_MATMUL_CACHE=off)")
     if found.error:
-        told = f"{found.folder} takes no file: {found.error}" if found.folder else found.error
-        return problem("cache", told, _OTHER_CACHE)
+        text = f"{found.folder} takes no file: {found.error}" if found.folder else found.error
+        return problem("cache", text, _OTHER_CACHE)
     return ok("cache", found.folder)
 
 
@@ -299,8 +299,8 @@ def disk(facts: Facts) -> Line | None:
         return None
     if free_bytes is None:
         return unknown("disk", "not known without a cache folder that can be written")
-    told = f"{free_bytes / GIB:.1f} GiB free for the cache"
-    return ok("disk", told) if free_bytes >= LEAST_FREE_BYTES else problem("disk", told, _OTHER_CACHE)
+    text = f"{free_bytes / GIB:.1f} GiB free for the cache"
+    return ok("disk", text) if free_bytes >= LEAST_FREE_BYTES else problem("disk", text, _OTHER_CACHE)
 
 
 # --- GPUs
@@ -313,8 +313,8 @@ def gpu_count(facts: Facts) -> Line:
     if facts.gpus_error or not facts.driver.bindings:
         return unknown("GPUs", "the driver cannot be asked; kernels run in the simulator")
     chosen = facts.environment.get("CUDA_VISIBLE_DEVICES")
-    told = str(len(facts.gpus)) if chosen is None else f"{len(facts.gpus)}, of CUDA_VISIBLE_DEVICES={chosen!r}"
-    return ok("GPUs", told if facts.gpus else NO_GPU)
+    text = str(len(facts.gpus)) if chosen is None else f"{len(facts.gpus)}, of CUDA_VISIBLE_DEVICES={chosen!r}"
+    return ok("GPUs", text if facts.gpus else NO_GPU)
 
 
 def mixed(facts: Facts) -> Line | None:
@@ -324,22 +324,22 @@ def mixed(facts: Facts) -> Line | None:
         kinds.setdefault(gpu.arch, []).append(str(gpu.index))
     if len(kinds) < 2:
         return None
-    told = "; ".join(f"{arch}: {', '.join(indices)}" for arch, indices in kinds.items())
+    text = "; ".join(f"{arch}: {', '.join(indices)}" for arch, indices in kinds.items())
     if facts.environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return ok("mixed GPUs", f"{told}; numbered as nvidia-smi does")
-    return problem("mixed GPUs", f"{told}; nvidia-smi may number them otherwise", "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        return ok("mixed GPUs", f"{text}; numbered as nvidia-smi does")
+    return problem("mixed GPUs", f"{text}; nvidia-smi may number them otherwise", "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
 
 
 def gpu(facts: Facts, gpu: DetectedGpu) -> Line:
     clocks = f"{gpu.sm_clock_mhz:.0f} MHz, memory {gpu.memory_clock_mhz:.0f} MHz"
-    told = f"{gpu.name}, {gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_bytes / GIB:.0f} GiB, {clocks} at most"
-    return ok(f"GPU {gpu.index}", told)
+    text = f"{gpu.name}, {gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_bytes / GIB:.0f} GiB, {clocks} at most"
+    return ok(f"GPU {gpu.index}", text)
 
 
 def gpu_features(facts: Facts, gpu: DetectedGpu) -> Line:
-    told = ", ".join(f"{word} {_yes(gpu.features[feature])}" for feature, word in FEATURE_NAMES.items())
+    text = ", ".join(f"{word} {_yes(gpu.features[feature])}" for feature, word in FEATURE_NAMES.items())
     name = f"GPU {gpu.index} has"
-    return unknown(name, told) if None in gpu.features.values() else ok(name, told)
+    return unknown(name, text) if None in gpu.features.values() else ok(name, text)
 
 
 def gpu_rungs(facts: Facts, gpu: DetectedGpu) -> Line:
@@ -378,8 +378,8 @@ def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
         return unknown(name, "torch names no architecture that it has code for")
     serving = _serving(facts.torch.targets, gpu)
     if serving is None:
-        told = f"{facts.torch.version} has no code for {gpu.arch}, only for {', '.join(facts.torch.targets)}"
-        return problem(name, told, "pip install --upgrade torch")
+        text = f"{facts.torch.version} has no code for {gpu.arch}, only for {', '.join(facts.torch.targets)}"
+        return problem(name, text, "pip install --upgrade torch")
     newest = max(map(_capability, facts.torch.targets))
     if gpu.compute_capability > newest:
         above = f"{_dotted(gpu.compute_capability)} is above the newest it was built for, {_dotted(newest)}"

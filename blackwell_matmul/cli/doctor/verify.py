@@ -39,8 +39,8 @@ class LayerOutcome:
     def __str__(self) -> str:
         """Return `TmaCopy 37x24, in the simulator for sm_100a, 0.3 s` and the reason, if any."""
         took = None if self.seconds is None else f"{self.seconds:.1f} s"
-        told = ", ".join(filter(None, (self.what, self.where, took)))
-        return f"{told}: {self.detail}" if self.detail else told
+        text = ", ".join(filter(None, (self.what, self.where, took)))
+        return f"{text}: {self.detail}" if self.detail else text
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -110,7 +110,7 @@ def unpacked(file: Path) -> Iterator[Kit]:
 
 def opened_folder(folder: Path, name: str = "") -> Kit:
     """Return the kit in a folder; InputError, with the fault, for any other folder."""
-    told = name or str(folder)
+    text = name or str(folder)
     try:
         record = parsed(content_of(folder / KIT))
         form = record["format"]
@@ -120,10 +120,10 @@ def opened_folder(folder: Path, name: str = "") -> Kit:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{told} is no kit: {KIT} is missing or damaged; `first-light --prepare` makes one."
+            f"{text} is no kit: {KIT} is missing or damaged; `first-light --prepare` makes one."
         ) from error
     if form != KIT_FORMAT:
-        raise InputError(f"{told} is a kit of format {form}, and this version reads {KIT_FORMAT}; prepare it again.")
+        raise InputError(f"{text} is a kit of format {form}, and this version reads {KIT_FORMAT}; prepare it again.")
     return kit
 
 

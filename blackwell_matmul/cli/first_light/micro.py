@@ -170,8 +170,8 @@ def stores(bench: Bench) -> Iterator[Measure]:
         count = bench.fewer(32)
         found = bench.run("bulk_stores", bench.memory, kib * 1024, count, block=32)
         expected = bench.figure("store_cycles") + kib * bench.figure("store_kib_cycles")
-        told, figure = f"{kib} KiB, one at a time", "store_cycles" if kib == STRIP_KIB else ""
-        yield bench.measure("store until read", told, found[:, :, 0] / count, "cycles", figure, expected)
+        text, figure = f"{kib} KiB, one at a time", "store_cycles" if kib == STRIP_KIB else ""
+        yield bench.measure("store until read", text, found[:, :, 0] / count, "cycles", figure, expected)
 
 
 def l2_rate(bench: Bench) -> Iterator[Measure]:
@@ -201,8 +201,8 @@ def turnover(bench: Bench) -> Iterator[Measure]:
         busy = 20_000 if bench.real else 50
         found = bench.run(f"stamps_{ctas}", busy, grid=bench.sms * 8 // ctas * ctas, block=384)
         gaps = [gap for launch in found for gap in _gaps(launch)] or [0.0]
-        told = "384 threads" + ", clusters of 2" * (ctas > 1)
-        yield bench.measure("CTA after CTA on an SM", told, gaps, "ns", "launch_ns" if ctas == 1 else "")
+        text = "384 threads" + ", clusters of 2" * (ctas > 1)
+        yield bench.measure("CTA after CTA on an SM", text, gaps, "ns", "launch_ns" if ctas == 1 else "")
 
 
 def _gaps(launch: Any) -> Iterator[float]:
@@ -251,18 +251,18 @@ def mma_interval(bench: Bench) -> Iterator[Measure]:
     for kind, (_, scale, _) in PRODUCTS.items():
         data = bench.operands(kind)
         for ctas, m, n in SHAPES if bench.real else SHAPES[::3]:
-            kernel, told = f"products_{kind}_{ctas}", f"{kind} {m}x{n}, {'a pair' if ctas == 2 else 'one CTA'}"
+            kernel, text = f"products_{kind}_{ctas}", f"{kind} {m}x{n}, {'a pair' if ctas == 2 else 'one CTA'}"
             grid = bench.sms // ctas * ctas
             counts = (1, bench.fewer(64), bench.fewer(256))
             once, few, many = (
                 bench.run(kernel, data, scale, descriptor(kind, m, n), count, grid=grid)[:, ::ctas] for count in counts
             )
             interval = (many[:, :, 0] - few[:, :, 0]) / (counts[2] - counts[1])
-            yield Measure(**{**bench.measure("mma interval", told, interval, "cycles").as_dict(), **_by_rule(
+            yield Measure(**{**bench.measure("mma interval", text, interval, "cycles").as_dict(), **_by_rule(
                 bench, float(np.median(interval)), n / 2)})  # fmt: skip
             name = "pair_latency_cycles" if ctas == 2 else "mma_latency_cycles"
             expected = bench.figure(name) + n / 2
-            yield bench.measure("mma until its commit is seen", told, once[:, :, 0], "cycles", name, expected)
+            yield bench.measure("mma until its commit is seen", text, once[:, :, 0], "cycles", name, expected)
 
 
 def _by_rule(bench: Bench, value: float, cycles: float) -> dict[str, Any]:
@@ -296,11 +296,11 @@ def allocations(bench: Bench) -> Iterator[Measure]:
     busy = 200_000 if bench.real else 20
     for relinquish in (1, 0):
         found = bench.run("half_allocations", relinquish, busy, grid=bench.sms * 2, block=32)
-        told = "permit given up" if relinquish else "permit kept"
+        text = "permit given up" if relinquish else "permit kept"
         waited = found[:, :, 2] - found[:, :, 1]
-        yield bench.measure("tcgen05.alloc, two CTAs an SM", told, waited, "ns")
+        yield bench.measure("tcgen05.alloc, two CTAs an SM", text, waited, "ns")
         together = [share for launch in found for share in (_together(launch),)]
-        yield bench.measure("CTAs that held columns together", told, together, "fraction")
+        yield bench.measure("CTAs that held columns together", text, together, "fraction")
 
 
 def _together(launch: Any) -> float:

@@ -120,8 +120,8 @@ def _head(report: Report, title: str) -> Iterator[str]:
     yield f'<div class="tiles">{tiles}{left}</div>'
 
 
-def _tile(count: int, told: str, kind: str) -> str:
-    return f'<div class="tile"><b class="{kind if count else ""}">{count}</b>{told}</div>'
+def _tile(count: int, text: str, kind: str) -> str:
+    return f'<div class="tile"><b class="{kind if count else ""}">{count}</b>{text}</div>'
 
 
 def _sections(report: Report) -> Iterator[Iterator[str]]:

@@ -195,8 +195,8 @@ class FirstLightRun:
             yield {**named, "status": "failed", "told": without_paths(last)}
             return
         bad = {each: outcomes[each] for each in ("DIFFERENT", "error") if outcomes.get(each)}
-        told = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
-        yield {**named, "status": "not held" if bad else "held", "told": told, "outcomes": outcomes}
+        text = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        yield {**named, "status": "not held" if bad else "held", "told": text, "outcomes": outcomes}
 
 
 def _name(entry: Mapping[str, Any]) -> str:

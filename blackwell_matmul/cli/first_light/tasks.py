@@ -197,8 +197,8 @@ def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: s
         card = Card((place / f"{MICRO}.cubin").read_bytes())
     rows = micro.measured(micro.Bench(card, micro.figures_for(gpu)), target, name)
     differ = [row for row in rows if row["held"] is False]
-    told = f"{len(rows)} value{'s' * (len(rows) > 1)}" + (f", {len(differ)} unlike the model's" if differ else "")
-    return {"held": not differ if any(row["held"] is not None for row in rows) else None, "told": told, "rows": rows}
+    text = f"{len(rows)} value{'s' * (len(rows) > 1)}" + (f", {len(differ)} unlike the model's" if differ else "")
+    return {"held": not differ if any(row["held"] is not None for row in rows) else None, "told": text, "rows": rows}
 
 
 # --- timelines

@@ -42,8 +42,8 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
         yield Text.assemble(f"  GPU {gpu}: ", (printable(f"left out, {reason}"), "bold red"))
     for trial in tuning.trials:
         if trial.status != "timed":
-            told = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
-            yield Text.assemble(f"  {_spelled(trial)}: ", (printable(told), "bold red"))
+            text = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
+            yield Text.assemble(f"  {_spelled(trial)}: ", (printable(text), "bold red"))
     yield from _left_out(tuning.predicted)
     yield Text(" ".join(_counts(tuning)))
     for reason, count in alike(tuning.refused):

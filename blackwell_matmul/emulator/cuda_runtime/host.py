@@ -212,11 +212,11 @@ class Host:
             raise Refused(INVALID_HANDLE)
         return found
 
-    def tell(self, told: str) -> None:
+    def tell(self, text: str) -> None:
         """Print a note for the user, the first time."""
-        if told not in self.told:
-            self.told.add(told)
-            print(f"note: {told}", file=sys.stderr, flush=True)
+        if text not in self.told:
+            self.told.add(text)
+            print(f"note: {text}", file=sys.stderr, flush=True)
 
     def text(self, value: str) -> int:
         """Return the address of a string in the program's memory."""

@@ -144,8 +144,8 @@ def answer(host: Host, number: int, words: Sequence[int]) -> int:
             host.last = refused.code
         return refused.code
     except BlackwellMatmulError as error:
-        told = str(error)
-        raise type(error)(told if told.startswith("kernel ") else f"{name}: {told.removesuffix('.')}.") from error
+        text = str(error)
+        raise type(error)(text if text.startswith("kernel ") else f"{name}: {text.removesuffix('.')}.") from error
     except (Ended, OSError):
         raise
     except Exception as error:

@@ -94,8 +94,8 @@ def _verify_lists(callee: Callee, given: list[FrameSlot], wanted: list[FrameSlot
 def _verify(callee: Callee, what: str, here: Sequence[FrameSlot], there: Sequence[FrameSlot]) -> None:
     sizes = [[each.nbytes or other.nbytes for each, other in zip(here, there)], [each.nbytes for each in there]]
     if len(here) != len(there) or sizes[0] != sizes[1]:
-        told = ", ".join(str(each.nbytes) for each in here)
-        raise Malformed(f"{callee.name} has {what} of {sizes[1]} bytes and not of [{told}]")
+        text = ", ".join(str(each.nbytes) for each in here)
+        raise Malformed(f"{callee.name} has {what} of {sizes[1]} bytes and not of [{text}]")
 
 
 def _verify_toolkit(name: str) -> None:

@@ -106,15 +106,15 @@ STOPS = (
 """Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""
 
 
-def _stopped(report: PtxReport, told: str) -> None:
+def _stopped(report: PtxReport, text: str) -> None:
     """Add the fault that ended a run as a finding. An unknown end becomes the report's `stopped`."""
     for words, code, mend in STOPS:
-        if words in told:
-            found = PtxFinding(code, ERROR, told.removesuffix("."), mend=mend)
+        if words in text:
+            found = PtxFinding(code, ERROR, text.removesuffix("."), mend=mend)
             if all(each.text != found.text for each in report.findings):
                 report.findings.append(found)
             return
-    report.stopped = told
+    report.stopped = text
 
 
 def _add(report: PtxReport, listener: OrderListener) -> None:

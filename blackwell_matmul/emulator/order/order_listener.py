@@ -128,11 +128,11 @@ class OrderListener(EmulationListener):
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         self.tensor.allocated(memory, column, columns, warp, gives_back)
 
-    def unwritten(self, told: str) -> None:
+    def unwritten(self, text: str) -> None:
         grid, rule = self.run.grid, judging.UNINITIALISED
         step = grid.completing.step if grid.completing is not None else grid.current
         place = judging.place_of(step)
-        self.run.tell_text(rule, f"{place} {told}", place)
+        self.run.tell_text(rule, f"{place} {text}", place)
 
     # --- barriers and fences
 

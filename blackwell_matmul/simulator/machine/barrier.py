@@ -27,9 +27,9 @@ class PhaseBytes:
         return bool(self.announced or self.brought)
 
     def __str__(self) -> str:
-        told = " and ".join(f"{count} bytes are announced at {line}" for line, count in self.announced.items())
+        text = " and ".join(f"{count} bytes are announced at {line}" for line, count in self.announced.items())
         came = f"{self.brought.total()} have come{f' ({by_line(self.brought)})' if self.brought else ''}"
-        return f"{told or 'no bytes are announced'}, and {came}"
+        return f"{text or 'no bytes are announced'}, and {came}"
 
 
 def by_line(counts: Mapping[Location | None, int]) -> str:

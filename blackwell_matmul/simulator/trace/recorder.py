@@ -55,8 +55,8 @@ class CycleRecorder(Listener):
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         if warp.cta in self.slots and end > start:
-            told = f", signalled by {self.tellers[what]}" if what in self.tellers else ""
-            self._add(self._warp(warp), WAITS + what, start, end, location, f"{_of(warp.cta)}{told}")
+            text = f", signalled by {self.tellers[what]}" if what in self.tellers else ""
+            self._add(self._warp(warp), WAITS + what, start, end, location, f"{_of(warp.cta)}{text}")
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         self.touched[op] = ", ".join(dict.fromkeys(map(str, regions.values())))

@@ -44,9 +44,9 @@ class Timeline(Recorded):
         """Return the picture as an image, whose style cannot affect the rest of a notebook."""
         shown = self.between(self.start_cycles, self.start_cycles + FIRST_CYCLES)
         picture = base64.b64encode(as_svg(shown).encode()).decode()
-        told = f"cycles {shown.start_cycles:,.0f} to {shown.end_cycles:,.0f} of {self.end_cycles:,.0f}"
+        text = f"cycles {shown.start_cycles:,.0f} to {shown.end_cycles:,.0f} of {self.end_cycles:,.0f}"
         image = f'<img style="max-width:100%" alt="{self.title}" src="data:image/svg+xml;base64,{picture}">'
-        return f"{image}<br>{self.title}; {told}"
+        return f"{image}<br>{self.title}; {text}"
 
 
 def _json(timeline: Recorded) -> bytes:

@@ -18,9 +18,9 @@ def as_html(timeline: Recorded) -> str:
         f'<span><i style="background:var(--{kind})"></i>{name}</span>' for kind, (name, _, _) in BAR_STYLES.items()
     )
     data = json.dumps(_data(timeline), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    told = f"{timeline.part}; cycles from {timeline.zero}, at {timeline.ghz:.2f} GHz"
+    text = f"{timeline.part}; cycles from {timeline.zero}, at {timeline.ghz:.2f} GHz"
     return PAGE.format(
-        title=escape(timeline.title), told=escape(told), colours=colours(), legend=legend, data=data, script=SCRIPT
+        title=escape(timeline.title), told=escape(text), colours=colours(), legend=legend, data=data, script=SCRIPT
     )  # fmt: skip
 
 

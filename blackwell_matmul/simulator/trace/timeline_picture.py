@@ -130,6 +130,6 @@ def _joined(timeline: Recorded, events: list[TimelineEvent]) -> list[tuple[Timel
 
 def _bar(timeline: Recorded, first: TimelineEvent, last: TimelineEvent, y: float) -> Bar:
     start, end = _x(timeline, first.start_cycles), _x(timeline, last.end_cycles)
-    told = f"{first.name}, cycles {first.start_cycles:,.0f} to {last.end_cycles:,.0f}, {first.line}"
+    text = f"{first.name}, cycles {first.start_cycles:,.0f} to {last.end_cycles:,.0f}, {first.line}"
     width = max(end - start - 0.3, 0.7)
-    return Bar(start, y, width, ROW - 4, kind_of(first), told if end - start >= POINTED else "")
+    return Bar(start, y, width, ROW - 4, kind_of(first), text if end - start >= POINTED else "")

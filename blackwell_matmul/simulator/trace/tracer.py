@@ -55,8 +55,8 @@ class Tracer(Listener):
         main one."""
         description = instruction.description
         if self.detailed and regions and not op.registers:
-            told = ", ".join(dict.fromkeys(map(str, regions.values())))
-            self.of(warp, "issue", f"{op.name} on {told}", op.location)
+            text = ", ".join(dict.fromkeys(map(str, regions.values())))
+            self.of(warp, "issue", f"{op.name} on {text}", op.location)
         if op.barrier is not None and not regions:
             self.of(warp, "issue", f"{op.name} to {op.barrier.name}", op.location)
         elif _is_told(description):
@@ -71,8 +71,8 @@ class Tracer(Listener):
 
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
         name = barrier.name if barrier.cta is warp.cta else str(barrier)
-        told = f" expects {count_bytes} bytes" if count_bytes else ""
-        self.of(warp, "arrive", f"{name}{told}", instruction.location)
+        text = f" expects {count_bytes} bytes" if count_bytes else ""
+        self.of(warp, "arrive", f"{name}{text}", instruction.location)
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
         if self.detailed:

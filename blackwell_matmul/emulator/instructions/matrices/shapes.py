@@ -104,19 +104,19 @@ def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool 
     scale, 0 for none.
     """
     known, scaled = MMA_KINDS[kind], block > 0
-    told = f"the instruction descriptor {bits:#010x}"
+    text = f"the instruction descriptor {bits:#010x}"
     if bits >> 2 & 1:
         raise Undefined("a product of sparse operands is not emulated")
     if bits >> 30 and not scaled:
-        raise Undefined(f"{told} has a shift of B (bits 30 and 31), which is not emulated")
+        raise Undefined(f"{text} has a shift of B (bits 30 and 31), which is not emulated")
     if bits & known.reserved:
         wrong = [bit for bit in range(32) if bits & known.reserved & 1 << bit]
-        raise Undefined(f"{told} has bits {wrong} set, which kind::{kind} reserves")
+        raise Undefined(f"{text} has bits {wrong} set, which kind::{kind} reserves")
     a, b, d = bits >> 7 & 7, bits >> 10 & 7, 0 if scaled else bits >> 4 & 3
     if a not in known.formats or b not in known.formats:
-        raise Undefined(f"{told} has formats {a} and {b}; kind::{kind} has {known.formats}")
+        raise Undefined(f"{text} has formats {a} and {b}; kind::{kind} has {known.formats}")
     if d not in known.accumulators:
-        raise Undefined(f"{told} has accumulator format {d}; kind::{kind} has {known.accumulators}")
+        raise Undefined(f"{text} has accumulator format {d}; kind::{kind} has {known.accumulators}")
     found = Shape(
         m=(bits >> 27 & 3) << 7 if scaled else (bits >> 24 & 31) << 4, n=(bits >> 17 & 63) << 3,
         k=LONG_K if scaled and bits >> 31 else known.k, d=known.accumulators[d], a=known.formats[a],
@@ -126,18 +126,18 @@ def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool 
         stationary=stationary,
     )  # fmt: skip
     if scaled:
-        _verify_scales(found, told)
+        _verify_scales(found, text)
     return found
 
 
-def _verify_scales(shape: Shape, told: str) -> None:
+def _verify_scales(shape: Shape, text: str) -> None:
     """Check PTX ISA, "Valid combinations of scale_vectorsize with types and MMA-Kind" and "Scale Factor A ID"."""
     if shape.scale == "ue4m3" and shape.block != 16:
-        raise Undefined(f"{told} has scales of UE4M3 (bit 23 is 0), which blocks of 16 have; blocks of 32 have UE8M0")
+        raise Undefined(f"{text} has scales of UE4M3 (bit 23 is 0), which blocks of 16 have; blocks of 32 have UE8M0")
     count = shape.k // shape.block
     if not {*shape.scales} <= {*SCALE_IDS[count]}:
         raise Undefined(
-            f"{told} has {count} scales of a row of A from byte {shape.scales[0]} on and of B from byte "
+            f"{text} has {count} scales of a row of A from byte {shape.scales[0]} on and of B from byte "
             f"{shape.scales[1]} on; {count} scales begin at one of {SCALE_IDS[count]}"
         )
 

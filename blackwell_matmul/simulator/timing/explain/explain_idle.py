@@ -35,18 +35,18 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
         yield from _uneven(run, last, lost)
         return
     if run.turns > 1:
-        told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
-        yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
+        text = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
+        yield Lack(lost, text, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
         return
     loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours then share nothing
     gain, tiles = min(lost, 1 - loads, 1 - run.begins), run.spread.most.tiles
-    told = f"{run.clusters} {run.who}{f' of {tiles} tiles' if tiles > 1 else ''} run where {side} could"
+    text = f"{run.clusters} {run.who}{f' of {tiles} tiles' if tiles > 1 else ''} run where {side} could"
     if gain > SHARE:
         fill = "smaller tiles, or a part of k for each, fill" if run.multiplies else "smaller tiles fill"
-        yield Lack(gain, told, f": {fill} more SMs: up to {gain:.0%} fewer cycles.")
+        yield Lack(gain, text, f": {fill} more SMs: up to {gain:.0%} fewer cycles.")
     elif tiles > 1:  # fewer, larger tiles load no more from the L2
         even = ": tiles that come out even, larger ones for instance, would take up to"
-        yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")
+        yield Lack(lost, text, f"{even} {lost:.0%} fewer cycles.")
 
 
 def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
@@ -56,9 +56,9 @@ def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
         return
     shared = f"{more} of which have {run.turns} and the others {run.turns - 1}"
     where = f"on {run.side} SMs" if run.who == "CTAs" else f"in {run.side} places"
-    told = f"{run.clusters} {run.who} run at once {where}, {shared}"
+    text = f"{run.clusters} {run.who} run at once {where}, {shared}"
     if gain > SHARE:
-        yield Lack(gain, told, f"; if all had as many, up to {gain:.0%} fewer cycles.")
+        yield Lack(gain, text, f"; if all had as many, up to {gain:.0%} fewer cycles.")
 
 
 def _even(run: PredictedRun) -> str:
@@ -79,11 +79,11 @@ def _rounds(run: PredictedRun) -> Iterator[Lack]:
     mean = tiles / len(run.spread.of_places)
     gain = run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) * (most - mean) / (most - least)
     if gain > SHARE:
-        told = (
+        text = (
             f"{tiles:,} tiles for {run.clusters} {run.who} that stay: some have {most} rounds of them, one after the"
             f" other, and the mean is {mean:.2f}"
         )
-        yield Lack(gain, told, f"; if they came out even, {gain:.0%} fewer cycles.")
+        yield Lack(gain, text, f"; if they came out even, {gain:.0%} fewer cycles.")
 
 
 def room(run: PredictedRun) -> Iterator[Lack]:

@@ -87,12 +87,12 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
     """Yield CTAs that wait for tensor memory or the right to allocate it (PTX ISA, "tcgen05.alloc")."""
     if not run.took.waited or not run.took.working == 1 < run.resident:
         return
-    told = f"an SM has room for {run.resident} CTAs and one works at a time: it"
+    text = f"an SM has room for {run.resident} CTAs and one works at a time: it"
     others = f"{run.took.waited} others waited for"
     kept = all(instruction.name != RELINQUISH for _, instruction in run.lowered.calls.values())
     gain = run.gain(Supposed(run.conditions, Change(passed_on=True))) if kept else 0
     if gain > SHARE:
-        right = f"{told} keeps the right to allocate tensor memory, and {others} it"
+        right = f"{text} keeps the right to allocate tensor memory, and {others} it"
         yield gain, f"{right}; {RELINQUISH} after the allocation lets them work side by side: {gain:.0%} fewer cycles."
         return
     taken, have = _columns(run), run.gpu.tensor_memory_columns
@@ -100,7 +100,7 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
     if gain > SHARE:
         each = 1 << (have // run.resident).bit_length() - 1
         passed_on = f", and {RELINQUISH} after that," if kept else ""
-        taken_columns = f"{told} takes {taken} of {have} columns of tensor memory, and {others} them"
+        taken_columns = f"{text} takes {taken} of {have} columns of tensor memory, and {others} them"
         room = f"with {each} each, if its sums have room in them{passed_on} they work side by side"
         yield gain, f"{taken_columns}; {room}: up to {gain:.0%} fewer cycles."
 

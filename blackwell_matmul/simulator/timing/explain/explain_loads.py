@@ -84,14 +84,14 @@ def _too_much(run: PredictedRun, twice: TwiceWatch, name: str, share: float, gai
     busy = f"busy for {share:.0%} of the time"
     if name == "L2" and run.from_memory:
         name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
-    told = f"what is loaded comes at the rate of {WAYS[name][0]}, which is {busy}"
+    text = f"what is loaded comes at the rate of {WAYS[name][0]}, which is {busy}"
     if twice.share > SHARE:
         gain = run.gain(Supposed(_once(run, twice)))
-        return gain, f"{told}; {_again(twice, 'it')}: without that, {gain:.0%} fewer cycles."
+        return gain, f"{text}; {_again(twice, 'it')}: without that, {gain:.0%} fewer cycles."
     if name == "memory" and run.once and run.memory >= BUSY and not run.tries_all:
-        return gain, f"{told}: each byte comes from there once, and nothing asks it for less."
+        return gain, f"{text}: each byte comes from there once, and nothing asks it for less."
     advice = f": {_advice(run, name)}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
-    return gain, f"{told}; if all came at once, {gain:.0%} fewer cycles{advice}."
+    return gain, f"{text}; if all came at once, {gain:.0%} fewer cycles{advice}."
 
 
 def _advice(run: PredictedRun, name: str) -> str:
@@ -217,8 +217,8 @@ def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) ->
 
 def _but(run: PredictedRun, best: Deeper, needed: int) -> str:
     less = f", though an SM then holds {best.resident} of {run.resident} CTAs"
-    told = less if best.resident < min(run.resident, run.turns) else ""
-    return told if best.stages == needed else f"{told}; {needed} would do, but shared memory has room for {best.stages}"
+    text = less if best.resident < min(run.resident, run.turns) else ""
+    return text if best.stages == needed else f"{text}; {needed} would do, but shared memory has room for {best.stages}"
 
 
 def _halved(run: PredictedRun, ring: StagedRing, twice: TwiceWatch) -> StagedRing:

@@ -65,8 +65,8 @@ def stores(run: PredictedRun) -> Iterator[Gain]:
     gain = run.gain(Supposed(run.conditions, Change(until_read=True)))
     if gain > SHARE:
         longest = max(waited, key=lambda each: waited[each])
-        told = f"{longest.name} ({line_of(longest.location)}): a warp waits until it is in memory"
-        yield gain, f"{told}; if it waited until its source is read, {gain:.0%} fewer cycles."
+        text = f"{longest.name} ({line_of(longest.location)}): a warp waits until it is in memory"
+        yield gain, f"{text}; if it waited until its source is read, {gain:.0%} fewer cycles."
 
 
 def in_the_way(run: PredictedRun) -> Iterator[Gain]:
@@ -75,18 +75,18 @@ def in_the_way(run: PredictedRun) -> Iterator[Gain]:
     crowded = [*_crowded(run)] if gain > SHARE else []
     if crowded:
         line, work = max(crowded, key=lambda each: each[1].turns)
-        told = f"{line}: its lanes meet in the banks of shared memory, and take {work.turns:,.0f} turns where"
-        yield gain, f"{told} {work.least:,.0f} would do; with rows swizzled, or padded: {gain:.0%} fewer cycles."
+        text = f"{line}: its lanes meet in the banks of shared memory, and take {work.turns:,.0f} turns where"
+        yield gain, f"{text} {work.least:,.0f} would do; with rows swizzled, or padded: {gain:.0%} fewer cycles."
     gain = _saved(run, "loads and stores", Change(side_by_side=True))
     if gain > SHARE:
         lines = {cause: cycles for cause, cycles in run.took.path.items() if cause.kind == "loads and stores"}
         most = max(lines, key=lambda each: lines[each])
-        told = f"{most.name} ({line_of(most.location)}): its lanes lie apart, and each moves {SECTOR_BYTES} bytes for"
-        yield gain, f"{told} a part of them; side by side, through shared memory say: {gain:.0%} fewer cycles."
+        text = f"{most.name} ({line_of(most.location)}): its lanes lie apart, and each moves {SECTOR_BYTES} bytes for"
+        yield gain, f"{text} a part of them; side by side, through shared memory say: {gain:.0%} fewer cycles."
     gain = _saved(run, "TMA loads", Change(whole=True)) if run.conditions.figures.rows_by_16_cycles else 0.0
     if gain > SHARE:
-        told = f"rows that TMA loads begin within lines of {ROW_BYTES} bytes, and come out of the L2 more slowly"
-        yield gain, f"{told}; if rows were a multiple of {ROW_BYTES} bytes apart: {gain:.0%} fewer cycles."
+        text = f"rows that TMA loads begin within lines of {ROW_BYTES} bytes, and come out of the L2 more slowly"
+        yield gain, f"{text}; if rows were a multiple of {ROW_BYTES} bytes apart: {gain:.0%} fewer cycles."
 
 
 def _saved(run: PredictedRun, part: str, change: Change) -> float:

@@ -65,8 +65,8 @@ def _place(stand: Stand) -> str:
     where = "a wait" if line is None else line_of(line)
     if not stand.barrier:
         return f"{where}, where it waits for its {stand.teller}" if stand.teller else where
-    told = f", which {stand.teller} signals" if stand.teller else ""
-    return f"{where}, where it waits for {stand.barrier}{told}"
+    text = f", which {stand.teller} signals" if stand.teller else ""
+    return f"{where}, where it waits for {stand.barrier}{text}"
 
 
 def _gains(run: PredictedRun) -> Iterator[Gain]:

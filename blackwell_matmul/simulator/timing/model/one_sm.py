@@ -217,8 +217,8 @@ class OneSm:
                 "events; choose a smaller size, above all a smaller k."
             )
         if findings:
-            told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
-            raise SimulationError(f"{program.name} has no time: {told}; check says more.")
+            text = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
+            raise SimulationError(f"{program.name} has no time: {text}; check says more.")
         if self.engine.agents and self.simulation.lowered.interacts:
             raise across_sms(self.simulation.lowered)
         if self.engine.agents:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
@@ -25,6 +26,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_activation,
     check_batches,
     check_bias_of_a_number,
+    check_dispatched,
     check_linear,
     check_residual,
     check_vectors,
@@ -35,7 +37,8 @@ from blackwell_matmul.ops.operand_checks import (
     unequal,
 )
 from blackwell_matmul.ops.placing import as_matrices, flattened, rows_of
-from blackwell_matmul.ops.ready import launched
+from blackwell_matmul.ops.ready import Call, launched
+from blackwell_matmul.ops.two_levels import compose
 
 MATMUL = Said("matmul", "input", "other")
 LINEAR = Said("linear", "input", "weight")
@@ -58,13 +61,20 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
     if call is not None and call.graded and other.dim() == 2 <= input.dim():
         multiply = _matmul(batch_invariant, simulate)
         return graded(call, multiply, multiply, True, 1.0, input, other)
-    plain = bypasses_dispatch((input, other))
     options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
+    if torch.compiler.is_dynamo_compiling() and type(batch_invariant) is type(simulate) is bool:
+        return _in_a_graph(MATMUL_CALL, MATMUL, input, other, **options)
+    return _checked_matmul(input, other, call, **options)
+
+
+def _checked_matmul(input: Tensor, other: Tensor, call: Call | None = None, **options: Any) -> Tensor:
+    """Multiply after all checks."""
+    plain = bypasses_dispatch((input, other))
     if not plain and (node := taken(matmul, {"input": input, "other": other}, **options)) is not None:
         return node
     if input.dim() < 2 or other.dim() < 2:
         return _of_vectors(input, other, options)
-    how = How(batch_invariant=batch_invariant, simulate=simulate)
+    how = How(**options)
     if input.dim() == other.dim() == 2:
         return product(input, other, NO_TENSORS, how, MATMUL, plain, call)
     shape = (*batches_of(input, other, MATMUL), input.shape[-2], other.shape[-1])
@@ -108,19 +118,37 @@ def linear(
     """
     if activation is None:
         activation = "none"
-    call = None
-    if type(activation) is str and type(beta) is float:
+    call, typed = None, type(activation) is str and type(beta) is float
+    if typed:
         given = input, weight, bias, residual
         made, call = launched("linear", given, (batch_invariant, simulate), activation, beta)
         if made is not None:
             return made
+    options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
+    rest = {"activation": activation, "beta": beta, **options}
     if call is not None and call.graded and activation == "none":
         if weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
-            multiply = functools.partial(_linear, beta, batch_invariant, simulate)
+            multiply = functools.partial(_checked_linear, call=call, **rest)
             backward = _matmul(batch_invariant, simulate)
             return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
+    if torch.compiler.is_dynamo_compiling() and typed and type(batch_invariant) is type(simulate) is bool:
+        return _in_a_graph(LINEAR_CALL, LINEAR, input, weight, bias, residual, **rest)
+    return _checked_linear(input, weight, bias, residual, call, **rest)
+
+
+def _checked_linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    call: Call | None = None,
+    *,
+    activation: str = "none",
+    beta: float = 1.0,
+    **options: Any,
+) -> Tensor:
+    """Return `linear` after all checks."""
     plain = bypasses_dispatch((input, weight), (bias, residual))
-    options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
     if not plain:
         needed, optional = {"input": input, "weight": weight}, {"bias": bias, "residual": residual}
         rest = {"activation": activation, "beta": beta, **options}
@@ -155,18 +183,6 @@ def _linear_of_one_output(
     return linear(input, weight[None], bias, activation, residual=column, **options).squeeze(-1)
 
 
-def _linear(
-    beta: float,
-    batch_invariant: bool,
-    simulate: bool,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-) -> Tensor:
-    return linear(input, weight, bias, residual=residual, beta=beta, batch_invariant=batch_invariant, simulate=simulate)
-
-
 def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
     return bias is None or bias.shape == weight.shape[:1]
 
@@ -176,6 +192,13 @@ def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     made, call = launched("bmm", (input, mat2), (simulate,))
     if made is not None:
         return made
+    if torch.compiler.is_dynamo_compiling() and type(simulate) is bool:
+        return _in_a_graph(BMM_CALL, BMM, input, mat2, simulate=simulate)
+    return _checked_bmm(input, mat2, call, simulate=simulate)
+
+
+def _checked_bmm(input: Tensor, mat2: Tensor, call: Call | None = None, *, simulate: bool = False) -> Tensor:
+    """Multiply after all checks."""
     plain = bypasses_dispatch((input, mat2))
     if not plain and (node := taken(bmm, {"input": input, "mat2": mat2}, simulate=simulate)) is not None:
         return node
@@ -197,3 +220,19 @@ def baddbmm(
     whole = expanded("input", input, (batch1.shape[0], batch1.shape[1], batch2.shape[2]))
     how = How("none", plain_number("alpha", alpha), plain_number("beta", beta), None, simulate)
     return product(batch1, batch2, EpilogueTensors(residual=whole), how, BADDBMM, plain)
+
+
+def _in_a_graph(operation: Callable[..., Tensor], said: Said, *tensors: Tensor | None, **options: Any) -> Tensor:
+    """Return the call as one node of torch.compile's graph."""
+    check_dispatched(tensors, said)
+    return operation(*tensors, **options)
+
+
+_OPTIONS = "bool batch_invariant=False, bool simulate=False"
+_library = torch.library.Library("blackwell_matmul", "FRAGMENT")
+MATMUL_CALL = compose(_library, "matmul", f"Tensor input, Tensor other, *, {_OPTIONS}", _checked_matmul)
+LINEAR_CALL = compose(
+    _library, "linear", "Tensor input, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, "
+    f"str activation='none', float beta=1.0, {_OPTIONS}", _checked_linear,
+)  # fmt: skip
+BMM_CALL = compose(_library, "bmm", "Tensor input, Tensor mat2, *, bool simulate=False", _checked_bmm)

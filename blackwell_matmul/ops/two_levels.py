@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.ops.direct import wants_gradient
 
 LAUNCH = "_launch"
@@ -20,6 +21,33 @@ LAUNCH = "_launch"
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 """Tags of an operation. Operands keep the order of their strides, as kernels read any order, and inductor's code then
 passes no argument that has its default: with all of them a call takes twice as long."""
+
+
+COMPOSED = "_call"
+"""Suffix of the name of an operation that is a function of this package."""
+
+
+def compose(library: torch.library.Library, name: str, arguments: str, function: Callable[..., Tensor]) -> Any:
+    """Define an operation that is a function of this package, and return it. arguments: as in torch's schemas.
+
+    A graph of torch.compile has it as one node, without checks before each call of all Python that the function reads.
+    torch then calls the function for the operations in it. A call that the function refuses is left out of the graph,
+    so that the function's error is told when it runs; torch's error has its sentence where the graph has to be whole.
+    """
+
+    def composed(*tensors: Tensor | None, **options: Any) -> Tensor:
+        try:
+            return function(*tensors, **options)
+        except BlackwellMatmulError as error:
+            if any(type(each).__name__ == "FakeTensor" for each in tensors):
+                from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+
+                raise UnsupportedFakeTensorException(str(error)) from error
+            raise
+
+    library.define(f"{name}{COMPOSED}({arguments}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    library.impl(name + COMPOSED, composed, "CompositeImplicitAutograd")
+    return getattr(getattr(torch.ops, library.ns), name + COMPOSED).default
 
 
 def define(

@@ -7,7 +7,8 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from blackwell_matmul import grouped_matmul, linear
+from blackwell_matmul import bmm, grouped_matmul, linear, matmul
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.ops.two_levels import LAUNCH
 
 ops = torch.ops.blackwell_matmul
@@ -88,3 +89,25 @@ def test_torch_compile_checks_little_of_our_python_before_a_call():
     call = torch.compile(lambda x, w: linear(x, w, simulate=True), backend="eager", options={"guard_filter_fn": kept})
     call(randn(16, 24), randn(8, 24, seed=1))
     assert read and not [each for each in read if "_fields" in each or "sys.modules" in each or "fx.Proxy" in each]
+    assert len({each for each in read if "blackwell_matmul" in each}) <= 45
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_compiled_call_that_does_not_fit_is_told_as_any_other(whole):
+    """In torch's own error, where torch has the whole graph."""
+    x, w = randn(16, 24), randn(8, 24, seed=1)
+    for call in (
+        lambda: linear(x, w.T, simulate=True),
+        lambda: linear(x, w, None, "softmax", simulate=True),
+        lambda: linear(x, w, simulate=1),
+        lambda: matmul(x, w, simulate=True),
+        lambda: bmm(x[None], w[None], simulate=True),
+    ):
+        with pytest.raises(InputError) as told:
+            call()
+        torch.compiler.reset()
+        sentence = "" if whole else re.escape(str(told.value))
+        with pytest.raises(torch._dynamo.exc.Unsupported if whole else InputError, match=sentence):
+            torch.compile(call, backend="aot_eager", fullgraph=whole)()

@@ -6,6 +6,8 @@ that share a tile in one launch have to be a cluster, and a cluster has few CTAs
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -26,9 +28,12 @@ ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 128, 256)
 SPAN = 64
 """Elements of 16 bits in a piece of an operand that is not K-major (`frontend.operand_majors`)."""
 
-CLEARLY_LESS = 0.92
+CLUSTERS = ((1, 1), (4, 1), (1, 4))
+"""Values of cluster_m and cluster_n: tiles in one row, or in one column, share an operand."""
+
+CLEARLY_LESS = 0.95
 """Maximum ratio of predicted cycles for two launches in place of one. Of 17 products on an H200, two launches took 0.48
-to 0.99 of the time of one at ratios up to this, and 0.85 to 1.34 of it above (h200_divisions.json)."""
+to 0.99 of the time of one at ratios up to 0.91, and 0.85 to 1.34 of it from 1.02 on (h200_divisions.json)."""
 
 BESIDE_BYTES = 24 << 10
 """Bytes of an SM's shared memory that the first launch leaves to CTAs of the second one, which start early. Those that
@@ -57,7 +62,8 @@ def best_division(problem: Problem, gpu: Gpu, kernel: Any) -> Division | None:
     if found is None:
         return None
     limit, splits = found.cycles / CLEARLY_LESS, KNOBS["split_k"].values
-    some = (_schedule(problem, *tile, split_k, gpu, features) for tile, split_k in product(_tiles(problem), splits))
+    of_tiles = product(_tiles(problem), splits)
+    some = (_schedule(problem, tile, CLUSTERS[0], split_k, gpu, features) for tile, split_k in of_tiles)
     if any(one is not None and _cycles(one, problem, gpu) <= limit for one in some):
         return None
     return found if _cycles(choose(kernel, problem, gpu), problem, gpu) > limit else None
@@ -80,12 +86,13 @@ def divided(problem: Problem, parts: int) -> Problem:
 def _divisions(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Iterator[Division]:
     """Yield divisions whose CTAs fill the SMs, or half of them, and whose sums stay in the L2."""
     room = nearest_figures(gpu).near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
-    for block_m, block_n in _tiles(problem):
-        tiles = ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)
-        most = int(min(gpu.sm_count // tiles, room, problem.k_bytes // SWIZZLE_BYTES[0]))
-        for parts in {most, most // 2} - {0, 1}:
+    for tile, cluster in product(_tiles(problem), CLUSTERS):
+        tiles = [ceil_div(size, block) for size, block in zip((problem.m, problem.n), tile)]
+        ctas = math.prod(map(round_up, tiles, cluster))
+        most = int(min(gpu.sm_count // ctas, room, problem.k_bytes // SWIZZLE_BYTES[0]))
+        for parts in {most, most // 2} - {0, 1} if all(map(operator.ge, tiles, cluster)) else ():
             sums = divided(problem, parts)
-            schedule = _schedule(sums, block_m, block_n, 1, gpu, features)
+            schedule = _schedule(sums, tile, cluster, 1, gpu, features)
             if schedule is not None:
                 yield Division(_cycles(schedule, sums, gpu) + _sum_cycles(problem, parts, gpu), parts, schedule)
 
@@ -103,9 +110,16 @@ def _extents(offered: Sequence[int], size: int, major: str) -> list[int]:
 
 
 def _schedule(
-    problem: Problem, block_m: int, block_n: int, split_k: int, gpu: Gpu, features: tuple[str, ...]
+    problem: Problem,
+    tile: tuple[int, int],
+    cluster: tuple[int, int],
+    split_k: int,
+    gpu: Gpu,
+    features: tuple[str, ...],
 ) -> Schedule | None:
-    """Return the schedule of a tile with the most stages that can run; None if none can."""
+    """Return the schedule of a tile (block_m, block_n) and a cluster (cluster_m, cluster_n) with the most stages that
+    can run; None if none can."""
+    (block_m, block_n), (cluster_m, cluster_n) = tile, cluster
     made = Schedule(
         block_m=block_m,
         block_n=block_n,
@@ -114,8 +128,8 @@ def _schedule(
         stages=1,
         consumers=max(1, block_m // Wgmma.rows),
         group_m=KNOBS["group_m"].values[-1],
-        cluster_m=1,
-        cluster_n=1,
+        cluster_m=cluster_m,
+        cluster_n=cluster_n,
         split_k=split_k,
         neighbours=KNOBS["neighbours"].values[-1],
         swap_ab=0,

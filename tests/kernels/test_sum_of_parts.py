@@ -54,6 +54,7 @@ def sums_over_parts(m: int, n: int, k: int, parts: int, majors: str = "kk", poli
         ((64, 64, 320), 3, {}),
         ((40, 24, 1000), 7, {"block_m": 32, "block_n": 16, "e_block_n": 16}),
         ((200, 72, 168), 4, {"cluster_m": 2}),  # more tiles than one, and a cluster that shares B
+        ((600, 64, 200), 3, {"block_m": 128, "consumers": 2, "cluster_m": 4}),  # tiles that do not fill a cluster
         ((72, 21, 64), 5, {}),  # fewer k-tiles than parts
         ((130, 64, 520), 2, {"block_m": 128, "consumers": 2, "neighbours": 1}),
         ((64, 64, 264), 3, {"majors": "mn", "block_k": 64}),

@@ -31,13 +31,13 @@ SPAN = 64
 CLUSTERS = ((1, 1), (4, 1), (1, 4))
 """Values of cluster_m and cluster_n: tiles in one row, or in one column, share an operand."""
 
-CLEARLY_LESS = 0.95
+CLEARLY_LESS = 0.96
 """Maximum ratio of predicted cycles for two launches in place of one. Of 17 products on an H200, two launches took 0.48
 to 0.99 of the time of one at ratios up to 0.91, and 0.85 to 1.34 of it from 1.02 on (h200_divisions.json)."""
 
-BESIDE_BYTES = 24 << 10
-"""Bytes of an SM's shared memory that the first launch leaves to CTAs of the second one, which start early. Those that
-find no room would all start on the SMs that end first, and share these."""
+EARLY_SUMS_BYTES, BESIDE_BYTES = 33 << 10, 40 << 10
+"""Most bytes of sums, for each SM, with which the second launch starts early; and the bytes of shared memory that the
+first launch leaves to its CTAs then. CTAs without room would all start on the SMs that end first, and share these."""
 
 KEPT_DIVISIONS = 4096
 
@@ -137,7 +137,9 @@ def _schedule(
         features=features,
     )
     with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
-    most = gpu.shared_memory_per_block_bytes - (BESIDE_BYTES if problem.form.divides_k else 0)
+    sums_bytes = SUM_BYTES * problem.m * problem.n * problem.parts_of_k / gpu.sm_count
+    early = problem.form.divides_k and sums_bytes <= EARLY_SUMS_BYTES
+    most = gpu.shared_memory_per_block_bytes - early * BESIDE_BYTES
     fitting = (each for each in with_stages if tile_config(each, problem, gpu).shared_bytes <= most)
     return next((each for each in fitting if can_run(each, problem, gpu)), None)
 

@@ -31,16 +31,15 @@ from blackwell_matmul.kernels.host.matmul import (
 )
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.scheduling.cost_model import SUM_BYTES
+from blackwell_matmul.scheduling.parts_of_k import EARLY_SUMS_BYTES
 
 WARPS = 4
 VECTOR = 4
 """fp32 numbers of the widest load, 16 bytes."""
 
-ROWS = (1, 4, 16)
-"""Values of `rows`."""
-
-MOST_LOADS = 9
-"""Maximum of `loads`: 16 lanes load a part for each of 132 SMs at a time."""
+ROWS, MOST_LOADS = (1, 2, 4, 8, 16), 9
+"""Values of `rows`, and maximum of `loads`: 16 lanes load a part of each of 132 SMs at a time."""
 
 
 class SumOfParts(EpilogueScript):
@@ -105,6 +104,13 @@ class SumOfParts(EpilogueScript):
         self.store_global(g_c, r_c.to(self.c_dtype), offsets=[row, column])
 
     @classmethod
+    def starts_early(cls, arguments):
+        """Return the condition under which all CTAs have room beside those of the launch before."""
+        parts, m, n = (arguments[name] for name in ("parts", "m", "n"))
+        most = EARLY_SUMS_BYTES * gpu_for_target(cls.target).sm_count // SUM_BYTES
+        return ("<=", ("*", ("*", parts, m), n), most)
+
+    @classmethod
     def check_arguments(cls, parts, m, n, line, sums, c, bias=ABSENT, residual=ABSENT):
         """Raise InputError, one sentence, for arguments that do not fit each other."""
         sizes = {name: size(name, value) for name, value in zip("pmnl", (parts, m, n, line))}
@@ -133,7 +139,8 @@ class SumOfParts(EpilogueScript):
         epilogue = replace(form.epilogue, bias=bias is not ABSENT, residual=residual is not ABSENT)
         at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
         wanted = (gpu or gpu_for_target(target)).sm_count * 3 // 4 * at_once
-        rows = pins.get("rows") or next((each for each in ROWS if each >= parts or m * n * each >= wanted), ROWS[-1])
+        able = (each for each in ROWS if each >= parts or (m * n * each >= wanted and each * MOST_LOADS >= parts))
+        rows = pins.get("rows") or next(able, ROWS[-1])
         columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))
         return {
             "rows": rows,

@@ -35,10 +35,6 @@ CLEARLY_LESS = 0.96
 """Maximum ratio of predicted cycles for two launches in place of one. Of 17 products on an H200, two launches took 0.48
 to 0.99 of the time of one at ratios up to 0.91, and 0.85 to 1.34 of it from 1.02 on (h200_divisions.json)."""
 
-EARLY_SUMS_BYTES, BESIDE_BYTES = 33 << 10, 40 << 10
-"""Most bytes of sums, for each SM, with which the second launch starts early; and the bytes of shared memory that the
-first launch leaves to its CTAs then. CTAs without room would all start on the SMs that end first, and share these."""
-
 KEPT_DIVISIONS = 4096
 
 
@@ -137,11 +133,7 @@ def _schedule(
         features=features,
     )
     with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
-    sums_bytes = SUM_BYTES * problem.m * problem.n * problem.parts_of_k / gpu.sm_count
-    early = problem.form.divides_k and sums_bytes <= EARLY_SUMS_BYTES
-    most = gpu.shared_memory_per_block_bytes - early * BESIDE_BYTES
-    fitting = (each for each in with_stages if tile_config(each, problem, gpu).shared_bytes <= most)
-    return next((each for each in fitting if can_run(each, problem, gpu)), None)
+    return next((each for each in with_stages if can_run(each, problem, gpu)), None)
 
 
 def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:

@@ -6,8 +6,7 @@ from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.parts_of_k import BESIDE_BYTES, best_division, divided
+from blackwell_matmul.scheduling.parts_of_k import best_division, divided
 from blackwell_matmul.scheduling.rules import can_run
 
 H200, HOPPER = GPUS["H200"], rung("hopper")
@@ -58,11 +57,3 @@ def test_tiles_of_one_column_share_b():
     found = best_division(Problem(5000, 64, 5000, "bf16"), H200, HOPPER)
     assert (found.parts, found.schedule.cluster_m, found.schedule.cluster_n) == (3, 4, 1)
     assert divided(Problem(5000, 64, 5000, "bf16"), 3).parts_of_k == 3
-
-
-def test_the_second_launch_has_room_beside_the_first():
-    for size in ((64, 64, 65536), (256, 64, 32768), (128, 128, 262144)):
-        problem = Problem(*size, "bf16")
-        found = best_division(problem, H200, HOPPER)
-        tile = tile_config(found.schedule, divided(problem, found.parts), H200)
-        assert tile.shared_bytes + BESIDE_BYTES <= H200.shared_memory_per_block_bytes

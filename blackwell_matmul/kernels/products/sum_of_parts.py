@@ -2,10 +2,10 @@
 
 Of few tiles with a long K, `HopperMatmul` with `divides_k` computes sums over parts of K; this kernel adds them up. The
 sums lie in the L2. All SMs share the elements of C, and the lanes of a warp share the parts, so that each thread has
-few loads. An example of rows = 4, loads = 2, one warp of which has 32 elements of C:
+few loads. An example of rows = 4, one warp of which has 32 elements of C:
 
     lane            0      1     ...     7      8      9     ...    31
-    parts         0, 4   0, 4          0, 4   1, 5   1, 5          3, 7      then on by 8
+    part            0      0             0      1      1             3       then on by 4
     elements      0..3   4..7         28..31  0..3   4..7         28..31
 
 Each lane adds up its parts in order, then the lanes' sums are added in one order: the same bits every time.
@@ -31,40 +31,37 @@ from blackwell_matmul.kernels.host.matmul import (
 )
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.problem.form import PLAIN, Form
-from blackwell_matmul.scheduling.cost_model import SUM_BYTES
-from blackwell_matmul.scheduling.parts_of_k import EARLY_SUMS_BYTES
 
 WARPS = 4
 VECTOR = 4
 """fp32 numbers of the widest load, 16 bytes."""
 
-ROWS, MOST_LOADS = (1, 2, 4, 8, 16), 9
-"""Values of `rows`, and maximum of `loads`: 16 lanes load a part of each of 132 SMs at a time."""
+ROWS, FEW_LOADS = (1, 2, 4, 8, 16), 3
+"""Values of `rows`, and the loads of a lane from which on more rows were faster (8 sizes on an H200)."""
 
 
 class SumOfParts(EpilogueScript):
     """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32; line is n, or more for
     rows of multiples of 16 bytes.
 
-    rows: lanes that share an element, each with parts of its own. loads: of a lane at a time. block_n: columns of C
-    that a CTA finishes.
+    rows: lanes that share an element, each with parts of its own. block_n: columns of C that a CTA finishes.
     """
 
     target = "sm_90a"
-    knobs = ("rows", "loads", "block_n")
+    knobs = ("rows", "block_n")
     divisors = {"n": 8, "line": VECTOR}
 
-    def __init__(self, rows: int, loads: int, block_n: int, form: Form):
+    def __init__(self, rows: int, block_n: int, form: Form):
         super().__init__()
         self.take_form(form)
+        self.rows = rows
         self.block_n = self.e_block_n = block_n
         lanes = 32 // rows  # of a warp, that load one part
         across = min(lanes, block_n // VECTOR)
         warps_across = min(WARPS, block_n // VECTOR // across)
         self.block_m = lanes // across * (WARPS // warps_across)
-        places = spatial(1, WARPS // warps_across, warps_across).local(loads, 1, 1)
-        self.layout = places.spatial(rows, lanes // across, across).local(1, 1, VECTOR)
-        self.at_once = loads * rows  # parts
+        places = spatial(1, WARPS // warps_across, warps_across).spatial(rows, lanes // across, across)
+        self.layout = places.local(1, 1, VECTOR)
 
     def __call__(
         self,
@@ -87,28 +84,18 @@ class SumOfParts(EpilogueScript):
         g_sums = self.global_view(sums_ptr, dtype=float32, shape=[parts, m, line])
         g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
-        # Global memory -> shared memory -> registers -> global memory. cp.async has all loads under way at once. Of 16
-        # bytes it reads the L2 alone ("cp.async", .cg), and the L1 may have sums of the call before: this grid starts
-        # before that one ends. Parts that do not exist arrive as zeros; elements outside of C are not stored.
-        s_parts = self.shared_tensor(dtype=float32, shape=[self.at_once, self.block_m, self.block_n])
-        r_sum = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
-        for part in self.range(0, parts, self.at_once, unroll=1):
-            self.copy_async(g_sums, s_parts, offsets=[part, row, column])
-            self.copy_async_wait_all()
-            self.sync()
-            r_parts = self.load_shared(s_parts)
-            self.annotate_layout(r_parts, self.layout)
-            r_sum += self.sum(r_parts, dim=0)
-            self.sync()  # all threads have read these parts
-        r_c = self.finish(r_sum, 0, row, column)
+        # Global memory -> registers -> global memory. Parts that do not exist are zeros; elements outside of C are not
+        # stored.
+        r_sums = self.register_tensor(dtype=float32, shape=[self.rows, self.block_m, self.block_n], init=0.0)
+        self.annotate_layout(r_sums, self.layout)
+        for part in self.range(0, parts, self.rows, unroll=8):
+            r_sums += self.load_global(g_sums, offsets=[part, row, column], shape=r_sums.shape)
+        # This grid starts before the one that writes the sums ends: they are no read-only data, for which the compiler
+        # takes loads that may find older sums in a cache ("ld.global.nc"). A store that never runs tells the compiler.
+        if n == 0:
+            self.store_global(g_sums, r_sums, offsets=[0, row, column])
+        r_c = self.finish(self.sum(r_sums, dim=0), 0, row, column)
         self.store_global(g_c, r_c.to(self.c_dtype), offsets=[row, column])
-
-    @classmethod
-    def starts_early(cls, arguments):
-        """Return the condition under which all CTAs have room beside those of the launch before."""
-        parts, m, n = (arguments[name] for name in ("parts", "m", "n"))
-        most = EARLY_SUMS_BYTES * gpu_for_target(cls.target).sm_count // SUM_BYTES
-        return ("<=", ("*", ("*", parts, m), n), most)
 
     @classmethod
     def check_arguments(cls, parts, m, n, line, sums, c, bias=ABSENT, residual=ABSENT):
@@ -139,13 +126,7 @@ class SumOfParts(EpilogueScript):
         epilogue = replace(form.epilogue, bias=bias is not ABSENT, residual=residual is not ABSENT)
         at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
         wanted = (gpu or gpu_for_target(target)).sm_count * 3 // 4 * at_once
-        able = (each for each in ROWS if each >= parts or (m * n * each >= wanted and each * MOST_LOADS >= parts))
+        able = (each for each in ROWS if each >= parts or (m * n * each >= wanted and each * FEW_LOADS >= parts))
         rows = pins.get("rows") or next(able, ROWS[-1])
         columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))
-        return {
-            "rows": rows,
-            "loads": min(cdiv(parts, rows), MOST_LOADS),
-            "block_n": columns,
-            **pins,
-            "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue),
-        }
+        return {"rows": rows, "block_n": columns, **pins, "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue)}

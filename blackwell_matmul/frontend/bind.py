@@ -16,7 +16,6 @@ from typing import Any
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.base.validation import attribute, integer, number, plain_text, same, shown, spelled
 from blackwell_matmul.frontend.faults.tilus_compat import check_target, import_tilus, target_names
-from blackwell_matmul.frontend.messages.phrases import told
 from blackwell_matmul.hardware.gpus import target_of
 from blackwell_matmul.problem.elements import require_element
 from blackwell_matmul.problem.problem import Schedule, as_pins
@@ -248,13 +247,12 @@ def _call_parameters(script_cls: type) -> Any:
     """Return tilus's analysis of the parameters of `__call__`; its errors are raised as InputError."""
     from tilus.lang.instantiated_script import CallParameters
 
+    from blackwell_matmul.frontend.messages.parameters import no_kernel
+
     try:
         return CallParameters(script_cls)
     except ValueError as error:
-        text = told(str(error)).replace(". ", "; ")
-        if "POSITIONAL_OR_KEYWORD" in text:
-            text = "each of its parameters needs a name and a place; leave out * and /"
-        raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {text}.") from error
+        raise no_kernel(script_cls, error) from error
 
 
 def _complete_args(script_cls: type, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

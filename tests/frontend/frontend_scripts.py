@@ -282,6 +282,15 @@ class OddFails(RaisesInInit):
     """Half of its space does not build."""
 
 
+class NoCall(tilus.Script):
+    pass
+
+
+class OfList(tilus.Script):
+    def __call__(self, m: list):
+        self.attrs.blocks = m
+
+
 class NoAnnotation(tilus.Script):
     def __call__(self, n):
         self.attrs.blocks = 1

@@ -93,11 +93,20 @@ def test_refusals_name_what_is_wrong_and_what_would_work() -> None:
     offer = refusal(scripts.TmaMatmul, *MATMUL, schedule={"block_n": 96})
     assert "block_n=96" in offer and "block_n: 64, 128" in offer
     assert "sm_100a" in refusal(scripts.TmaMatmul, *MATMUL, target="b200")
-    assert "miss type annotation: n" in refusal(scripts.NoAnnotation, 1)
+    assert "cannot be a kernel: n has no annotation; int32, float32, pointers such" in refusal(scripts.NoAnnotation, 1)
     assert "is no kernel" in refusal(3)
     assert "must be a Schedule" in refusal(scripts.TmaMatmul, *MATMUL, schedule=3)
     needs = types.SimpleNamespace(script_cls=scripts.Ring, pins={})
     assert "cannot be a kernel" in refusal(needs) or "is no kernel" in refusal(needs)
+
+
+def test_an_instance_of_no_kernel_is_refused_when_it_is_made() -> None:
+    with pytest.raises(
+        InputError, match=r"NoCall\.__call__ cannot be a kernel: the class has none; write def __call__"
+    ):
+        scripts.NoCall()
+    with pytest.raises(InputError, match=r"OfList\.__call__ cannot be a kernel: m is annotated with list; int32,"):
+        scripts.OfList()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -95,11 +96,23 @@ def _tell_instances_apart() -> None:
         )
         found = None if None in key else kept.get(key)
         if found is None:
-            found = instances.InstantiatedScript(script_cls, script_args, script_kwargs)
+            found = _instance(instances.InstantiatedScript, script_cls, script_args, script_kwargs)
             kept.update({} if None in key else {key: found})
         return found
 
     instances.InstantiatedScriptCache.get = classmethod(get)
+
+
+def _instance(made: Any, script_cls: type, args: Sequence[Any], kwargs: Any) -> Any:
+    """Return an instance of a script; raise InputError where its `__call__` can be no kernel."""
+    from blackwell_matmul.frontend.messages.parameters import no_kernel
+
+    try:
+        return made(script_cls, args, kwargs)
+    except ValueError as error:
+        if all(frame.name != "extract_params" for frame in traceback.extract_tb(error.__traceback__)):
+            raise
+        raise no_kernel(script_cls, error) from error
 
 
 @functools.cache

@@ -228,6 +228,11 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does, and self.where(a > b, a, b)",
     ),
     (
+        r"tensor \S+ tensor could only be used in Tilus Script",
+        "an operator of tiles stands in a function outside of the kernel; write it in the kernel, or in a method of "
+        "its class",
+    ),
+    (
         r"tensor_item_value requires tensor with a single element",
         "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
     ),

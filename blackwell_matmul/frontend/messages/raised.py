@@ -13,6 +13,7 @@ from tilus.hidet.ir.expr import Expr
 from tilus.hidet.ir.tools import infer_type
 from tilus.hidet.ir.type import DataType, PointerType
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor, TMemoryTensor
+from tilus.lang.constructs.state import Class
 from tilus.lang.constructs.structs.dim3 import Dim3
 from tilus.lang.instructions import InstructionInterface
 from tilus.lang.instructions.base import InstructionGroup
@@ -103,6 +104,8 @@ def kind(value: object) -> str:
     """Return the user's word for the kind of a value: shared tensor, float."""
     if isinstance(value, Expr) and isinstance(infer_type(value), PointerType):
         return "pointer"
+    if isinstance(value, Class):
+        return type(value).__name__
     return next((words for each, words in KINDS.items() if isinstance(value, each)), type(value).__name__)
 
 

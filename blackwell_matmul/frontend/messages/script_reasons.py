@@ -122,14 +122,25 @@ def _parameter_reason(error: TilusProgramError) -> str:
 def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
     """Return the sentence for a method called with wrong arguments, or None."""
     call = innermost(error, "visit_Call", "func", "args", "kwargs")
-    if call is None or not _is_same_place(error.obj, call["expr"]) or not isinstance(call["func"], MethodType):
+    if call is None or not _is_same_place(error.obj, call["expr"]):
         return None
     if isinstance(last, Refusal):
         return None
     if isinstance(last, TypeError) and "argument" in said(last):
-        trouble = re.sub(r"^[\w.]+\(\)", "", said(last)).strip()
-        return f"{spelled(call['func'])}() {trouble}; it takes {', '.join(inspect.signature(call['func']).parameters)}"
-    return _argument_reason(call, last)
+        return _signature_reason(call["func"], said(last))
+    return _argument_reason(call, last) if isinstance(call["func"], MethodType) else None
+
+
+def _signature_reason(function: Any, text: str) -> str | None:
+    """Return the sentence for too few, too many or unknown arguments, from Python's own text."""
+    if not isinstance(function, (MethodType, type)):
+        return None
+    trouble = re.sub(r"^[\w.]+\(\)", "", text).strip()
+    counts = re.fullmatch(r"takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given", trouble)
+    if counts:  # Python counts self
+        trouble = f"takes {int(counts[1]) - 1} arguments by place, and here are {int(counts[2]) - 1}"
+    name = spelled(function) if isinstance(function, MethodType) else function.__name__
+    return f"{name}() {trouble}; it takes {', '.join(inspect.signature(function).parameters) or 'no arguments'}"
 
 
 def _is_same_place(a: Any, b: Any) -> bool:

@@ -79,7 +79,7 @@ class RowsTimesMatrix(torch.autograd.Function):
         _, _, _, _, _, for_x, for_w, *others = ctx.needs_input_grad
         dz = grad if grad.dtype == x.dtype else grad.to(x.dtype)
         of_x = _laid_as(x, dz, w.mT if ctx.turned else w, ctx.again) if for_x else None
-        of_w = _laid_as(w, *_sides(rows_of(x), rows_of(dz), ctx.turned), ctx.again) if for_w else None
+        of_w = _of_matrix(w, rows_of(x), rows_of(dz), ctx.turned, ctx.again) if for_w else None
         if not others:
             return None, None, None, None, None, of_x, of_w
         for_bias, for_residual = others
@@ -92,9 +92,11 @@ graded: Callable[..., Tensor] = super(torch.autograd.Function, RowsTimesMatrix).
 """RowsTimesMatrix.apply without what it does for torch.func, of whose tensors there is no `Call`."""
 
 
-def _sides(x: Tensor, dz: Tensor, turned: bool) -> tuple[Tensor, Tensor]:
-    """Return the operands of w's gradient."""
-    return (x.mT, dz) if turned else (dz.mT, x)
+def _of_matrix(w: Tensor, x: Tensor, dz: Tensor, turned: bool, multiply: Callable[..., Tensor]) -> Tensor:
+    """Return w's gradient, laid as w."""
+    across = _lies_across(w)
+    made = multiply(dz.mT, x) if turned is across else multiply(x.mT, dz)
+    return made.mT if across else made
 
 
 def gradients(
@@ -134,8 +136,12 @@ def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> 
 
 def _laid_as(x: Tensor, left: Tensor, right: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
     """Return left @ right, contiguous along the same dimension as x, so that autograd copies no gradient."""
-    turned = known(x.stride(-2) == 1) and known(x.stride(-1) != 1)
-    return multiply(right.mT, left.mT).mT if turned else multiply(left, right)
+    return multiply(right.mT, left.mT).mT if _lies_across(x) else multiply(left, right)
+
+
+def _lies_across(x: Tensor) -> bool:
+    """Return true if x is contiguous along its last dimension but one."""
+    return known(x.stride(-2) == 1) and known(x.stride(-1) != 1)
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:

@@ -43,6 +43,9 @@ _TILES = {
 """Remedies for a number where a tile must be, by the name of the parameter."""
 
 
+_WIDER = {"counts": Sequence[Expr | int | None] | Expr | int}
+"""Annotations of parameters that take more than tilus says: a count of None is the number of threads of the group."""
+
 Given = Mapping[str, Any]
 
 
@@ -83,7 +86,7 @@ def _known(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str
     with suppress(NameError, TypeError):  # a name that only a type checker imports
         hints = typing.get_type_hints(function)
     single = [name for name, each in signature.parameters.items() if each.kind is not each.VAR_POSITIONAL]
-    return signature, {name: hints[name] for name in single if name in hints}
+    return signature, {name: _WIDER.get(name, hints[name]) for name in single if name in hints}
 
 
 def _fits(wanted: Any, value: Any, sure: bool) -> bool:

@@ -229,9 +229,9 @@ def wgmma(bench: Bench) -> Iterator[Measure]:
         for how in ("free", "behind", "each", "registers"):
             few, many = (_products(bench, n, how, groups, bench.fewer(tiles)) for tiles in (64, 192))
             each = (many - few) / (bench.fewer(192) - bench.fewer(64)) / 4 / groups
-            told = f"n={n} warpgroups={groups} a={'registers' if how == 'registers' else 'shared'}"
+            text = f"n={n} warpgroups={groups} a={'registers' if how == 'registers' else 'shared'}"
             waits = {"behind": " waits=for the k-tile before", "each": " waits=for each k-tile"}.get(how, "")
-            yield measure("wgmma interval", told + waits, each, "cycles an instruction")
+            yield measure("wgmma interval", text + waits, each, "cycles an instruction")
         one = _products(bench, n, "free", groups, 1)
         yield measure("wgmma k-tile", f"n={n} warpgroups={groups}", one, "cycles till its end is seen")
 
@@ -254,13 +254,13 @@ def wgmma_with_loads(bench: Bench) -> Iterator[Measure]:
         ):
             found = _loaded(bench, n, groups, tiles, stages, rows, pace, bench.sms)
             cycles = found[:, :, :groups].max(axis=2)
-            told = f"n={n} warpgroups={groups} boxes={stages} of {rows} rows, one in {pace} cycles at most"
-            yield measure("wgmma while loading", told, cycles / tiles / 4 / groups, "cycles an instruction")
+            text = f"n={n} warpgroups={groups} boxes={stages} of {rows} rows, one in {pace} cycles at most"
+            yield measure("wgmma while loading", text, cycles / tiles / 4 / groups, "cycles an instruction")
             if stages:
-                yield measure("loads while wgmma", told, found[:, :, 3] * rows * ROW_BYTES / cycles, "bytes/cycle")
+                yield measure("loads while wgmma", text, found[:, :, 3] * rows * ROW_BYTES / cycles, "bytes/cycle")
             if stages == 1:
                 latency = found[:, :, 4] / np.maximum(1, found[:, :, 3])
-                yield measure("load latency while wgmma", told, latency, "cycles")
+                yield measure("load latency while wgmma", text, latency, "cycles")
 
 
 def _loaded(
@@ -332,8 +332,8 @@ def load_latency(bench: Bench) -> Iterator[Measure]:
         for source, flush in (("L2", False), ("memory", True)):
             found = bench.run("load_once", bench.map(rows), bench.out, boxes, rows, limit, flush=flush)
             took = found[found[:, :, 1] > 0]
-            told = f"from={source} {limit} SMs, one box of {rows} rows"
-            yield measure("load latency", told, took[:, 0] / took[:, 1], "cycles")
+            text = f"from={source} {limit} SMs, one box of {rows} rows"
+            yield measure("load latency", text, took[:, 0] / took[:, 1], "cycles")
 
 
 def load_rate(bench: Bench) -> Iterator[Measure]:
@@ -374,8 +374,8 @@ def _load(
     grid = bench.sms // ctas * ctas if ctas < 8 else bench.sms // 16 * 8
     found = bench.run(f"loads_{ctas}", bench.map(rows // ctas), bench.out, *arguments, grid=grid, flush=flush)
     took = found[found[:, :, 2] > 0]
-    told = f"from={source} {who.what}, {stages} boxes of {rows} rows in flight"
-    return measure("load rate", told, took[:, 2] * rows * ROW_BYTES / took[:, 0], "bytes/cycle an SM")
+    text = f"from={source} {who.what}, {stages} boxes of {rows} rows in flight"
+    return measure("load rate", text, took[:, 2] * rows * ROW_BYTES / took[:, 0], "bytes/cycle an SM")
 
 
 def pitched(bench: Bench) -> Iterator[Measure]:
@@ -387,8 +387,8 @@ def pitched(bench: Bench) -> Iterator[Measure]:
         arguments = (bench.fewer(256) + 2 * STAGES, STAGES, box_bytes // ROW_BYTES, 0, 256, *who[1:])
         found = bench.run("loads_1", bench.map(rows, columns, pitch), bench.out, *arguments)
         took = found[found[:, :, 2] > 0]
-        told = f"from=L2 {who.what}, rows of {2 * columns} bytes, {pitch} apart"
-        yield measure("load rate", told, took[:, 2] * box_bytes / took[:, 0], "bytes/cycle an SM")
+        text = f"from=L2 {who.what}, rows of {2 * columns} bytes, {pitch} apart"
+        yield measure("load rate", text, took[:, 2] * box_bytes / took[:, 0], "bytes/cycle an SM")
 
 
 def shared_tiles(bench: Bench) -> Iterator[Measure]:
@@ -406,8 +406,8 @@ def shared_tiles(bench: Bench) -> Iterator[Measure]:
             given = (k_tiles, stages, a, b, across, by_sm, pace)
             found = bench.run("shared_tiles", bench.map(a), bench.map(b), bench.out, *given, block=64)
             who = "SM" if by_sm else "CTA"
-            told = f"{a} rows that every {across}th {who} shares, {b} that {across} in a row do, {pace} cycles apart"
-            yield measure("shared tiles", told, (k_tiles - 1) * moved / found[:, :, 0], "bytes/cycle an SM")
+            text = f"{a} rows that every {across}th {who} shares, {b} that {across} in a row do, {pace} cycles apart"
+            yield measure("shared tiles", text, (k_tiles - 1) * moved / found[:, :, 0], "bytes/cycle an SM")
 
 
 def squares(bench: Bench) -> Iterator[Measure]:
@@ -425,8 +425,8 @@ def squares(bench: Bench) -> Iterator[Measure]:
             maps, shape = (bench.map(a), bench.map(b)), {"grid": high * wide, "block": 64}
             found = bench.run(f"squares_{ctas}", *maps, bench.out, *given, **shape)
             tiles = f"{high}x{wide} tiles of {a}x{b} in groups of {group} rows"
-            told = f"{tiles}, clusters of {ctas}, up to {skew} cycles late"
-            yield measure("squares", told, found[:, :, 0] / (k_tiles - 1), "cycles a k-tile")
+            text = f"{tiles}, clusters of {ctas}, up to {skew} cycles late"
+            yield measure("squares", text, found[:, :, 0] / (k_tiles - 1), "cycles a k-tile")
 
 
 def scattered(bench: Bench) -> Iterator[Measure]:
@@ -535,9 +535,9 @@ def exchanges(bench: Bench) -> Iterator[Measure]:
             if vectors > 4 and not bench.real:
                 continue
             found = bench.run(f"exchange_{ctas}", bench.out, bench.other, vectors, how, grid=count, block=block)
-            told = f"{ctas} CTAs of {block} threads, {kilobytes:g} KiB each, {hows[how]}, {where}"
+            text = f"{ctas} CTAs of {block} threads, {kilobytes:g} KiB each, {hows[how]}, {where}"
             for slot, step in enumerate(steps):
-                yield measure(f"exchange: {step}", told, found[:, :, slot], "cycles")
+                yield measure(f"exchange: {step}", text, found[:, :, slot], "cycles")
 
 
 # --- stores
@@ -546,21 +546,21 @@ def exchanges(bench: Bench) -> Iterator[Measure]:
 def tma_stores(bench: Bench) -> Iterator[Measure]:
     steps = ("committed", "read", "written")
     for rows, columns in ((64, 16), (64, 32), (64, 64), (128, 64), (8, 64)):
-        told = f"{rows} rows of {columns * 2} bytes"
+        text = f"{rows} rows of {columns * 2} bytes"
         for where, ctas in (("one SM", 1), ("all SMs", bench.sms)):
             found = bench.run("store_once", bench.map(rows, columns), bench.out, rows, grid=ctas)
             for slot, step in enumerate(steps):
-                yield measure(f"TMA store till {step}", f"{told}, {where}", found[:, :, slot], "cycles")
+                yield measure(f"TMA store till {step}", f"{text}, {where}", found[:, :, slot], "cycles")
             for buffers in (1, 2):
-                yield from _many_stores(bench, rows, columns, buffers, ctas, f"{told}, {where}, {buffers} buffers")
+                yield from _many_stores(bench, rows, columns, buffers, ctas, f"{text}, {where}, {buffers} buffers")
 
 
-def _many_stores(bench: Bench, rows: int, columns: int, buffers: int, ctas: int, told: str) -> Iterator[Measure]:
+def _many_stores(bench: Bench, rows: int, columns: int, buffers: int, ctas: int, text: str) -> Iterator[Measure]:
     boxes = bench.fewer(64)
     found = bench.run("store_many", bench.map(rows, columns), bench.out, rows, boxes, buffers, grid=ctas)
     kib = boxes * rows * columns * 2 / 1024
-    yield measure("TMA stores", f"{told}, till read", found[:, :, 0] / boxes, "cycles each")
-    yield measure("TMA stores", f"{told}, till written", found[:, :, 1] / kib, "cycles a KiB")
+    yield measure("TMA stores", f"{text}, till read", found[:, :, 0] / boxes, "cycles each")
+    yield measure("TMA stores", f"{text}, till written", found[:, :, 1] / kib, "cycles a KiB")
 
 
 def strips(bench: Bench) -> Iterator[Measure]:
@@ -583,14 +583,14 @@ def starts(bench: Bench) -> Iterator[Measure]:
         grid = bench.sms * 8 // ctas * ctas
         shared = kib * 1024
         found = bench.run(f"stamps_{ctas}", bench.out, bench.fewer(20_000), grid=grid, block=block, shared_bytes=shared)
-        told = f"{block} threads, {kib} KiB" + f", clusters of {ctas}" * (ctas > 1)
+        text = f"{block} threads, {kib} KiB" + f", clusters of {ctas}" * (ctas > 1)
         gaps = [gap for launch in found for gap in _gaps(launch)] or [0]
-        yield measure("CTA after CTA on an SM", told, gaps, "cycles")
+        yield measure("CTA after CTA on an SM", text, gaps, "cycles")
         ends = found[:, :, 4].max(axis=1) - found[:, :, 1].min(axis=1)
-        yield measure("grid of 8 CTAs an SM, 20000 cycles each", told, ends, "ns")
+        yield measure("grid of 8 CTAs an SM, 20000 cycles each", text, ends, "ns")
         one = bench.run(f"stamps_{ctas}", bench.out, bench.fewer(20_000), grid=bench.sms // ctas * ctas, block=block,
                         shared_bytes=shared)  # fmt: skip
-        yield measure("first CTA to last CTA", told, one[:, :, 1].max(axis=1) - one[:, :, 1].min(axis=1), "ns")
+        yield measure("first CTA to last CTA", text, one[:, :, 1].max(axis=1) - one[:, :, 1].min(axis=1), "ns")
 
 
 def _gaps(launch: Any) -> Iterator[float]:

@@ -62,8 +62,8 @@ def _errors(values: np.ndarray, wanted: Expected, dtype: np.dtype) -> np.ndarray
 def _told(name: str, result: np.ndarray, wanted: np.ndarray, bad: np.ndarray) -> str:
     at = tuple(int(i) for i in np.argwhere(bad)[0])
     unwritten = int((is_poison(result) & bad).sum())
-    told = f", {unwritten} as if never written" if unwritten else ""
-    wrong = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong{told}"
+    text = f", {unwritten} as if never written" if unwritten else ""
+    wrong = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong{text}"
     return f"{wrong}: {name}{list(at)} is {result[at]}, not {wanted[at]}"
 
 

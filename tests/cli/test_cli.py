@@ -555,8 +555,8 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
 )
 def test_words_that_are_no_form_are_one_sentence(capsys, words, sentence):
     assert cli.main(["run", *words]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert sentence in told and told.count("error:") == 1
+    text = " ".join(capsys.readouterr().err.split())
+    assert sentence in text and text.count("error:") == 1
 
 
 WIDEST = ["h7", "--size", "16384", "16384", "16384"]

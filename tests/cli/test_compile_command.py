@@ -137,7 +137,7 @@ def test_sass_without_a_disassembler(capsys: pytest.CaptureFixture[str], monkeyp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         (["v9"], "rung is 'v9'"),
         (["v1", "--target", "sm_1"], "target is 'sm_1'"),
@@ -149,8 +149,8 @@ def test_sass_without_a_disassembler(capsys: pytest.CaptureFixture[str], monkeyp
         (["v1", "-o", "/dev/null/out"], "cannot write the bundle"),
     ],
 )
-def test_bad_input(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compile", *arguments]) == 2
     out = capsys.readouterr()
-    assert told in out.err and out.err.count("\n") == 1
+    assert text in out.err and out.err.count("\n") == 1
     assert out.out == ""

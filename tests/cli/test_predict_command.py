@@ -14,10 +14,10 @@ def test_a_row_for_each_kernel_and_what_holds_it(capsys):
     assert "predicted for B200, not measured" in shown
     lines = shown.splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["v0", "v3"]
-    told = " ".join(shown.split())
+    text = " ".join(shown.split())
     assert (
-        "those of all 148 SMs multiply, on average" in told
-        and "about one SM that has work. v0: the tensor core" in told
+        "those of all 148 SMs multiply, on average" in text
+        and "about one SM that has work. v0: the tensor core" in text
     )
 
 

@@ -53,6 +53,6 @@ def test_json_says_where_and_what(tmp_path, capsys):
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, words, why):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["trace", *SMALL, *words]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert why in told and "Traceback" not in told
+    text = " ".join(capsys.readouterr().err.split())
+    assert why in text and "Traceback" not in text
     assert not list(tmp_path.iterdir())

@@ -124,7 +124,7 @@ def test_a_plan_that_was_used_travels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "text"),
     [
         ([1, 16], "takes 3 arguments (m, a_ptr, scale) but got 2"),
         ([2**31, 16, 1.0], "m of k is 2147483648, which does not fit int32"),
@@ -133,10 +133,10 @@ def test_a_plan_that_was_used_travels() -> None:
         (["x", 16, 1.0], "cannot be launched"),
     ],
 )
-def test_arguments_that_do_not_fit(values: list[Any], told: str) -> None:
+def test_arguments_that_do_not_fit(values: list[Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
         PLAN.evaluate(values)
-    assert told in str(caught.value)
+    assert text in str(caught.value)
     assert str(caught.value).endswith(".")
 
 

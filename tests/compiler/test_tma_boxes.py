@@ -41,7 +41,7 @@ def test_the_map_of_tilus_has_another_rank_than_its_instruction(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "load_at, store_at, told",
+    "load_at, store_at, text",
     [
         ([0, 6], [0, 0], r"TMA load of g_x at \[\.\., 6\]: .* 6 elements of 4 bytes = 24 bytes, is no multiple of 16"),
         ([0, 0], [0, 2], r"TMA store to g_y at \[0, 2\]: .* 2 elements of 4 bytes = 8 bytes, is no multiple of 16"),
@@ -53,8 +53,8 @@ def test_the_map_of_tilus_has_another_rank_than_its_instruction(monkeypatch: pyt
         ),
     ],
 )
-def test_boxes_that_begin_where_none_can(load_at: list[int], store_at: list[int], told: str) -> None:
-    with pytest.raises(CompileError, match=rf"Boxes cannot be launched for any argument: {told}.*compiler_scripts\.py"):
+def test_boxes_that_begin_where_none_can(load_at: list[int], store_at: list[int], text: str) -> None:
+    with pytest.raises(CompileError, match=rf"Boxes cannot be launched for any argument: {text}.*compiler_scripts\.py"):
         script_bundle("Boxes", 0, "array", "array", load_at=load_at, store_at=store_at)
 
 
@@ -62,8 +62,8 @@ def test_boxes_whose_rows_are_longer_than_the_swizzle() -> None:
     at = {"load_at": [-1, -4], "store_at": [1, 4]}
     assert script_bundle("Boxes", 0, "array", "array", swizzled=True, **at).plan.tensor_maps[0].swizzle == "128B"
     assert script_bundle("Boxes", 0, "array", "array", columns=64, **at).plan.tensor_maps[0].swizzle == "NONE"
-    told = r"TMA cannot copy boxes of \(64, 8\) elements of FLOAT32 with swizzle 128B; .* no longer than the swizzle"
-    with pytest.raises(CompileError, match=told):
+    text = r"TMA cannot copy boxes of \(64, 8\) elements of FLOAT32 with swizzle 128B; .* no longer than the swizzle"
+    with pytest.raises(CompileError, match=text):
         script_bundle("Boxes", 0, "array", "array", columns=64, swizzled=True, **at)
     x, y = torch.zeros(16, 64), torch.zeros(16, 64)
     run = simulate(compiler_scripts.Boxes(columns=64, swizzled=True, **at), 0, x, y, target="sm_90a")

@@ -103,13 +103,13 @@ def test_a_file_and_one_of_several_kernels(tmp_path: Path) -> None:
     assert a.tolist() == [9, 3, 1, 1]
 
 
-def refused(told: str, code: Any = ADD, args: Any = None, **launch: Any) -> None:
+def refused(sentence: str, code: Any = ADD, args: Any = None, **launch: Any) -> None:
     """One sentence that says this."""
     args = (np.zeros(4, np.float32), 4, 1.0) if args is None else args
     with pytest.raises(BlackwellMatmulError) as caught:
         emulate(code, *args, **{"block": 32} | launch)
     text = str(caught.value)
-    assert told in text and text.endswith(".") and "\n" not in text.strip()
+    assert sentence in text and text.endswith(".") and "\n" not in text.strip()
     assert isinstance(caught.value, (InputError, UnsupportedError))
 
 
@@ -264,7 +264,7 @@ def test_a_view_without_elements_has_the_address_where_it_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         ({"dims": (8,)}, "the tensor map has 1, 2, 2, 1 dims, box, element_strides and strides_bytes"),
         ({"strides_bytes": ()}, "the tensor map has 2, 2, 2, 0 dims, box, element_strides and strides_bytes"),
@@ -272,25 +272,25 @@ def test_a_view_without_elements_has_the_address_where_it_begins() -> None:
         ({"dims": (0, 8)}, "they are positive whole numbers"),
     ],
 )
-def test_tensor_maps_that_no_driver_encodes(change: dict[str, Any], told: str) -> None:
+def test_tensor_maps_that_no_driver_encodes(change: dict[str, Any], text: str) -> None:
     fields = {"dims": (8, 8), "strides_bytes": (32,), "box": (4, 4), "element_strides": (1, 1), "dtype": "UINT32"}
     plain = dict.fromkeys(("interleave", "swizzle", "l2_promotion", "oob_fill"), "NONE")
     given = TensorMap(pointer=np.zeros(64, np.uint32), **(fields | plain | change))  # type: ignore[arg-type]
     with pytest.raises(BlackwellMatmulError) as caught:
         emulate(module("", [".align 64 .b8 m[128]"]), given)
-    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert text in str(caught.value) and str(caught.value).endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("given", "more", "told"),
+    ("given", "more", "text"),
     [
         (1 << 200, {}, "has 4 bytes, in which a number of 201 bits does not fit"),
         (1, {"progress": 5}, "progress is 5; it takes a function"),
         (1, {"listener": 5}, "listener is 5; it takes an EmulationListener"),
     ],
 )
-def test_arguments_that_are_none(given: object, more: dict[str, Any], told: str) -> None:
+def test_arguments_that_are_none(given: object, more: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
         emulate(module("", [".u32 n"]), given, **more)
-    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert text in str(caught.value) and str(caught.value).endswith(".")
     assert emulate(module("", [".u32 n"]), np.bool_(True)).ctas == 1

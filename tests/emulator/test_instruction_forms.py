@@ -23,7 +23,7 @@ def assembled(body: str, target: str = "sm_100a", outside: str = "") -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         ("add.b32 %r1, %r1, %r1;", "add has no .b32"),
         ("mul.s32 %r1, %r1, %r1;", "mul.s32 is no form of mul: a modifier is missing, or two exclude each other"),
@@ -81,14 +81,14 @@ def assembled(body: str, target: str = "sm_100a", outside: str = "") -> None:
         (".local .pred odd;", "odd in .local space has the type .pred"),
     ],
 )
-def test_what_ptxas_refuses(body: str, told: str) -> None:
+def test_what_ptxas_refuses(body: str, text: str) -> None:
     with pytest.raises(InputError, match=r"^PTX line \d+: .*\.$") as caught:
         assembled(body)
-    assert told in str(caught.value)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("body", "target", "told"),
+    ("body", "target", "text"),
     [
         ("add.rn.f32x2 %x2, %x2, %x2;", "sm_90a", "add in this form needs sm_100, and this PTX is for sm_90a"),
         ("barrier.cluster.arrive;", "sm_80", "barrier.cluster in this form needs sm_90"),
@@ -97,10 +97,10 @@ def test_what_ptxas_refuses(body: str, told: str) -> None:
         ("ld.global.v4.b64 {%x1, %x2, %x3, %x4}, [%x1];", "sm_90a", "ld of 32 bytes; on sm_90a a vector has up to 16"),
     ],
 )
-def test_what_another_gpu_has(body: str, target: str, told: str) -> None:
+def test_what_another_gpu_has(body: str, target: str, text: str) -> None:
     with pytest.raises(InputError) as caught:
         assembled(body, target)
-    assert told in str(caught.value)
+    assert text in str(caught.value)
 
 
 TAKEN = """
@@ -131,7 +131,7 @@ def test_a_modifier_that_is_not_known_stops_when_it_is_executed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         ((".version 8.7", ".version abc"), "PTX line 1: .version is abc, and no version such as 8.7."),
         ((".address_size 64", ".address_size 32"), "PTX line 3: addresses of 32 bits; those of 64 bits are emulated."),
@@ -152,10 +152,10 @@ def test_a_modifier_that_is_not_known_stops_when_it_is_executed() -> None:
         ((".version", "\ufeff.version"), "PTX line 1: "),
     ],
 )
-def test_modules_that_are_malformed(change: tuple[str, str], told: str) -> None:
+def test_modules_that_are_malformed(change: tuple[str, str], text: str) -> None:
     with pytest.raises(InputError, match=r"\.$") as caught:
         emulate(module(".reg .b32 %r; mov.b32 %r, 1;").replace(*change))
-    assert told in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_modules_that_ptxas_takes() -> None:

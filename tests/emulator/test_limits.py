@@ -22,7 +22,7 @@ def test_what_is_not_emulated_and_never_executed_is_told_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         ("add.s32 %r1, %r2;", "add takes 3 operands, and 2 are given"),
         ("add.s32 %r1, %p1, %r2;", "an operand is a predicate where .s32 is expected"),
@@ -46,10 +46,10 @@ def test_what_is_not_emulated_and_never_executed_is_told_at_the_end() -> None:
         ("mov.b32 %r1, " + "{" * 3000, "is not understood here"),
     ],
 )
-def test_what_no_assembler_takes_is_refused_before_it_runs(body: str, told: str) -> None:
+def test_what_no_assembler_takes_is_refused_before_it_runs(body: str, text: str) -> None:
     with pytest.raises(InputError) as caught:
         run("bra END;\n" + body + "\nEND: mov.b32 %r1, 0;" if "{{" not in body else body)
-    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert text in str(caught.value) and str(caught.value).endswith(".")
 
 
 def test_a_kernel_that_is_there_twice() -> None:
@@ -80,7 +80,7 @@ def test_a_loop_with_effects_ends_at_a_limit(loop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "told"),
+    ("launch", "text"),
     [
         ({"grid": (2**31 - 1, 65535, 65535)}, "has 9,223,090,559,730,712,575 CTAs; at most 1,000,000,000 are emulated"),
         ({"grid": (1, 100_000)}, "grid is (1, 100000, 1); a GPU has at most (2147483647, 65535, 65535)"),
@@ -100,10 +100,10 @@ def test_a_loop_with_effects_ends_at_a_limit(loop: str) -> None:
         ({"unwritten": "x"}, "unwritten is 'x'; there are stop and note"),
     ],
 )
-def test_launches_that_no_gpu_takes(launch: dict[str, Any], told: str) -> None:
+def test_launches_that_no_gpu_takes(launch: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
         launched(**launch)
-    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert text in str(caught.value) and str(caught.value).endswith(".")
 
 
 def test_launches_that_a_gpu_takes() -> None:

@@ -62,7 +62,7 @@ def test_the_start_of_a_swizzled_operand_may_lie_within_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "blackwell", "told"),
+    ("word", "blackwell", "text"),
     [
         (bits(0, 16, 16, 128, True) ^ 1 << 46, True, "has 0 in bits 46 to 48, where 1 must be"),
         (bits(0, 16, 16, 128, True) ^ 1 << 47, True, "has 3 in bits 46 to 48"),
@@ -73,8 +73,8 @@ def test_the_start_of_a_swizzled_operand_may_lie_within_a_row() -> None:
         (bits(0, 16, 16, 64, True) | 1 << 52, True, "has bit 52 set, and 128-byte swizzle alone has that"),
     ],
 )
-def test_descriptors_that_stop(word: int, blackwell: bool, told: str) -> None:
-    with pytest.raises(Undefined, match=told):
+def test_descriptors_that_stop(word: int, blackwell: bool, text: str) -> None:
+    with pytest.raises(Undefined, match=text):
         descriptor(word, blackwell)
 
 

@@ -218,7 +218,7 @@ def test_several_kernels_and_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ("", "this is no PTX: it has no .version line"),
         ("int main() {}\n", "this is no PTX"),
@@ -238,10 +238,10 @@ def test_several_kernels_and_functions() -> None:
         (HEAD + ".entry k() {\n.reg .quad %r;\nret; }", "PTX line 5"),
     ],
 )
-def test_what_is_no_ptx_is_told_in_a_sentence(text: str, told: str) -> None:
+def test_what_is_no_ptx_is_told_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)
-    assert told in str(caught.value) and str(caught.value).endswith(".")
+    assert sentence in str(caught.value) and str(caught.value).endswith(".")
 
 
 FULL = (

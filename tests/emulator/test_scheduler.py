@@ -81,10 +81,10 @@ def test_the_order_of_stores_that_nobody_orders() -> None:
 def test_a_deadlock_names_the_barrier_its_phase_and_what_is_missing() -> None:
     with pytest.raises(EmulationError) as caught:
         run(BARRIER + "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 48;" + WAIT, block=64)
-    told = str(caught.value)
-    assert told.startswith("deadlock: everybody waits and nothing is in flight: warp 0 of CTA (0, 0, 0), warp 1 of CTA")
-    assert "PTX line" in told and "mbarrier.try_wait.parity" in told
-    assert "mbarrier at 1,024, parity 0: phase 0, 0 of 1 arrivals and 48 bytes missing" in told
+    text = str(caught.value)
+    assert text.startswith("deadlock: everybody waits and nothing is in flight: warp 0 of CTA (0, 0, 0), warp 1 of CTA")
+    assert "PTX line" in text and "mbarrier.try_wait.parity" in text
+    assert "mbarrier at 1,024, parity 0: phase 0, 0 of 1 arrivals and 48 bytes missing" in text
 
 
 def test_a_deadlock_of_arrivals_and_of_threads() -> None:

@@ -100,7 +100,7 @@ def test_a_map_that_replaces_have_filled_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "index", "told"),
+    ("field", "value", "index", "text"),
     [
         ("type", 16, 0, "element type 16 is none of 0 to 15"),
         ("type", 23, 0, "element type 23 is none"),
@@ -110,8 +110,8 @@ def test_a_map_that_replaces_have_filled_is_taken() -> None:
         ("rank", 8, 0, "rank of 8 is outside of 0 to 7"),
     ],
 )
-def test_what_no_field_holds_is_not_replaced(field: str, value: int, index: int, told: str) -> None:
-    with pytest.raises(Undefined, match=told):
+def test_what_no_field_holds_is_not_replaced(field: str, value: int, index: int, text: str) -> None:
+    with pytest.raises(Undefined, match=text):
         tensor_map.replaced(bytes(128), field, value, index)
 
 
@@ -198,7 +198,7 @@ def test_swizzles_exchange_chunks_by_the_absolute_address(span: int, bits: int) 
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "text"),
     [
         ({"strides_bytes": (120,)}, "are no multiples of 16 bytes"),
         ({"box": (16, 257)}, "outside of 1 to 256"),
@@ -212,8 +212,8 @@ def test_swizzles_exchange_chunks_by_the_absolute_address(span: int, bits: int) 
         ({"dtype": "FP3"}, "element type FP3"),
     ],
 )
-def test_maps_that_the_driver_refuses(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(Undefined, match=told):
+def test_maps_that_the_driver_refuses(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(Undefined, match=text):
         decoded(**changed)
 
 

@@ -98,6 +98,6 @@ def test_a_fault_of_a_maker_is_told_as_one(monkeypatch: pytest.MonkeyPatch, faul
     line = text[: text.index("activemask")].count("\n") + 1
     with pytest.raises(EmulationError) as caught:
         emulate(text, grid=1, block=32)
-    told = str(caught.value)
-    assert told.startswith(f"PTX line {line}: activemask.b32 %r1: the emulator fails here ({fault!r})")
-    assert told.endswith("which is a fault of its own; please report it.")
+    sentence = str(caught.value)
+    assert sentence.startswith(f"PTX line {line}: activemask.b32 %r1: the emulator fails here ({fault!r})")
+    assert sentence.endswith("which is a fault of its own; please report it.")

@@ -22,22 +22,22 @@ def in_lanes(scales: torch.Tensor, right: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("warps", "right", "told"),
+    ("warps", "right", "text"),
     [
         (4, True, ""),
         (1, True, "lanes (row 0, block 0: 0x7e in lane 0, 0x00 in lane 32)"),
         (4, False, "lanes (row 0, block 1: 0x7f in lane 0, 0x82 in lane 32)"),
     ],
 )
-def test_each_quarter_of_the_lanes_has_the_scales(warps: int, right: bool, told: str) -> None:
+def test_each_quarter_of_the_lanes_has_the_scales(warps: int, right: bool, text: str) -> None:
     """One warp stores to its own lanes alone."""
     a, b, c = operands("mxfp8", 128, 128, 128)
     run = simulate(StoredScales(warps), in_lanes(a.scales, right), a.data, b.data, b.scales, c)
-    if not told:
+    if not text:
         assert not run.findings and error(a, b, c) < ROUNDING
         return
     first = run.findings[0]
-    assert first.code == "scales-not-duplicated" and told in first.message
+    assert first.code == "scales-not-duplicated" and text in first.message
 
 
 def padded(rows: slice, blocks: slice) -> tuple[object, torch.Tensor]:

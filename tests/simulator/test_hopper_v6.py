@@ -162,9 +162,9 @@ def test_what_reaches_into_another_cta_has_a_consequence_though_nobody_waits_for
     """One k-tile, no wait at the end: no stage is used again. An arrival less in the other CTA changes nothing; but
     those that are there must be over when it exits."""
     case = mutation.cases("h6")[2]
-    no_wait, told = ("ring.wait_empty()", DROP, 1), "multicast_mask=self.sharers, scope"
+    no_wait, text = ("ring.wait_empty()", DROP, 1), "multicast_mask=self.sharers, scope"
     late = mutation.steps(changed(tmp_path, no_wait), case)
-    fewer = mutation.steps(changed(tmp_path, no_wait, (told, "multicast_mask=1, scope", 0)), case)
+    fewer = mutation.steps(changed(tmp_path, no_wait, (text, "multicast_mask=1, scope", 0)), case)
     assert mutation.differs_where_nobody_waits(late, fewer)
     assert not mutation.differs_where_nobody_waits(fewer, late)
     assert not mutation.differs_where_nobody_waits(mutation.kernel_steps("h6", case), late)

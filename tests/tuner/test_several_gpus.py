@@ -299,8 +299,8 @@ def pids(folder, pattern) -> list[str]:
 @pytest.mark.process
 def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp_path):
     """PYTHONHOME stands in for what lets no process start."""
-    told = tmp_path / "told.py"
-    told.write_text(
+    text = tmp_path / "told.py"
+    text.write_text(
         "import os\n"
         "def make():\n"
         "    def call(a, b, c):\n"
@@ -309,7 +309,7 @@ def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp
         "    return call\n"
     )
     plan = plan_of(())
-    made = [contenders.function(name, f"{told}:make") for name in "ab"]
+    made = [contenders.function(name, f"{text}:make") for name in "ab"]
     plan = Plan((*plan.contenders, *made), plan.cases, plan.settings, "cpu", 60.0)
     two = [
         MeasuringGpu(0, {"CUDA_VISIBLE_DEVICES": "5"}),

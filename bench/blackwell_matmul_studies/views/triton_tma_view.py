@@ -104,9 +104,9 @@ def gain(title: str, done: Sequence[TrialRow]) -> str:
     if small is None or large is None:
         return f"{title}: no {'conservative' if small is None else 'aggressive'} configuration ran to compare with."
     factor = _of_torch(large) / _of_torch(small)
-    told = f"{_configuration(large)} is {factor:.2f} times as fast as {_configuration(small)}, the best of each set"
+    text = f"{_configuration(large)} is {factor:.2f} times as fast as {_configuration(small)}, the best of each set"
     known = f"; published for a B200: {PUBLISHED[title]:.2f} times" if title in PUBLISHED else ""
-    return f"{title}: {told}{known}."
+    return f"{title}: {text}{known}."
 
 
 def _best(rows: Sequence[TrialRow]) -> TrialRow | None:

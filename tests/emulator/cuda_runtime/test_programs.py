@@ -267,11 +267,11 @@ x, y = memory(400), memory(396)
 launch(function(b"scale"), 4, 32, y, x, c_uint32(7), c_uint32(100))
 print("after")
 """
-    told = (
+    sentence = (
         r"^kernel scale: PTX line 21: st.global.u32 \[%x1\], %r5: writes global memory .* 1 bytes behind allocation 2"
     )
     (tmp_path / "program.py").write_text(DRIVER + text)
-    with pytest.raises(EmulationError, match=told):
+    with pytest.raises(EmulationError, match=sentence):
         run([sys.executable, str(tmp_path / "program.py")], "sm_90a")
     assert capfd.readouterr().out == "before\n"
 
@@ -325,7 +325,7 @@ launch(function(b"scale"), 4, 32, c_uint64(at + 4), c_uint64(at), c_uint32(7), c
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "told"),
+    ("call", "error", "text"),
     [
         (
             "cuda.cuMemcpyDtoH_v2(byref(c_uint64()), memory(4), c_size_t(8))",
@@ -335,9 +335,9 @@ launch(function(b"scale"), 4, 32, c_uint64(at + 4), c_uint64(at), c_uint32(7), c
         ("cuda.cuTensorMapEncodeIm2col()", InputError, "im2col is not emulated"),
     ],
 )
-def test_a_call_without_a_meaning_is_one_sentence(tmp_path: Path, call: str, error: type[Exception], told: str) -> None:
+def test_a_call_without_a_meaning_is_one_sentence(tmp_path: Path, call: str, error: type[Exception], text: str) -> None:
     (tmp_path / "program.py").write_text(DRIVER + call)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=text):
         run([sys.executable, str(tmp_path / "program.py")], "sm_90a")
 
 
@@ -429,8 +429,8 @@ assert host[0] == 0 and x[0] == 1 and x.data_ptr() % 512 == y.data_ptr() % 512 =
 launch(function(b"scale"), 5, 32, c_uint64(y.data_ptr()), c_uint64(x.data_ptr()), c_uint32(3), c_uint32(130))
 """
     (tmp_path / "program.py").write_text(DRIVER + text)
-    told = r"reads global memory at 0x\w+, which is 1 bytes behind the program's memory at 0x\w+ \(512 bytes\)\.$"
-    with pytest.raises(EmulationError, match=told):
+    sentence = r"reads global memory at 0x\w+, which is 1 bytes behind the program's memory at 0x\w+ \(512 bytes\)\.$"
+    with pytest.raises(EmulationError, match=sentence):
         run([sys.executable, str(tmp_path / "program.py")], "sm_90a")
 
 

@@ -144,10 +144,10 @@ FAILS = """{ .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param 
 
 
 def test_an_assertion_stops_with_its_text_and_line() -> None:
-    told = (
+    text = (
         r"^PTX line \d+: call.uni __assertfail.*: the assertion `x < 5` fails at a.cu:12 in f, in thread 3 of CTA \(0"
     )
-    with pytest.raises(EmulationError, match=told):
+    with pytest.raises(EmulationError, match=text):
         stored("setp.ne.u32 %p1, %r39, 3; @%p1 bra OK;" + FAILS + "OK: mov.b32 %r0, 0;", outside=ASSERT)
 
 

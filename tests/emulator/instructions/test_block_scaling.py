@@ -281,7 +281,7 @@ BEYOND = f"mov.b64 %x5, {0x3FFF | ATOM_DESCRIPTOR};" + CP
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "text"),
     [
         ({"hints": (1, 0)}, "A's scales 0x40000100 says byte 1 in bits 30 and 31, and the instruction descriptor .* 0"),
         ({"extra": "add.u32 %r26, %r26, 0x100000;"}, "the address of B's scales 0x00100140 is of lane 16, not 0"),
@@ -299,13 +299,13 @@ BEYOND = f"mov.b64 %x5, {0x3FFF | ATOM_DESCRIPTOR};" + CP
         ({"n": 16, "bits": 1 << 16 ^ 1 << 17}, "128x24 for 1 CTAs; M is 128 and N one of 16, 32, 48, 64, 80 to 256"),
     ],
 )
-def test_what_stops(how: dict[str, Any], told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+def test_what_stops(how: dict[str, Any], text: str) -> None:
+    with pytest.raises(EmulationError, match=text):
         Product(**how).run()
 
 
 @pytest.mark.parametrize(
-    ("kind", "block", "bits", "told"),
+    ("kind", "block", "bits", "text"),
     [
         ("mxf8f6f4", 32, 1 << 31, "0x88800000 has bits [31] set, which kind::mxf8f6f4 reserves"),
         ("mxf8f6f4", 32, 1 | 1 << 3 | 1 << 24, "has bits [0, 3, 24] set"),
@@ -319,10 +319,10 @@ def test_what_stops(how: dict[str, Any], told: str) -> None:
         ("mxf4nvf4", 16, 1 << 31 | 1 << 7 | 1 << 10 | 1 << 4, "6 scales begin at one of (0, 2)"),
     ],
 )
-def test_instruction_descriptors_that_stop(kind: str, block: int, bits: int, told: str) -> None:
+def test_instruction_descriptors_that_stop(kind: str, block: int, bits: int, text: str) -> None:
     with pytest.raises(Undefined) as error:
         shape_of((1 << 23 | 1 << 27) ^ bits, kind, block)
-    assert told in str(error.value)
+    assert text in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -409,15 +409,15 @@ def test_mma_sync(case: Any, in_registers: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "text"),
     [
         (("{1, 0}", "{0, 0}"), r"takes 2 scales of A from byte 1 of thread 0; bytes are \(0, 2\) and threads 0 to 1"),
         (("{0, 2}", "{0, 0}"), "of A from byte 0 of thread 2"),
         (("{0, 0}", "{2, 4}"), "of B from byte 2 of thread 4; .* threads 0 to 3"),
     ],
 )
-def test_ids_of_mma_sync_that_stop(ids: tuple[str, str], told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+def test_ids_of_mma_sync_that_stop(ids: tuple[str, str], text: str) -> None:
+    with pytest.raises(EmulationError, match=text):
         run(
             "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 {%r8, %r9, %r10, %r11}, "
             f"{{%r0, %r1, %r2, %r3}}, {{%r4, %r5}}, {{%r8, %r9, %r10, %r11}}, %r6, {ids[0]}, %r7, {ids[1]};",

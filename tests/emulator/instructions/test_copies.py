@@ -174,7 +174,7 @@ def test_a_bulk_copy_that_adds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copy", "told"),
+    ("copy", "text"),
     [
         (
             "cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r30], 32;",
@@ -197,8 +197,8 @@ def test_a_bulk_copy_that_adds() -> None:
         ("cp.async.cg.shared.global [%r30], [%x10+508], 16;", "of argument 0"),
     ],
 )
-def test_copies_that_stop(copy: str, told: str) -> None:
-    with pytest.raises(EmulationError, match=r"^PTX line \d+: .*" + told + r".*\.$"):
+def test_copies_that_stop(copy: str, text: str) -> None:
+    with pytest.raises(EmulationError, match=r"^PTX line \d+: .*" + text + r".*\.$"):
         run(BARRIER + "@%p0 " + copy, source())
 
 
@@ -307,7 +307,7 @@ def test_a_box_of_which_nothing_was_written_stops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "text"),
     [
         (
             LOAD.format(0, 0).replace("[%r30],", "[%r30+64],"),
@@ -321,8 +321,8 @@ def test_a_box_of_which_nothing_was_written_stops() -> None:
         (LOAD.format(0, 0).replace("[bar], 256", "[bar], 320"), r"64 bytes missing"),
     ],
 )
-def test_tensor_copies_that_stop(code: str, told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+def test_tensor_copies_that_stop(code: str, text: str) -> None:
+    with pytest.raises(EmulationError, match=text):
         tensor(code, np.zeros((10, 32), np.uint16))
 
 

@@ -469,7 +469,7 @@ def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         (
             "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7}, "
@@ -508,6 +508,6 @@ def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
         ),
     ],
 )
-def test_what_stops(body: str, told: str) -> None:
-    with pytest.raises(BlackwellMatmulError, match=told):
+def test_what_stops(body: str, text: str) -> None:
+    with pytest.raises(BlackwellMatmulError, match=text):
         run(body)

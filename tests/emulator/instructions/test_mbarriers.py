@@ -103,7 +103,7 @@ def test_a_generic_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 2;", "2 arrive at an mbarrier that awaits 1 of its 1 arrivals"),
         (
@@ -135,8 +135,8 @@ def test_a_generic_address() -> None:
         ),
     ],
 )
-def test_what_stops(body: str, told: str) -> None:
-    with pytest.raises(EmulationError, match=r"^PTX line \d+: .*: " + told + r"\.$"):
+def test_what_stops(body: str, text: str) -> None:
+    with pytest.raises(EmulationError, match=r"^PTX line \d+: .*: " + text + r"\.$"):
         run(INIT.format(1) + body)
 
 

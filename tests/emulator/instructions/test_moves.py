@@ -176,12 +176,12 @@ def test_lanes_may_have_the_address_of_a_cta_that_is_not_there() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("rank", "told"),
+    ("rank", "text"),
     [("2", "2"), ("31", "31"), ("254", "254"), ("256", "255 or higher"), ("-1", "255 or higher")],
 )
-def test_who_uses_it_stops(use: str, rank: str, told: str) -> None:
+def test_who_uses_it_stops(use: str, rank: str, text: str) -> None:
     opcode = use.split()[0].replace(".", "[.]")
-    with pytest.raises(EmulationError, match=f"{opcode}.*: address .* is of CTA {told} in a cluster of 2"):
+    with pytest.raises(EmulationError, match=f"{opcode}.*: address .* is of CTA {text} in a cluster of 2"):
         run(f"{ELSEWHERE} mov.b32 %r4, {rank}; mapa.shared::cluster.u32 %r2, %r1, %r4; {use}", grid=2, cluster=2)
 
 

@@ -233,7 +233,7 @@ def test_a_product_that_is_negated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "bits", "told"),
+    ("m", "n", "bits", "text"),
     [
         (32, 16, 0, "a product of 32x16 for 1 CTAs; M is 64 or 128"),
         (256, 16, 0, "a product of 256x16"),
@@ -245,25 +245,25 @@ def test_a_product_that_is_negated() -> None:
         (128, 16, 1 << 23 | 1 << 3, r"has bits \[3, 23\] set, which kind::f16 reserves"),
     ],
 )
-def test_shapes_and_types_that_stop(m: int, n: int, bits: int, told: str) -> None:
-    with pytest.raises(EmulationError, match=r"^PTX line \d+: @%p0 tcgen05.mma.*" + told):
+def test_shapes_and_types_that_stop(m: int, n: int, bits: int, text: str) -> None:
+    with pytest.raises(EmulationError, match=r"^PTX line \d+: @%p0 tcgen05.mma.*" + text):
         multiplied(m, n, bits=bits)
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "text"),
     [
         (128 >> 4 << 16 | 256 >> 4 << 32, "has 0 in bits 46 to 48, where 1 must be"),
         (1 << 46 | 1 << 61, "swizzle mode 1"),
     ],
 )
-def test_descriptors_that_stop(word: int, told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+def test_descriptors_that_stop(word: int, text: str) -> None:
+    with pytest.raises(EmulationError, match=text):
         multiplied(128, 16, word)
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "text"),
     [
         (
             "add.u32 %r33, %r34, 0x100000; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r33];",
@@ -309,8 +309,8 @@ def test_descriptors_that_stop(word: int, told: str) -> None:
         ),
     ],
 )
-def test_what_stops(body: str, told: str) -> None:
-    with pytest.raises(EmulationError, match=told):
+def test_what_stops(body: str, text: str) -> None:
+    with pytest.raises(EmulationError, match=text):
         emulated(body, np.zeros(4, np.uint32))
 
 

@@ -90,7 +90,7 @@ def test_a_store_drops_what_lies_outside(shape: list[int], box: list[int], offse
 
 
 @pytest.mark.parametrize(
-    "shape, box, offsets, told",
+    "shape, box, offsets, text",
     [
         ([100], [32], [6], "[6]: its innermost coordinate, 6 elements of 4 bytes = 24 bytes, is no multiple of 16"),
         ([100], [32], [-2], "-2 elements of 4 bytes = -8 bytes"),
@@ -101,13 +101,13 @@ def test_a_store_drops_what_lies_outside(shape: list[int], box: list[int], offse
     ],
 )
 def test_an_innermost_coordinate_between_multiples_of_16_bytes(
-    shape: list[int], box: list[int], offsets: list[int], told: str
+    shape: list[int], box: list[int], offsets: list[int], text: str
 ) -> None:
     whole, part = np.ones(shape, np.float32), np.ones(box, np.float32)
     for script, way, other in ((TmaLoad, "load of g_x", "load_global"), (TmaStore, "store to g_y", "store_global")):
         inputs = (whole, part) if script is TmaLoad else (part, whole)
         found = finding(faulty(script(shape, box, offsets), *inputs), "tma-coordinate")
-        assert found.fatal and f"TMA {way} at [" in found.message and told in found.message
+        assert found.fatal and f"TMA {way} at [" in found.message and text in found.message
         assert found.message.endswith(f"; move the box to a multiple of 4 elements, or use {other}")
         assert lines(found) == (line_of(script, "self.tma."), None)
 

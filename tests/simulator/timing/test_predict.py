@@ -60,8 +60,8 @@ def test_mma_sync_on_an_h200_is_predicted_as_promised():
 def test_on_an_rtx_5090_the_tensor_cores_hold_the_rung_and_what_is_assumed_is_said():
     found, larger = (predict("g0", size, size, size, gpu="RTX 5090", explained=False) for size in (2048, 4096))
     assert larger.bound == "tensor core" and found.tensor_utilisation > 0.75
-    told = f"predicted to reach {found.tflops:.0f} TFLOPS at 2048 and {larger.tflops:.0f} at 4096"
-    assert told in (BENCH.parent / "docs" / "time.md").read_text(encoding="utf-8")
+    text = f"predicted to reach {found.tflops:.0f} TFLOPS at 2048 and {larger.tflops:.0f} at 4096"
+    assert text in (BENCH.parent / "docs" / "time.md").read_text(encoding="utf-8")
     assert larger.tflops < 209.5
     assert re.fullmatch(r"of this RTX 5090 \d+ of \d+ figures are assumed, most .*B200's\.", found.explanation[-1])
     assert not any("assumed" in each for each in predict("g0", 512, 512, 512, gpu="H200", explained=False).explanation)

@@ -105,7 +105,7 @@ def test_a_timer_that_stood_still_gives_cycles_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (NOTHING, r"has 192 bytes a CTA; this one has 96 in all"),
         (np.concatenate([NOTHING] * 4), r"is empty"),
@@ -115,8 +115,8 @@ def test_a_timer_that_stood_still_gives_cycles_as_they_are() -> None:
         (np.concatenate([row(0, 0, (0, 9), (0, 9), (1, 2), (2, 3)), NOTHING]), r"are no pairs"),
     ],
 )
-def test_what_is_no_buffer(words: np.ndarray, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_no_buffer(words: np.ndarray, text: str) -> None:
+    with pytest.raises(InputError, match=text):
         measured(words, MADE, "K", "H200")
 
 

@@ -129,9 +129,9 @@ def lower(program: Program) -> LoweredModule:
             ):
                 return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
         except Exception as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+            reason = tilus_faults.reason(error)
             where = f"{program.name} does not compile for {program.target}"
-            raise CompileError(f"{where}: a pass of tilus fails with {reason}.") from error
+            raise CompileError(f"{where}: {reason}.") from error
 
 
 def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:

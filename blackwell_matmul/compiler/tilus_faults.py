@@ -119,6 +119,27 @@ def stores_unseen(templates: Iterable[str]) -> bool:
     return any(_BULK_STORE.search(template) for template in templates)
 
 
+# --- refusals
+
+
+def reason(error: Exception) -> str:
+    """Return the reason why a pass of tilus failed, as a clause. tilus colours names for a terminal."""
+    text = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())
+    unknown = _NO_CODE.search(text)
+    if unknown is not None:
+        name, kind = filter(None, unknown.groups())
+        wide = "int32" if name in ("max", "min") and "int" in kind else "float32"
+        return f"tilus 0.2.0 generates no code for {name} of {kind}; cast to {wide} first"
+    return f"a pass of tilus fails with {type(error).__name__}: {text[:300].rstrip('.')}"
+
+
+_NO_CODE = re.compile(
+    r"Math function (\w+) for (\w+) data has not been implemented|(\w+) is not supported for (\w+)|"
+    r"Can not dispatch generic primitive function generic_(\w+) to device cuda and dtype (\w+)"
+)
+"""tilus's words for a function of elements of a type for which it generates no code."""
+
+
 # --- casts
 
 

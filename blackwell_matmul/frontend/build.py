@@ -97,6 +97,7 @@ class _Build:
                     tilus_compat.restore_scopes(),
                     tilus_compat.products(),
                     tilus_compat.workspace_bytes(),
+                    tilus_compat.shared_of_any_type(),
                     scratch_of_each_group(),
                     sound_arithmetic(),
                     quick_rules(),

@@ -1,7 +1,7 @@
 """Small scripts for the tests of the compiler, each for one thing that the rungs lack or that other targets have."""
 
 import tilus
-from tilus import float8_e4m3, float8_e5m2, float16, float32, int8, int16, int32, int64, uint32, void_p
+from tilus import DataType, float8_e4m3, float8_e5m2, float16, float32, int8, int16, int32, int64, uint32, void_p
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.ir.layout.shared_layout import Swizzle
 from tilus.utils import cdiv
@@ -363,3 +363,31 @@ class SumOfTwo(tilus.Script):
         self.copy_async_wait_all()
         self.sync()
         self.store_global(g_y, x + self.load_shared(s), offsets=[0, 0])
+
+
+class SharedOfType(tilus.Script):
+    """y = x, by way of shared memory of any type."""
+
+    def __init__(self, dtype: DataType):
+        super().__init__()
+        self.dtype = dtype
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[32])
+        g_y = self.global_view(y_ptr, dtype=self.dtype, shape=[32])
+        s = self.shared_tensor(dtype=self.dtype, shape=[32])
+        self.store_shared(s, self.load_global(g_x, offsets=[0], shape=[32]))
+        self.sync()
+        self.store_global(g_y, self.load_shared(s), offsets=[0])
+
+
+class AbsOfIntegers(tilus.Script):
+    """Absolute values of integers, of which tilus has no code."""
+
+    def __call__(self, x_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[32])
+        self.store_global(g_x, self.abs(self.load_global(g_x, offsets=[0], shape=[32])), offsets=[0])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tilus
 import torch
 from compiler_samples import (
     RUNGS,
@@ -21,6 +22,8 @@ from compiler_samples import (
 
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import tilus_faults
+from blackwell_matmul.compiler.source import lower
+from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend.program import SharedAllocation
 
 
@@ -45,6 +48,38 @@ def test_narrow_sums_nan_and_casts_between_8_bit_floats() -> None:
     assert "(float)__int_as_float(0x7fc00000)" in right.source
     assert "((float8_e5m2)(((float)(regs" in right.source
     assert right.cubin
+
+
+# --- types
+
+
+@pytest.mark.parametrize("name", ["int16", "uint16", "int64", "float64", "uint64", "int8"])
+def test_shared_tensors_of_all_types(name: str) -> None:
+    x = torch.arange(32).to(getattr(torch, name))
+    y = torch.zeros_like(x)
+    emulate(script_bundle("SharedOfType", x, y, dtype=getattr(tilus, name)), x, y)
+    assert torch.equal(x, y)
+
+
+def test_a_function_without_code_is_named() -> None:
+    with pytest.raises(CompileError) as caught:
+        lower(script_program("AbsOfIntegers", torch.zeros(32, dtype=torch.int32)))
+    assert str(caught.value).endswith("tilus 0.2.0 generates no code for abs of int32; cast to float32 first.")
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("sqrt is not supported for int32.", "no code for sqrt of int32; cast to float32 first"),
+        (
+            "Can not dispatch generic primitive function generic_max to device cuda and dtype uint8. Registered",
+            "no code for max of uint8; cast to int32 first",
+        ),
+        ("x", "a pass of tilus fails with ValueError: x"),
+    ],
+)
+def test_the_reason_why_a_pass_failed(words: str, told: str) -> None:
+    assert tilus_faults.reason(ValueError(words)).endswith(told)
 
 
 # --- fast_divmod

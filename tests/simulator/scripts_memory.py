@@ -294,3 +294,17 @@ class Workspace(tilus.Script):
         ones = self.register_tensor(dtype=float32, shape=[1, 32], init=1.0)
         self.store_global(g_held, ones, offsets=[0, 0])
         self.store_global(g_y, self.load_global(g_held, offsets=[0, 0], shape=[2, 32]), offsets=[0, 0])
+
+
+class JoinedRows(tilus.Script):
+    """Rows of two halves that lie apart, as one view: the code has it, and the simulator has not."""
+
+    def __call__(self, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[4, 8])
+        s = self.shared_tensor(dtype=float32, shape=[2, 4, 4])
+        rows = self.reshape_shared(s.permute([1, 0, 2]), [4, 8])  # rows
+        self.store_shared(rows, self.load_global(g_y, offsets=[0, 0], shape=[4, 8]))
+        self.sync()
+        self.store_global(g_y, self.load_shared(rows), offsets=[0, 0])

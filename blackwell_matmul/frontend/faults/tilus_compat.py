@@ -497,6 +497,23 @@ def products() -> Iterator[None]:
         yield
 
 
+def shared_of_any_type() -> AbstractContextManager[None]:
+    """Allocate shared tensors of all types. tilus has a function for the address of most, and none for int16, uint16,
+    int64 and float64: "Can not find primitive function". Removable when it has."""
+    emitter: Any = importlib.import_module("tilus.backends.emitters.smem")
+    from tilus.hidet.ir.expr import cast
+    from tilus.hidet.ir.primitives.func import is_primitive_function
+
+    before = emitter.dynamic_shared_memory
+
+    def address(byte_offset: Any, dtype: Any) -> Any:
+        if is_primitive_function(f"cuda_dynamic_shared_memory_{dtype.name}"):
+            return before(byte_offset, dtype)
+        return cast(before(byte_offset, "uint8"), ~dtype)
+
+    return replaced((emitter, "dynamic_shared_memory", address))
+
+
 def workspace_bytes() -> AbstractContextManager[None]:
     """Ask for as many bytes of global memory as `global_tensor` needs.
 

@@ -290,7 +290,8 @@ class View:
         return self._slices[key]
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """Return the same elements in row-major order in another shape; never a copy."""
+        """Return the same elements in row-major order in another shape, never a copy; raise ValueError if there is
+        none."""
         key = ("reshape", tuple(shape))
         if key not in self._slices:
             data = self.data.reshape(tuple(shape))

@@ -133,8 +133,18 @@ def permute_view(inst: Any, context: LoweringContext) -> Any:
 @describe("ReshapeSharedInst", ptx="Addresses as Operands", again=Again.NOTHING, time=FREE)
 def reshape_view(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
-    shape = tuple(inst.output.shape)
-    return lambda warp, view: view.reshape(shape)
+    shape, location = tuple(inst.output.shape), context.location
+
+    def run(warp: Warp, view: View) -> View:
+        try:
+            return view.reshape(shape)
+        except ValueError:
+            raise UnsupportedError(
+                f"The simulator does not join permuted dimensions of {view.storage.name} ({location}): take the parts"
+                " one by one, or reshape first and permute then."
+            ) from None
+
+    return run
 
 
 # global memory

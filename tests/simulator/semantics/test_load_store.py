@@ -10,6 +10,7 @@ from scripts_memory import (
     AddOne,
     Copy2D,
     CopyND,
+    JoinedRows,
     NotAnAlias,
     Offset,
     Replicated,
@@ -22,6 +23,7 @@ from scripts_memory import (
 )
 from tilus import bfloat16, float8_e4m3, float8_e5m2, float16, float32, int8, int32, int64
 
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator import Severity, simulate
 
 TORCH = {
@@ -198,3 +200,8 @@ def test_tensors_that_share_memory(warps: int, n: int, code: str) -> None:
     assert simulate(AddOne(warps), n, memory[:n], memory[:n]).ok  # in place
     assert code in [each.code for each in simulate(AddOne(warps), n, memory[:n], memory[32 : 32 + n]).findings]
     assert code in [each.code for each in simulate(AddOne(warps), n, memory[32 : 32 + n], memory[:n]).findings]
+
+
+def test_rows_of_parts_that_lie_apart_are_refused_with_a_remedy() -> None:
+    with pytest.raises(UnsupportedError, match=r"does not join permuted dimensions of s \(\S+:\d+\): take the parts"):
+        simulate(JoinedRows, np.zeros((4, 8), np.float32))

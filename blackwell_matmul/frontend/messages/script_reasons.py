@@ -14,8 +14,14 @@ from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.base.validation import said
 from blackwell_matmul.frontend.messages import other_names, phrases
-from blackwell_matmul.frontend.messages.arguments import given_to, told_arguments, told_value, words, wrong_argument
 from blackwell_matmul.frontend.messages.raised import Refusal, chain, innermost, plain_reason, spelled
+from blackwell_matmul.frontend.messages.wrong_arguments import (
+    given_to,
+    told_arguments,
+    told_value,
+    words,
+    wrong_argument,
+)
 from blackwell_matmul.frontend.program import Location
 
 

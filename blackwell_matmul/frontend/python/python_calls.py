@@ -23,8 +23,8 @@ from tilus.hidet.ir.expr import Constant, Expr
 from tilus.hidet.ir.type import DataType
 from tilus.ir.tensor import Tensor
 
-from blackwell_matmul.frontend.messages.arguments import given_to, wrong_argument
 from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of, spelled
+from blackwell_matmul.frontend.messages.wrong_arguments import given_to, wrong_argument
 from blackwell_matmul.frontend.python.python_names import PythonNames, Visited
 from blackwell_matmul.frontend.python.python_operators import (
     check_integers,
@@ -184,7 +184,7 @@ class PythonCalls(PythonNames):
         return functools.reduce(partial(self.binary, expr, ast.Add()), tried(expr, list, items), start)
 
 
-_PLACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]")
+_PRINTF_PLACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]")
 """A place for a value in the text of a printf, from which each %% is left out."""
 
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
@@ -214,7 +214,7 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 def _check_places(text: str, values: Sequence[Any]) -> None:
     """Raise Refusal unless a printf has as many values as its text has places."""
-    places = len(_PLACES.findall(text.replace("%%", "")))
+    places = len(_PRINTF_PLACES.findall(text.replace("%%", "")))
     if places != len(values):
         raise Refusal(f"the text of printf has {places} places such as %d, and here are {len(values)} values")
 

@@ -182,7 +182,8 @@ class GlobalView(View):
         """Return the address of the first element."""
         storage = self.storage
         assert isinstance(storage, GlobalStorage)
-        return storage.address + sum(b * s for b, s in zip(self.base, storage.data.strides, strict=True))
+        elements = sum(b * s for b, s in zip(self.base, storage.key.strides, strict=True))
+        return storage.address + elements * storage.item.nbits // 8
 
     def nearest(self, offsets: tuple[int, ...]) -> tuple[int, ...]:
         """Return the offsets of the nearest slice that exists."""

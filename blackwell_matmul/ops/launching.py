@@ -233,12 +233,13 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, tensors, out, gpu, how)) is not None:
         return found
+    ctas = 0 if how.alone else shared_ctas(gpu, math.prod((*batch, m, n)), k)
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
         plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         best = best_rung(gpu, m, n, k, a.dtype)
         batches = (1,) if "forms" in rung(best).features else ()
-        launches = Launches(_kernel(best, PLAIN, False, shared_ctas(gpu, m * n, k)), a.get_device())
+        launches = Launches(_kernel(best, PLAIN, False, ctas), a.get_device())
         return ProductPlan(launches, (m, n, k, *batches), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
@@ -246,7 +247,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
             "runs here."
         )
     sizes = (m, n, k, batch[0] if batch else 1)
-    kernel = _kernel(name, form, how.batch_invariant, shared_ctas(gpu, math.prod((*batch, m, n)), k))
+    kernel = _kernel(name, form, how.batch_invariant, ctas)
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)

@@ -37,8 +37,8 @@ GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
 
 
 class How(NamedTuple):
-    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), fp8 sums with fewer bits, and one
-    order of sums for any number of rows.
+    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), fp8 sums with fewer bits, one order
+    of sums for any number of rows, and whether it has all SMs though the GPU is shared.
     """
 
     activation: str = "none"
@@ -48,6 +48,7 @@ class How(NamedTuple):
     simulate: bool = False
     fast_accum: bool = False
     batch_invariant: bool = False
+    alone: bool = False
 
 
 DEFAULTS = How()

@@ -14,7 +14,7 @@ from blackwell_matmul.ops.distributed import shared_gpu
 from blackwell_matmul.ops.distributed.shared_gpu import CTAS_PER_SM, share_gpu, shared_ctas
 from blackwell_matmul.ops.finished import NO_TENSORS
 from blackwell_matmul.ops.launching import planned
-from blackwell_matmul.ops.operand_checks import DEFAULTS
+from blackwell_matmul.ops.operand_checks import DEFAULTS, How
 
 H200, B200 = GPUS["H200"], GPUS["B200"]
 
@@ -25,10 +25,10 @@ def as_found() -> Iterator[None]:
     share_gpu()
 
 
-def sm_count(m: int, n: int, k: int, gpu: str = "H200") -> int | None:
+def sm_count(m: int, n: int, k: int, gpu: str = "H200", how: How = DEFAULTS) -> int | None:
     """Return the pinned SMs of the product that multiplies on this GPU; None if none are pinned."""
     a, b = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
-    plan = planned(a, b.T, NO_TENSORS, GPUS[gpu], a.dtype, DEFAULTS)
+    plan = planned(a, b.T, NO_TENSORS, GPUS[gpu], a.dtype, how)
     assert plan is not None
     return plan.launches.kernel.pins.get("sm_count")
 
@@ -40,6 +40,7 @@ def test_a_product_of_several_tiles_for_each_sm_has_ctas_of_one_tile_on_a_shared
     assert sm_count(1024, 1024, 4096) is None, "all tiles run at once"
     assert sm_count(4096, 4096, 512) is None, "CTAs would start too often"
     assert sm_count(4096, 4096, 4096, "B200") is None, "CLC deals tiles as they come"
+    assert sm_count(4096, 4096, 4096, how=How(alone=True)) is None, "copies to other GPUs take no SM"
     share_gpu(False)
     assert sm_count(4096, 4096, 4096) is None
 

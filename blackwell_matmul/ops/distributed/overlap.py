@@ -49,7 +49,7 @@ def all_gather_matmul(
     group = _known(group)
     for b in bs:
         _check("a_shard", a_shard, b, "gather_dim", gather_dim, simulate)
-    way = _Way(int(gather_dim), group, How(simulate=simulate))
+    way = _Way(int(gather_dim), group, How(simulate=simulate, alone=True))  # copies take no SM
     whole, *products = _GatherAndMultiply.apply(way, bool(return_a), a_shard, *bs)
     return whole, products
 
@@ -84,7 +84,7 @@ def matmul_reduce_scatter(
             f"a has {rows} rows in dimension {scatter_dim}, which {world} processes cannot share evenly; pad it to "
             f"{-(-rows // world) * world}."
         )
-    way = _Way(int(scatter_dim), group, How(simulate=simulate))
+    way = _Way(int(scatter_dim), group, How(simulate=simulate, alone=True))  # copies take no SM
     made: Tensor = _MultiplyAndScatter.apply(way, reduce_op == "avg", a, b)
     return made
 

@@ -278,7 +278,7 @@ def test_too_much_shared_memory_is_refused_with_the_numbers(gpu, source, target)
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda k, s, t: k(1000, s), r"copy_kernel takes 3 arguments \(m, source, target\) but got 2"),
+        (lambda k, s, t: k(1000, s), r"copy takes 3 arguments \(m, source, target\) but got 2"),
         (lambda k, s, t: k(5000, s, t), r"m is too large \(m = 5000\)"),
         (
             lambda k, s, t: k(1000, s, torch.zeros(4)),

@@ -58,6 +58,16 @@ def test_only_small_problems_start_early(n: int, k: int, most: int) -> None:
         assert plan.evaluate([m, 1 << 12, 1 << 13, 1 << 14]).early_start is (m <= most)
 
 
+def test_a_kernel_that_loads_read_only_data_starts_in_turn() -> None:
+    """The preceding grid may write what is loaded as data that nobody writes."""
+    loads, copies = (
+        script_bundle(name, *["array"] * 3 if name == "SumOfTwo" else (128, "array"))
+        for name in ("SumOfTwo", "Clusters")
+    )
+    assert "griddepcontrol.wait" in loads.ptx and "ld.global.nc" in loads.ptx and loads.plan.early_start == 0
+    assert "ld.global.nc" not in copies.ptx and copies.plan.early_start == 1
+
+
 def test_a_rung_of_a_user_with_other_names_starts_early() -> None:
     assert MatmulScript.starts_early({"rows": "rows", "n": 8192, "k": 8192}) == 1
 

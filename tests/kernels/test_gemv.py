@@ -88,7 +88,7 @@ def test_its_loads_are_wide_and_nothing_spills(dtype: torch.dtype, few: int, swa
     a, b, c = (torch.empty(shape, dtype=dtype) for shape in ((m, 4096), (n, 4096), (m, n)))
     bundle = compile(Gemv(), m, n, 4096, a, b, c)
     assert bundle.resources.spill_bytes == bundle.resources.stack_bytes == 0
-    assert bundle.plan.early_start == 0, "the preceding grid may write what is loaded as read-only data"
+    assert bundle.plan.early_start == 0
     assert bundle.ptx.count("ld.global.nc.v4.u32") == bundle.ptx.count("ld.global") > 0
 
 

@@ -185,12 +185,6 @@ class Gemv(EpilogueScript):
         )
 
     @classmethod
-    def starts_early(cls, arguments):
-        """Return 0: the compiler loads A and B as read-only data, which the preceding grid may still write (PTX,
-        "ld.global.nc")."""
-        return 0
-
-    @classmethod
     def complete(cls, pins, args, target, gpu=None):
         """Return the arguments of `__init__` for this call; InputError for a call that the kernel does not compute."""
         cls.check_arguments(*args)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from blackwell_matmul import GPUS, InputError, matmul
 from blackwell_matmul.ops import library, ready
 from blackwell_matmul.ops.distributed import shared_gpu
-from blackwell_matmul.ops.distributed.shared_gpu import CTAS_PER_SM, share_gpu, shared_ctas
+from blackwell_matmul.ops.distributed.shared_gpu import SHARED_CTAS_PER_SM, share_gpu, shared_ctas
 from blackwell_matmul.ops.finished import NO_TENSORS
 from blackwell_matmul.ops.launching import planned
 from blackwell_matmul.ops.operand_checks import DEFAULTS, How
@@ -36,7 +36,7 @@ def sm_count(m: int, n: int, k: int, gpu: str = "H200", how: How = DEFAULTS) -> 
 def test_a_product_of_several_tiles_for_each_sm_has_ctas_of_one_tile_on_a_shared_gpu() -> None:
     assert sm_count(4096, 4096, 4096) is None
     share_gpu(True)
-    assert sm_count(4096, 4096, 4096) == CTAS_PER_SM * H200.sm_count
+    assert sm_count(4096, 4096, 4096) == SHARED_CTAS_PER_SM * H200.sm_count
     assert sm_count(1024, 1024, 4096) is None, "all tiles run at once"
     assert sm_count(4096, 4096, 512) is None, "CTAs would start too often"
     assert sm_count(4096, 4096, 4096, "B200") is None, "CLC deals tiles as they come"

@@ -33,8 +33,8 @@ from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.problem.form import PLAIN, Form
 
 WARPS = 4
-VECTOR = 4
-"""fp32 numbers of the widest load, 16 bytes."""
+LOADED_NUMBERS = 4
+"""fp32 numbers of the widest load, which has 16 bytes."""
 
 ROWS, FEW_LOADS = (1, 2, 4, 8, 16), 3
 """Values of `rows`, and the loads of a lane from which on more rows were faster (8 sizes on an H200)."""
@@ -49,7 +49,7 @@ class SumOfParts(EpilogueScript):
 
     target = "sm_90a"
     knobs = ("rows", "block_n")
-    divisors = {"n": 8, "line": VECTOR}
+    divisors = {"n": 8, "line": LOADED_NUMBERS}
 
     def __init__(self, rows: int, block_n: int, form: Form):
         super().__init__()
@@ -57,11 +57,11 @@ class SumOfParts(EpilogueScript):
         self.rows = rows
         self.block_n = self.e_block_n = block_n
         lanes = 32 // rows  # of a warp, that load one part
-        across = min(lanes, block_n // VECTOR)
-        warps_across = min(WARPS, block_n // VECTOR // across)
+        across = min(lanes, block_n // LOADED_NUMBERS)
+        warps_across = min(WARPS, block_n // LOADED_NUMBERS // across)
         self.block_m = lanes // across * (WARPS // warps_across)
         places = spatial(1, WARPS // warps_across, warps_across).spatial(rows, lanes // across, across)
-        self.layout = places.local(1, 1, VECTOR)
+        self.layout = places.local(1, 1, LOADED_NUMBERS)
 
     def __call__(
         self,
@@ -112,8 +112,8 @@ class SumOfParts(EpilogueScript):
         if sums.dtype is not torch.float32 or c.dtype not in OUTPUTS:
             offered = " or ".join(map(str, OUTPUTS))
             raise InputError(f"sums is {sums.dtype} and c {c.dtype}; sums must be {torch.float32}, and c {offered}.")
-        if line < n or line % VECTOR:
-            raise InputError(f"line is {line}; it must be a multiple of {VECTOR}, and n = {n} or more.")
+        if line < n or line % LOADED_NUMBERS:
+            raise InputError(f"line is {line}; it must be a multiple of {LOADED_NUMBERS}, and n = {n} or more.")
         check_extra(extra, c, {"m": m, "n": n, "batches": 1})
         check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
 
@@ -124,9 +124,9 @@ class SumOfParts(EpilogueScript):
         parts, m, n, _, _, c, bias, residual = args
         form = pinned_form(pins.get("form", PLAIN))
         epilogue = replace(form.epilogue, bias=bias is not ABSENT, residual=residual is not ABSENT)
-        at_once = 32 * WARPS * VECTOR  # numbers that a CTA loads
+        at_once = 32 * WARPS * LOADED_NUMBERS  # numbers that a CTA loads
         wanted = (gpu or gpu_for_target(target)).sm_count * 3 // 4 * at_once
         able = (each for each in ROWS if each >= parts or (m * n * each >= wanted and each * FEW_LOADS >= parts))
         rows = pins.get("rows") or next(able, ROWS[-1])
-        columns = min(at_once // rows, max(VECTOR, 1 << (n - 1).bit_length()))
+        columns = min(at_once // rows, max(LOADED_NUMBERS, 1 << (n - 1).bit_length()))
         return {"rows": rows, "block_n": columns, **pins, "form": Form(out=OUTPUTS[c.dtype], epilogue=epilogue)}

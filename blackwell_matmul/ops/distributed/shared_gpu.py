@@ -13,7 +13,7 @@ import torch.distributed as dist
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.form import check_flag
 
-CTAS_PER_SM = 8
+SHARED_CTAS_PER_SM = 8
 """Most CTAs of a shared GPU's grid, for each SM. With more tiles a CTA takes several."""
 
 LEAST_C, LEAST_K = 128 * 256, 2048
@@ -49,7 +49,7 @@ def share_gpu(shared: bool | None = None) -> None:
 def shared_ctas(gpu: Gpu, elements: int, k: int) -> int:
     """Return the most CTAs of a grid for C of so many elements; 0 if a CTA for each SM is best."""
     pays = k >= LEAST_K and elements > LEAST_C * gpu.sm_count
-    return CTAS_PER_SM * gpu.sm_count if pays and _is_shared() else 0
+    return SHARED_CTAS_PER_SM * gpu.sm_count if pays and _is_shared() else 0
 
 
 def _is_shared() -> bool:

@@ -8,7 +8,6 @@ is the median of the turns. A name has the predicted time in us.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from orders import measured_in_turns
-from thin import Product, calls_of
+from thin import Product, calls_of, write_times
 
 from blackwell_matmul import Form, HopperMatmul
 from blackwell_matmul.hardware.gpus import Gpu
@@ -43,7 +42,7 @@ def predicted_us(cycles: float, gpu: Gpu) -> float:
 def both(division: parts_of_k.Division, arguments: tuple[Any, ...]) -> Any:
     """Return a call of both launches."""
     m, n, k, a, b, c, *_ = arguments
-    line = -(-n // 4) * 4
+    line = parts_of_k.divided(Problem(m, n, k, "bf16"), division.parts).c_line
     sums = torch.empty(division.parts, m, line, device="cuda")
     product, total = HopperMatmul(form=Form(divides_k=True), **division.schedule.as_dict()), SumOfParts()
 
@@ -68,15 +67,8 @@ def measured_us(size: tuple[int, int, int], gpu: Gpu) -> dict[str, float]:
 
 def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:
     """Time, print, and write."""
-    gpu, us = bench_machine.gpu_at_hand(), {}
-    for size in SIZES:
-        us["x".join(map(str, size))] = measured_us(size, gpu)
-        print(size, us["x".join(map(str, size))], flush=True)
-    about = {
-        "command": f"python bench/gpu/divisions.py --out bench/results/{out.name}",
-        "gpu": torch.cuda.get_device_name(),
-    }
-    out.write_text(json.dumps({**about, "us": us}, indent=1) + "\n")
+    gpu = bench_machine.gpu_at_hand()
+    write_times(__file__, out, SIZES, lambda size: measured_us(size, gpu))
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ the turns. bf16, with random numbers.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from orders import measured_in_turns
-from thin import Product, calls_of
+from thin import Product, calls_of, write_times
 
 from blackwell_matmul import HopperMatmul
 from blackwell_matmul.harness.bench import bench_machine
@@ -39,15 +37,7 @@ def measured_us(size: tuple[int, int, int], sm_count: int) -> dict[str, float]:
 def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:
     """Time, print, and write."""
     sm_count = bench_machine.gpu_at_hand().sm_count
-    found = {}
-    for size in SIZES:
-        found["x".join(map(str, size))] = measured_us(size, sm_count)
-        print(size, found["x".join(map(str, size))], flush=True)
-    about = {
-        "command": f"python bench/gpu/grids.py --out bench/results/{out.name}",
-        "gpu": torch.cuda.get_device_name(),
-    }
-    out.write_text(json.dumps({**about, "us": found}, indent=1) + "\n")
+    write_times(__file__, out, SIZES, lambda size: measured_us(size, sm_count))
 
 
 if __name__ == "__main__":

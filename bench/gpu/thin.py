@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -117,6 +117,19 @@ def measured(product: Product, most: int) -> dict[str, Any]:
     difference = float((ours_c - torchs).abs().max() / torchs.abs().max())
     us = measured_in_turns(calls, TURNS, TURN_US)
     return {"difference": round(difference, 5), "us": us, "torch_over_ours": round(us["torch"] / us["ours"], 4)}
+
+
+def write_times(
+    script: str, out: Path, sizes: Iterable[tuple[int, int, int]], us_of: Callable[[tuple[int, int, int]], Any]
+) -> None:
+    """Time each size M, N, K by a function, print, and write. script: the file that calls."""
+    us = {}
+    for size in sizes:
+        us["x".join(map(str, size))] = us_of(size)
+        print(size, us["x".join(map(str, size))], flush=True)
+    command = f"python bench/gpu/{Path(script).name} --out bench/results/{out.name}"
+    about = {"command": command, "gpu": torch.cuda.get_device_name()}
+    out.write_text(json.dumps({**about, "us": us}, indent=1) + "\n")
 
 
 def main(

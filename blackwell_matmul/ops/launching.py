@@ -226,12 +226,12 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
-    copy_a, copy_b = copying(left, right), copying(right, left)
+    copy_a, copy_b = copies = copying(left, right), copying(right, left)
     measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200 kernels of tcgen05 are predicted to be as fast
     if measured and copy_a is copy_b is None and not how.batch_invariant and not why_no_gemv(left, right, form):
         launches = Launches(_gemv(form), a.get_device())
         return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
-    if not batch and (found := _in_parts(name, left, right, tensors, out, gpu, how)) is not None:
+    if not batch and (found := _in_parts(name, left, right, copies, tensors, out, gpu, how)) is not None:
         return found
     ctas = 0 if how.alone else shared_ctas(gpu, math.prod((*batch, m, n)), k)
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
@@ -254,13 +254,20 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
 
 
 def _in_parts(
-    name: str | None, left: Tensor, right: Tensor, tensors: EpilogueTensors, out: torch.dtype, gpu: Gpu, how: How
+    name: str | None,
+    left: Tensor,
+    right: Tensor,
+    copies: tuple[Copy | None, Copy | None],
+    tensors: EpilogueTensors,
+    out: torch.dtype,
+    gpu: Gpu,
+    how: How,
 ) -> ProductPlan | None:
     """Return the plan of left[m, k] @ right[n, k].T with K divided among CTAs of no cluster, if that is faster."""
     form, scaled = _form(how), tensors.scale_a is not None
     if name is None or rung(name).mma != "wgmma" or how.batch_invariant or scaled or form.epilogue.columns_of_c > 1:
         return None
-    (m, k), n, copies = left.shape, right.shape[0], (copying(left, right), copying(right, left))
+    (m, k), n = left.shape, right.shape[0]
     copied = Lines(True, apart(k, left.element_size()), False, 0)
     a, b = (lines_of(x) if copy is None else copied for x, copy in zip((left, right), copies))
     majors = "k" if a.k_major else "m", "k" if b.k_major else "n"

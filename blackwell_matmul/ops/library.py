@@ -127,8 +127,6 @@ Empty = tuple[tuple[int, ...], torch.dtype]
 
 KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
-
-
 when_changed(_plans.clear)
 
 

@@ -504,14 +504,15 @@ def shared_of_any_type() -> AbstractContextManager[None]:
     from tilus.hidet.ir.expr import cast
     from tilus.hidet.ir.primitives.func import is_primitive_function
 
-    before = emitter.dynamic_shared_memory
+    def of_any_type(known: Any) -> Any:
+        def address(byte_offset: Any, dtype: Any) -> Any:
+            if is_primitive_function(f"cuda_dynamic_shared_memory_{dtype.name}"):
+                return known(byte_offset, dtype)
+            return cast(known(byte_offset, "uint8"), ~dtype)
 
-    def address(byte_offset: Any, dtype: Any) -> Any:
-        if is_primitive_function(f"cuda_dynamic_shared_memory_{dtype.name}"):
-            return before(byte_offset, dtype)
-        return cast(before(byte_offset, "uint8"), ~dtype)
+        return address
 
-    return replaced((emitter, "dynamic_shared_memory", address))
+    return mended((emitter, "dynamic_shared_memory", of_any_type))
 
 
 def workspace_bytes() -> AbstractContextManager[None]:

@@ -105,11 +105,6 @@ def _from_disk(program: Program, bound: Bound, marks: Marks | None) -> Bundle:
     return found
 
 
-READ_ONLY_LOAD = "ld.global.nc"
-"""Load of data that nobody writes while the kernel runs (PTX ISA, "ld.global.nc"). A grid with such loads may not start
-before the preceding one ends, which may write the data."""
-
-
 def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> Bundle:
     """Run hidet's passes and compile to a cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
@@ -127,8 +122,6 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
     early_start = _early_start(bound) if early else 0
     plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
-    if READ_ONLY_LOAD in made.ptx:
-        plan = replace(plan, early_start=0)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
         consts=_plain(program.consts), serves=_serves(program, bound), schedule=_plain(bound.init_kwargs),

@@ -271,6 +271,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         self._lone_cta = program.lone_cta
         self._tcgen05 = False
         self._in_flight = False
+        self._early_start = program.early_start
         self._bulk_stores = False
 
     def visit_IRModule(self, module: Any) -> Any:
@@ -301,8 +302,11 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return Function(function.name, function.params, function.body, function.ret_type, function.kind, attrs)
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
+        """Declare pointers that may alias, where the compiler sees no store of a tensor that it would take for read-only.
+        Bulk copies store, and so does the preceding grid, before whose end this one starts: no load may be an
+        "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA)."""
         text = super().param_declare_v2(func_kind, v)
-        return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores else text
+        return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores or self._early_start else text
 
     def binary_arith_op(self, e: Any, op: str) -> Any:
         return tilus_faults.in_parentheses(super().binary_arith_op(e, op))

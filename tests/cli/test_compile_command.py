@@ -79,7 +79,7 @@ def test_a_script_of_the_users(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert cli.main(["compile", f"{file}:Twice", "--target", "sm_90a", "-o", str(tmp_path / "out")]) == 0
     told = capsys.readouterr().out
     assert "Twice for sm_90a" in told
-    assert re.search(r"^  starts +when the kernel before it has ended$", told, re.MULTILINE)  # it loads read-only data
+    assert re.search(r"^  starts +while the kernel before it ends$", told, re.MULTILINE)
     assert cli.main(["compile", "h4", "--target", "sm_90a", "--size", "64", "256", "512"]) == 0
     assert re.search(r"^  starts +while the kernel before it ends, where", capsys.readouterr().out, re.MULTILINE)
     assert "my_kernel.py:10" in (tmp_path / "out" / "kernel.cu").read_text()

@@ -90,10 +90,6 @@ class SumOfParts(EpilogueScript):
         self.annotate_layout(r_sums, self.layout)
         for part in self.range(0, parts, self.rows, unroll=8):
             r_sums += self.load_global(g_sums, offsets=[part, row, column], shape=r_sums.shape)
-        # This grid starts before the one that writes the sums ends: they are no read-only data, for which the compiler
-        # takes loads that may find older sums in a cache ("ld.global.nc"). A store that never runs tells the compiler.
-        if n == 0:
-            self.store_global(g_sums, r_sums, offsets=[0, row, column])
         r_c = self.finish(self.sum(r_sums, dim=0), 0, row, column)
         self.store_global(g_c, r_c.to(self.c_dtype), offsets=[row, column])
 

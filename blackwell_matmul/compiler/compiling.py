@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 

@@ -302,8 +302,8 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return Function(function.name, function.params, function.body, function.ret_type, function.kind, attrs)
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
-        """Declare pointers that may alias, where the compiler sees no store of a tensor that it would take for read-only.
-        Bulk copies store, and so does the preceding grid, before whose end this one starts: no load may be an
+        """Declare pointers that may alias, where the compiler does not see each store of a tensor.
+        Bulk copies store, and so may the preceding grid, before whose end this one starts: no load may be an
         "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA)."""
         text = super().param_declare_v2(func_kind, v)
         return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores or self._early_start else text

@@ -17,7 +17,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import WITH_TCGEN05, Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
-from blackwell_matmul.kernels.host.gemv import why_no_gemv
+from blackwell_matmul.kernels.host.gemv import gemv_pays, why_no_gemv
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
 from blackwell_matmul.ops.finished import EpilogueTensors
@@ -228,7 +228,8 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
     copy_a, copy_b = copies = copying(left, right), copying(right, left)
     measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200 kernels of tcgen05 are predicted to be as fast
-    if measured and copy_a is copy_b is None and not how.batch_invariant and not why_no_gemv(left, right, form):
+    by_gemv = measured and copy_a is copy_b is None and not how.batch_invariant and gemv_pays(left, right, gpu)
+    if by_gemv and not why_no_gemv(left, right, form):
         launches = Launches(_gemv(form), a.get_device())
         return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, copies, tensors, out, gpu, how)) is not None:

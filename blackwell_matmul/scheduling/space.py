@@ -377,8 +377,10 @@ def _clusters(tile: TileConfig) -> int:
 
 def _useful_stages(tile: TileConfig) -> int:
     """Return the stages that k-tiles fill. The ring of a persistent CTA with more tiles reaches half into the next
-    tile, and no further (h100_bmm_stages.json)."""
+    tile, and no further (h100_bmm_stages.json); where K is short, into several (h200_short_k.json)."""
     more_to_come = "persistent" in tile.features and tile.ctas > tile.gpu.sm_count
+    if more_to_come and tile.asked.k <= SHORT_K:
+        return SPACE["stages"][-1]
     return ceil_div(tile.k_tiles * 3, 2) if more_to_come else tile.k_tiles
 
 
@@ -391,7 +393,7 @@ def _is_wasteful(tile: TileConfig) -> bool:
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow) or _is_slow_for_short_k(tile)
 
 
-SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 176, 88)
+SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 128, 64)
 """Longest K, fewest tiles of an SM, and the tile's block_m, block_n and e_block_n, of products of Hopper whose time is
 that of storing C (h200_short_k.json). The closed form ranks such tiles badly."""
 

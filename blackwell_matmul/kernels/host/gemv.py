@@ -16,8 +16,13 @@ from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, Problem
 VECTOR = ALIGNMENT_BYTES // C_BYTES
 """Elements of 16 bits in the widest load."""
 
-MOST_VECTORS = 4
-"""Maximum rows of the smaller operand."""
+MOST_VECTORS = 8
+"""Maximum rows of the smaller operand: the columns of a mma.sync."""
+
+FEW_VECTORS, LEAST_ROWS, NEAR_BYTES = 4, 1024, 48 << 20
+"""Most vectors with which `Gemv` is the fastest kernel for any matrix; with more, the fewest rows of the matrix and its
+most bytes, which the L2 holds. Of 14 products with 5 to 8 vectors on an H200 (h200_eight_vectors.json) five are such:
+four take 0.75 to 0.90 of `HopperMatmul`'s time, and one 1.05."""
 
 MMA_ROWS, MMA_COLUMNS = 16, 8
 """Rows and columns of a mma.sync of 16 bits (PTX ISA, mma.m16n8k16)."""
@@ -49,6 +54,13 @@ def why_no_gemv(a: Any, b: Any, form: Form) -> str:
     if max(map(_elements, (a, b))) > INT32_MAX or max(x.shape[0] if x.dim() == 3 else 1 for x in (a, b)) > MOST_BATCHES:
         return f"an operand spans more than {INT32_MAX} elements, or has more than {MOST_BATCHES} batches"
     return ""
+
+
+def gemv_pays(a: Any, b: Any, gpu: Gpu) -> bool:
+    """Return true if `Gemv` multiplies a[.., m, k] by b[.., n, k] at least as fast as the GPU's other kernels."""
+    few, many = sorted((a.shape[-2], b.shape[-2]))
+    near = many >= LEAST_ROWS and many * a.shape[-1] * C_BYTES <= NEAR_BYTES
+    return few <= FEW_VECTORS or (near and gpu.arch == "sm_90a")
 
 
 def rows_of_mma(few: int) -> int:

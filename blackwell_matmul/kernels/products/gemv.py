@@ -1,4 +1,4 @@
-"""Products of a matrix with one to four vectors (cuBLAS: gemv): C = A @ B.T where A, or B, has as many rows.
+"""Products of a matrix with one to eight vectors (cuBLAS: gemv): C = A @ B.T where A, or B, has as many rows.
 
 Memory bounds the time: each element of the matrix is loaded once, 16 bytes at a time, straight into registers. A
 mma.sync multiplies 16 rows by 8 columns. So that both are full, its rows are few rows of the matrix in several
@@ -35,7 +35,7 @@ from blackwell_matmul.problem.form import PLAIN, Form
 
 
 class Gemv(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; A has up to four rows or, with swap_ab, B.
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; A has up to eight rows or, with swap_ab, B.
 
     few: those rows, the vectors. rows: rows of the matrix that a warp reads. warps: those of a CTA. parts: warps that
     share their rows, each with a part of k. unroll: steps along k whose loads a warp issues at a time. A and B are

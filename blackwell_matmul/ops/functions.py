@@ -16,7 +16,7 @@ from torch import Tensor
 
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.finished import ACTIVATED, NO_TENSORS, EpilogueTensors
-from blackwell_matmul.ops.gradients import graded
+from blackwell_matmul.ops.gradients import Graded
 from blackwell_matmul.ops.library import product
 from blackwell_matmul.ops.operand_checks import (
     DEFAULTS,
@@ -60,7 +60,7 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
         return made
     if call is not None and call.graded and other.dim() == 2 <= input.dim():
         multiply = _matmul(batch_invariant, simulate)
-        return graded(call, multiply, multiply, True, 1.0, input, other)
+        return Graded(True, 1.0, (batch_invariant, simulate), multiply, multiply).first(call, input, other)
     options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
     if torch.compiler.is_dynamo_compiling() and type(batch_invariant) is type(simulate) is bool:
         return _in_a_graph(MATMUL_CALL, MATMUL, input, other, **options)
@@ -128,9 +128,8 @@ def linear(
     rest = {"activation": activation, "beta": beta, **options}
     if call is not None and call.graded and activation == "none":
         if weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
-            multiply = functools.partial(_checked_linear, call=call, **rest)
-            backward = _matmul(batch_invariant, simulate)
-            return graded(call, multiply, backward, False, beta, input, weight, bias, residual)
+            flags = batch_invariant, simulate
+            return Graded(False, beta, flags, _linear(beta, **options), _matmul(*flags)).first(call, *given)
     if torch.compiler.is_dynamo_compiling() and typed and type(batch_invariant) is type(simulate) is bool:
         return _in_a_graph(LINEAR_CALL, LINEAR, input, weight, bias, residual, **rest)
     return _checked_linear(input, weight, bias, residual, call, **rest)
@@ -181,6 +180,11 @@ def _linear_of_one_output(
     check_bias_of_a_number(bias)
     column = None if residual is None else residual.unsqueeze(-1)
     return linear(input, weight[None], bias, activation, residual=column, **options).squeeze(-1)
+
+
+def _linear(beta: float, **options: Any) -> Callable[..., Tensor]:
+    """Return linear of tensors alone, with these options."""
+    return lambda x, w, bias, residual: linear(x, w, bias, residual=residual, beta=beta, **options)
 
 
 def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:

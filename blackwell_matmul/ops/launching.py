@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,22 +127,31 @@ class LaunchesOfParts:
 
 class Ready:
     """A plan for calls of one kind whose tensors are read where they are: C is allocated, and the kernel launched at
-    the tensors' addresses. shape: of the result. place: of C's address among the others.
+    the tensors' addresses. shape: of the result. place: of C's address among the others. graded: makes the result with
+    gradients, from the addresses and the tensors, once such a call has been made.
     """
 
-    __slots__ = ("_launches", "_out", "_place", "_shape", "_strides")
+    __slots__ = ("_launches", "_out", "_place", "_shape", "_strides", "graded")
 
     def __init__(
         self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int
     ) -> None:
         self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
         self._strides = tuple(math.prod(self._shape[dim + 1 :]) for dim in range(len(self._shape)))
+        self.graded: Callable[..., Tensor] | None = None
 
     def __call__(self, addresses: list[int]) -> Tensor | None:
         """Return the result; None, with nothing launched, if a launch has to be packed first. addresses: gets C's."""
         c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
         addresses.insert(self._place, c.data_ptr())
         return c if self._launches.at(addresses) else None
+
+    def turned(self) -> Ready:
+        """Return the same with the result's last two dimensions exchanged."""
+        made = copy.copy(self)
+        made._shape, made._strides = ((*each[:-2], each[-1], each[-2]) for each in (self._shape, self._strides))
+        made.graded = None
+        return made
 
 
 @dataclass(frozen=True, eq=False)

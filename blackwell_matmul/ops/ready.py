@@ -15,11 +15,10 @@ from torch import Tensor
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.direct import PLAIN_TYPES, someone_listens
 from blackwell_matmul.ops.distributed.shared_gpu import when_changed
-from blackwell_matmul.ops.launching import Ready
 from blackwell_matmul.runtime.recent import Recent
 
 KEPT_READY = 8192
-_ready: Recent[tuple[Any, ...], Ready] = Recent(KEPT_READY)
+_ready: Recent[tuple[Any, ...], Any] = Recent(KEPT_READY)
 when_changed(_ready.clear)
 
 
@@ -39,10 +38,10 @@ _LAST_BITS = ALIGNMENT_BYTES - 1
 
 
 def launched(
-    operation: str, tensors: Iterable[Tensor | None], flags: Sequence[object] = (), *options: object
-) -> tuple[Tensor | None, Call | None]:
-    """Return the result of a call of a known kind, without gradients; else None and the call, so that it is kept or
-    has gradients.
+    operation: str, tensors: Sequence[Tensor | None], flags: Sequence[object] = (), *options: object
+) -> tuple[Any, Call | None]:
+    """Return the result of a call of a known kind, with gradients if they are wanted; else None and the call, so that
+    it is kept or has gradients.
 
     No call: a flag is neither True nor False, or the call is compiled, followed by someone, or cast, or is
     `below_dispatch` of no kind.
@@ -55,11 +54,26 @@ def launched(
     return below_dispatch([operation, *flags, *options], tensors)
 
 
-def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[Tensor | None, Call | None]:
+def below_dispatch(kind: list[Any], tensors: Sequence[Tensor | None]) -> tuple[Any, Call | None]:
     """Return the same of a call of which all that listen have been told, such as torch's dispatch; no call if it has
-    other tensors than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
+    other tensors than plain dense ones with memory. kind: gets the tensors'.
+    """
+    seen = _seen(kind, tensors)
+    if seen is None:
+        return None, None
+    key, addresses, graded = seen
+    found = _ready.get(key)
+    if graded and _grad_enabled():
+        if found is None or found.graded is None:
+            return None, Call(key, addresses, True)
+        return found.graded(addresses, *tensors), None
+    made = None if found is None else found(addresses)
+    return made, (Call(key, addresses, False) if made is None else None)
 
-    kind: gets all that the call depends on but the addresses.
+
+def _seen(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[tuple[Any, ...], list[int], bool] | None:
+    """Return a kind with its tensors', their addresses, and true if one requires a gradient; None for other tensors
+    than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
     """
     addresses, graded = [], False
     try:
@@ -68,20 +82,27 @@ def below_dispatch(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[T
                 kind.append(None)
                 continue
             if type(x) not in PLAIN_TYPES or x.is_neg():
-                return None, None
+                return None
             address = x.data_ptr()
             if not address:
-                return None, None
+                return None
             kind += (x.shape, x.stride(), x.dtype, x.get_device(), address & _LAST_BITS)
             addresses.append(address)
             graded |= x.requires_grad
     except RuntimeError:
-        return None, None
-    key = tuple(kind)
-    if graded and _grad_enabled():
-        return None, Call(key, addresses, True)
-    made = again(key, addresses)
-    return made, (Call(key, addresses, False) if made is None else None)
+        return None
+    return tuple(kind), addresses, graded
+
+
+def known(kind: tuple[Any, ...]) -> Any:
+    """Return what calls of a kind take; None for an unknown one."""
+    return _ready.get(kind)
+
+
+def found(operation: str, tensors: Sequence[Tensor], flags: Sequence[bool]) -> Any:
+    """Return what calls take that are like one without options."""
+    seen = _seen([operation, *flags], tensors)
+    return None if seen is None else known(seen[0])
 
 
 def again(kind: tuple[Any, ...], addresses: list[int]) -> Tensor | None:
@@ -90,7 +111,9 @@ def again(kind: tuple[Any, ...], addresses: list[int]) -> Tensor | None:
     return None if found is None else found(addresses)
 
 
-def keep(call: Call, ready: Ready | None) -> None:
-    """Keep what calls of a kind take from now on; None: nothing, as tensors are copied."""
+def keep(call: Call, ready: Any) -> None:
+    """Keep what calls of a kind take from now on: a `Ready`, or another function of the tensors' addresses; None:
+    nothing, as tensors are copied.
+    """
     if ready is not None:
         _ready.put(call.kind, ready)

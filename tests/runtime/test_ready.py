@@ -10,6 +10,8 @@ from fake_gpu import OnGpu
 
 from blackwell_matmul import bmm, linear, matmul, scaled_mm
 from blackwell_matmul.ops import direct, ready
+from blackwell_matmul.ops.gradients import GRADIENTS
+from blackwell_matmul.ops.launching import Launches
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.recent import Recent
 
@@ -154,6 +156,84 @@ def test_gradients_want_no_launch_of_their_own(gpu, kinds):
     with torch.no_grad():
         assert not linear(x, w).requires_grad
     assert len(kinds) == 1 and not gpu.calls("cuTensorMapEncodeTiled")
+
+
+def backward(made, dz):
+    """Take a result back, of a type whose backward pass leaves its operands' type alone."""
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = made.as_subclass(torch.Tensor)
+    torch.autograd.backward(plain, dz)
+
+
+TRAINED = {
+    "linear": (linear, lambda: (zeros(32, 64), zeros(64, 64))),
+    "3-D, bias": (linear, lambda: (zeros(2, 16, 64), zeros(64, 64), zeros(64))),
+    "turned operands": (linear, lambda: (zeros(64, 32).T, zeros(64, 64).T)),
+    "w.T": (matmul, lambda: (zeros(32, 64), zeros(64, 64).T)),
+    "square": (matmul, lambda: (zeros(64, 64), zeros(64, 64))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_backward_pass_is_launched_at_its_own_addresses(gpu, kinds, monkeypatch, name):
+    """The kernels, operands and layouts of later passes are those of the first, also of one tensor in both places."""
+    operation, operands = TRAINED[name]
+    launched, at = [], Launches.at
+
+    def recorded(launches, addresses):
+        launched.append((launches, addresses[:2]))
+        return at(launches, addresses)
+
+    def passed(*tensors):
+        """Return each launch with its operands' places, and the gradients' layouts."""
+        for each in tensors:
+            each.requires_grad_().grad = None
+        launched.clear()
+        made = operation(*tensors)
+        dz = zeros(*made.shape)
+        backward(made, dz)
+        places = {each.data_ptr(): place for place, each in enumerate((dz, *tensors))}
+        return [(launches, *map(places.get, read)) for launches, read in launched], [
+            (each.grad.shape, each.grad.stride()) for each in tensors
+        ]
+
+    monkeypatch.setattr(Launches, "at", recorded)
+    if name == "square":
+        passed(*[zeros(64, 64)] * 2)
+    first, count = passed(*operands()), len(kinds)
+    gpu.clear()
+    assert [passed(*operands()) for _ in range(3)] == [first] * 3
+    assert len(first[0]) == 3 and {each[1:] for each in first[0]} >= {(1, 2)}
+    assert len(kinds) == count and not gpu.calls("cuTensorMapEncodeTiled")
+    assert any(kind[0] == GRADIENTS for kind in kinds._entries)
+
+
+@pytest.mark.slow
+def test_only_needed_gradients_are_launched(gpu, kinds):
+    for needing in (0, 1, 0, 1):
+        given = zeros(32, 64), zeros(64, 64)
+        given[needing].requires_grad_()
+        made = linear(*given)
+        gpu.clear()
+        backward(made, zeros(32, 64))
+        assert len(gpu.calls("cuLaunchKernelEx")) == 1 and given[needing].grad.shape == given[needing].shape
+
+
+@pytest.mark.slow
+def test_saved_tensors_that_moved_are_read_where_they_are(gpu, kinds, monkeypatch):
+    """Memory of another place or layout may have been given to a tensor since."""
+    read, at = [], Launches.at
+    monkeypatch.setattr(Launches, "at", lambda launches, given: read.append(given[:2]) or at(launches, given))
+    for moved in (None, lambda: zeros(32, 64), lambda: zeros(64, 32).T):
+        x, w, dz = zeros(32, 64).requires_grad_(), zeros(64, 64).requires_grad_(), zeros(32, 64)
+        made = linear(x, w)
+        if moved is not None:
+            x.data = moved()
+        read.clear()
+        backward(made, dz)
+        assert [{*each} for each in read] == [{dz.data_ptr(), each.data_ptr()} for each in (w, x)]
+        assert x.grad.stride() == x.stride()
 
 
 # --- who has to be asked

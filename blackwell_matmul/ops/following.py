@@ -33,6 +33,12 @@ def followed_in_a_graph(x: Tensor) -> bool:
 
 
 @torch.compiler.assume_constant_result
+def derives() -> bool:
+    """Return true if torch.func takes derivatives."""
+    return "Grad" in _transforms()
+
+
+@torch.compiler.assume_constant_result
 def _transforms() -> list[str]:
     """Return the transforms of torch.func, outermost first. Not traced, as the tracer enters them itself."""
     return [each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()]

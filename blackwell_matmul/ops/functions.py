@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.finished import ACTIVATED, NO_TENSORS, EpilogueTensors
@@ -55,16 +57,15 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
+    if is_dynamo_compiling() and type(batch_invariant) is type(simulate) is bool:
+        return _in_a_graph(MATMUL_CALL, MATMUL, input, other, batch_invariant=batch_invariant, simulate=simulate)
     made, call = launched("matmul", (input, other), (batch_invariant, simulate))
     if made is not None:
         return made
     if call is not None and call.graded and other.dim() == 2 <= input.dim():
         multiply = _matmul(batch_invariant, simulate)
         return Graded(True, 1.0, (batch_invariant, simulate), multiply, multiply).first(call, input, other)
-    options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
-    if torch.compiler.is_dynamo_compiling() and type(batch_invariant) is type(simulate) is bool:
-        return _in_a_graph(MATMUL_CALL, MATMUL, input, other, **options)
-    return _checked_matmul(input, other, call, **options)
+    return _checked_matmul(input, other, call, batch_invariant=batch_invariant, simulate=simulate)
 
 
 def _checked_matmul(input: Tensor, other: Tensor, call: Call | None = None, **options: Any) -> Tensor:
@@ -118,21 +119,23 @@ def linear(
     """
     if activation is None:
         activation = "none"
-    call, typed = None, type(activation) is str and type(beta) is float
+    given, typed = (input, weight, bias, residual), type(activation) is str and type(beta) is float
+    if is_dynamo_compiling() and typed and type(batch_invariant) is type(simulate) is bool:
+        return _in_a_graph(
+            LINEAR_CALL, LINEAR, *given, activation=activation, beta=beta, batch_invariant=batch_invariant,
+            simulate=simulate,
+        )  # fmt: skip
+    call = None
     if typed:
-        given = input, weight, bias, residual
         made, call = launched("linear", given, (batch_invariant, simulate), activation, beta)
         if made is not None:
             return made
     options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
-    rest = {"activation": activation, "beta": beta, **options}
     if call is not None and call.graded and activation == "none":
         if weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
             flags = batch_invariant, simulate
             return Graded(False, beta, flags, _linear(beta, **options), _matmul(*flags)).first(call, *given)
-    if torch.compiler.is_dynamo_compiling() and typed and type(batch_invariant) is type(simulate) is bool:
-        return _in_a_graph(LINEAR_CALL, LINEAR, input, weight, bias, residual, **rest)
-    return _checked_linear(input, weight, bias, residual, call, **rest)
+    return _checked_linear(*given, call, activation=activation, beta=beta, **options)
 
 
 def _checked_linear(
@@ -193,11 +196,11 @@ def _is_added_to_rows(bias: Tensor | None, weight: Tensor) -> bool:
 
 def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     """Return input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
+    if is_dynamo_compiling() and type(simulate) is bool:
+        return _in_a_graph(BMM_CALL, BMM, input, mat2, simulate=simulate)
     made, call = launched("bmm", (input, mat2), (simulate,))
     if made is not None:
         return made
-    if torch.compiler.is_dynamo_compiling() and type(simulate) is bool:
-        return _in_a_graph(BMM_CALL, BMM, input, mat2, simulate=simulate)
     return _checked_bmm(input, mat2, call, simulate=simulate)
 
 
@@ -227,8 +230,13 @@ def baddbmm(
 
 
 def _in_a_graph(operation: Callable[..., Tensor], said: Said, *tensors: Tensor | None, **options: Any) -> Tensor:
-    """Return the call as one node of torch.compile's graph."""
-    check_dispatched(tensors, said)
+    """Return the call as one node of torch.compile's graph. torch.compile checks before each call whatever Python is
+    read here.
+    """
+    from blackwell_matmul.ops.following import derives
+
+    if forward_ad._current_level >= 0 or derives():
+        check_dispatched(tensors, said)
     return operation(*tensors, **options)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blackwell_matmul.base.errors import DriverError
@@ -62,6 +63,11 @@ class Prepared:
     """True if the GPU must be made current: for the three streams without an object, which use the current context."""
     plain: bool
     """True if a launch is one call of the driver on the current GPU."""
+    _enqueue: Callable[[], int] = dataclasses.field(init=False)
+    """The driver's launch with these arguments, on the current GPU; it returns the driver's code."""
+
+    def __post_init__(self) -> None:
+        self._enqueue = self._with(self.packed.address)
 
     @classmethod
     def of(cls, name: str, function: int, launch: Launch, device: int, stream: int) -> Prepared:
@@ -89,7 +95,7 @@ class Prepared:
         """Queue the launch on its stream; DriverError if the driver refuses it."""
         here = not self.switches or torch_cuda.is_current(self.device)
         if here and self.plain:
-            self._launch(self.packed.address)
+            self._launch(self._enqueue)
         elif not here:
             with torch_cuda.current(self.device):
                 self._queue()
@@ -100,14 +106,18 @@ class Prepared:
         if self.launch.workspaces:
             self._launch_with_workspaces()
         elif not self.launch.is_empty:
-            self._launch(self.packed.address)
+            self._launch(self._enqueue)
 
-    def _launch(self, pointers: int) -> None:
-        launch, config = driver.entry_points().launch, ctypes.addressof(self.config)
-        code = launch(config, self.function, pointers, None)
+    def _with(self, pointers: int) -> Callable[[], int]:
+        """Return the driver's launch with the arguments at an address."""
+        launch = driver.entry_points().launch
+        return functools.partial(launch, ctypes.addressof(self.config), self.function, pointers, None)
+
+    def _launch(self, enqueue: Callable[[], int]) -> None:
+        code = enqueue()
         if code == driver.INVALID_CONTEXT:  # a thread that has not used this GPU yet
             driver.activate(self.device)
-            code = launch(config, self.function, pointers, None)
+            code = enqueue()
         if code != driver.SUCCESS:
             raise self._refused(code)
 
@@ -121,7 +131,7 @@ class Prepared:
             if argument.kind == "workspace":
                 pointers[place] = ctypes.addressof(addresses) + SLOT_BYTES * index_of(argument)
         if not self.launch.is_empty:
-            self._launch(ctypes.addressof(pointers))
+            self._launch(self._with(ctypes.addressof(pointers)))
 
     def _refused(self, code: int) -> DriverError:
         launch = self.launch

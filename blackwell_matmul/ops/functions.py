@@ -62,7 +62,7 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
     made, call = launched("matmul", (input, other), (batch_invariant, simulate))
     if made is not None:
         return made
-    if call is not None and call.graded and other.dim() == 2 <= input.dim():
+    if call is not None and call.graded and _broadcasts_none(input, other):
         multiply = _matmul(batch_invariant, simulate)
         return Graded(True, 1.0, (batch_invariant, simulate), multiply, multiply).first(call, input, other)
     return _checked_matmul(input, other, call, batch_invariant=batch_invariant, simulate=simulate)
@@ -80,6 +80,11 @@ def _checked_matmul(input: Tensor, other: Tensor, call: Call | None = None, **op
         return product(input, other, NO_TENSORS, how, MATMUL, plain, call)
     shape = (*batches_of(input, other, MATMUL), input.shape[-2], other.shape[-1])
     return product(*flattened(input, other, MATMUL), NO_TENSORS, how, MATMUL, plain, call, shape)
+
+
+def _broadcasts_none(input: Tensor, other: Tensor) -> bool:
+    """Return true for rows times a matrix, and for batches of equal shapes; other batches are broadcast."""
+    return input.dim() >= 2 and other.dim() >= 2 and other.shape[:-2] in ((), input.shape[:-2])
 
 
 def _matmul(batch_invariant: bool, simulate: bool) -> Callable[..., Tensor]:
@@ -131,10 +136,12 @@ def linear(
         if made is not None:
             return made
     options: dict[str, Any] = {"batch_invariant": batch_invariant, "simulate": simulate}
-    if call is not None and call.graded and activation == "none":
-        if weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
-            flags = batch_invariant, simulate
-            return Graded(False, beta, flags, _linear(beta, **options), _matmul(*flags)).first(call, *given)
+    if call is not None and call.graded and weight.dim() == 2 <= input.dim() and _is_added_to_rows(bias, weight):
+        if activation != "none":
+            check_activation(activation, weight.shape[0])
+            return ACTIVATED[activation](linear(input, weight, bias, residual=residual, beta=beta, **options))
+        flags = batch_invariant, simulate
+        return Graded(False, beta, flags, _linear(beta, **options), _matmul(*flags)).first(call, *given)
     return _checked_linear(*given, call, activation=activation, beta=beta, **options)
 
 
@@ -201,6 +208,9 @@ def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
     made, call = launched("bmm", (input, mat2), (simulate,))
     if made is not None:
         return made
+    if call is not None and call.graded and input.dim() == mat2.dim() == 3:
+        flags, multiply = (False, simulate), functools.partial(bmm, simulate=simulate)
+        return Graded(True, 1.0, flags, multiply, _matmul(*flags)).first(call, input, mat2)
     return _checked_bmm(input, mat2, call, simulate=simulate)
 
 

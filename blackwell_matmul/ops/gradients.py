@@ -55,7 +55,7 @@ class ProductOfTwo(torch.autograd.Function):
 
 class Graded(NamedTuple):
     """The product x[.., k] @ w[n, k].T + factor * residual[.., n] + bias[n] with gradients, the same for all calls of a
-    kind; turned: of x @ w[k, n]. flags: those of `matmul`.
+    kind; turned: of x[.., k] @ w[k, n], or of batches x[.., m, k] @ w[.., k, n]. flags: those of `matmul`.
 
     multiply: computes it, for a kind that is not ready. again: multiplies in the backward pass, with the flags.
     """
@@ -183,7 +183,8 @@ def _of_x(dz: Tensor, x: Tensor, w: Tensor, turned: bool) -> Factors:
 
 
 def _of_w(dz: Tensor, x: Tensor, w: Tensor, turned: bool) -> Factors:
-    x, dz = rows_of(x), rows_of(dz)
+    if w.dim() == 2:
+        x, dz = rows_of(x), rows_of(dz)
     made = Factors(x.mT, dz, False, (1, 0)) if turned else Factors(dz.mT, x, False, (0, 1))
     return made.laid_as(w)
 

@@ -170,6 +170,8 @@ TRAINED = {
     "3-D, bias": (linear, lambda: (zeros(2, 16, 64), zeros(64, 64), zeros(64))),
     "turned operands": (linear, lambda: (zeros(64, 32).T, zeros(64, 64).T)),
     "w.T": (matmul, lambda: (zeros(32, 64), zeros(64, 64).T)),
+    "batches": (bmm, lambda: (zeros(2, 32, 64), zeros(2, 64, 64).mT)),
+    "batches of batches": (matmul, lambda: (zeros(2, 2, 64, 32).mT, zeros(2, 2, 64, 64))),
     "square": (matmul, lambda: (zeros(64, 64), zeros(64, 64))),
 }
 

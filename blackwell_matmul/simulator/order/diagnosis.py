@@ -31,8 +31,8 @@ OVER: Final = "mbarrier-over-arrival"
 
 
 class EarlyRead(NamedTuple):
-    """A read of unwritten on-chip memory. writer: the operation that wrote there later. wait: the warp's last wait,
-    with the mbarrier's name."""
+    """A read of unwritten on-chip memory. wait: the warp's last wait, with the mbarrier's name. adds: the instruction
+    adds to the memory, an accumulator. writer: the operation that wrote there later."""
 
     warp: Warp
     instruction: Instruction
@@ -40,6 +40,7 @@ class EarlyRead(NamedTuple):
     effect: Effect
     region: Region
     wait: tuple[str, LastWait] | None
+    adds: bool = False
     writer: Operation | None = None
 
 
@@ -75,7 +76,7 @@ class Diagnosis:
         if read.writer is not None:
             other = PastAccess(read.region.box, 0, True, read.writer, read.region)
             self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
-        elif read.wait is not None and read.wait[1].phase < 0:
+        elif read.wait is not None and read.wait[1].phase < 0 and not read.adds:
             name, wait = read.wait
             passed = f"the wait on {name} at {wait.location} passed on {phase_name(-1)}"
             advice = f"{passed}: the parity that it waits for is wrong"
@@ -211,8 +212,11 @@ class Diagnosis:
         return max(arrived, key=lambda each: each[0], default=(0, None))
 
     @staticmethod
-    def uninitialised(warp: Warp, instruction: Instruction, region: Region) -> None:
+    def uninitialised(warp: Warp, instruction: Instruction, region: Region, adds: bool = False) -> None:
         message, advice = f"{instruction.name} reads {region}, part of which nothing has written", ""
+        if adds:
+            advice = "the first product has to overwrite the accumulator: enable_input_d=False"
+            message = f"{message}; {advice}"
         if "acquire" in instruction.description.awaited:
             advice = f"global_tensor(..., requires_clean=True) makes zeros of {region.name}"
             message = f"{instruction.name} reads {region}, which nothing is sure to have written; {advice}"

@@ -137,7 +137,7 @@ class HappensBefore(Listener):
             if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 self._assume(warp, lanes, effect.path, other)
         if not write:
-            self._look_for_unwritten(warp, instruction, effect, region)
+            self._look_for_unwritten(warp, instruction, effect, region, {})
         elif not instruction.description.conflict:
             self._initialised(region.storage).mark(region)
 
@@ -193,24 +193,38 @@ class HappensBefore(Listener):
             found = self.initialised[storage] = Initialised(storage)
         return found
 
-    def _look_for_unwritten(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+    def _look_for_unwritten(
+        self,
+        warp: Warp,
+        instruction: Instruction,
+        effect: Effect,
+        region: Region,
+        regions: Mapping[str, Region],
+    ) -> None:
+        """Report a read of unwritten memory. regions: those of the instruction's operation. An operation that writes
+        the region as well adds to an accumulator."""
         if self._initialised(region.storage).lacks(region):
-            self.diagnosis.uninitialised(warp, instruction, region)
-            self._read_too_early(warp, instruction, effect, region)
+            written = (each.operand for each in instruction.description.effects if each.access is Access.WRITE)
+            adds = any(regions.get(operand) is region for operand in written)
+            self.diagnosis.uninitialised(warp, instruction, region, adds)
+            self._read_too_early(warp, instruction, effect, region, adds)
 
-    def _read_too_early(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+    def _read_too_early(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region, adds: bool) -> None:
         """Record a read of unwritten memory. A later writer was meant to come first."""
         if (instruction, region.storage) not in self.early:
             carried = [self.of(barrier) for barrier in barriers_of(warp.cta)]
             waits = [(each.barrier.name, each.waits[warp.index]) for each in carried if warp.index in each.waits]
             wait = max(waits, key=lambda wait: wait[1].turn, default=None)
-            read = EarlyRead(warp, instruction, self.acting(warp, instruction), effect, region, wait)
+            read = EarlyRead(warp, instruction, self.acting(warp, instruction), effect, region, wait, adds)
             self.early[instruction, region.storage] = read
 
-    def _meets_early(self, operation: Operation, region: Region) -> None:
+    def _meets_early(self, operation: Operation, region: Region, racing: list[PastAccess]) -> None:
+        """Record the writer of an early read. A writer that is ordered after a sum was not meant to come first."""
+        unordered = [each.instruction for each in racing]
         for key, read in self.early.items():
             itself = operation.lanes is read.lanes and operation.op.location == read.instruction.location
-            if read.writer is None and not itself and key[1] is region.storage and read.region.meets(region):
+            after = itself or (read.adds and read.instruction not in unordered)
+            if read.writer is None and not after and key[1] is region.storage and read.region.meets(region):
                 self.early[key] = read._replace(writer=operation)
 
     def finished(self) -> None:
@@ -265,7 +279,7 @@ class HappensBefore(Listener):
         for effect in instruction.description.reads_later:
             region = regions.get(effect.operand)
             if region is not None:
-                self._look_for_unwritten(warp, instruction, effect, region)
+                self._look_for_unwritten(warp, instruction, effect, region, regions)
 
     def _touches(
         self,
@@ -303,7 +317,7 @@ class HappensBefore(Listener):
             self.drains.touches(lanes, instruction, effect, event)
         if write:
             if self.early:
-                self._meets_early(operation, region)
+                self._meets_early(operation, region, racing)
             self._initialised(region.storage).mark(region)
         for other in racing:
             if _copied_before(instruction, lanes, other):

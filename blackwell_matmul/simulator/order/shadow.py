@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.memory import Box, Region
 
 MANY = 24
@@ -28,6 +29,12 @@ class PastAccess(NamedTuple):
     who: Any
     region: Region
     before: int = 0
+
+    @property
+    def instruction(self) -> Instruction:
+        """Return the instruction of the access, or of its operation."""
+        found: Instruction = self.who[0] if type(self.who) is tuple else self.who.instruction
+        return found
 
 
 class Shadow:

@@ -198,6 +198,50 @@ class ThreadsInBetween(tilus.Script):
         self.tcgen05.dealloc(t_d)
 
 
+class HalvedBetween(tilus.Script):
+    """D = D / 2 + A A.T for each tile A, from D = 0. Warp 4 loads and multiplies, warps 0 to 3 halve D in between."""
+
+    def __call__(self, tiles: int, a_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 5
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[128, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[128, 128])
+        s = self.shared_tensor(dtype=float16, shape=[128, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
+        full = self.mbarrier.alloc(counts=1)
+        summed = self.mbarrier.alloc(counts=1)
+        halved = self.mbarrier.alloc(counts=128)
+        self.sync()
+        with self.single_warp(4):
+            phase: uint32 = 0
+            for i in range(tiles):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s, offsets=[0, i * 32], mbarrier=full)
+                self.mbarrier.wait(full, phase=phase)
+                self.mbarrier.wait(halved, phase=phase ^ 1)  # halved
+                self.tcgen05.mma(s, s.transpose(), t_d, enable_input_d=i != 0)  # mma
+                self.tcgen05.commit(mbarrier=summed)
+                self.mbarrier.wait(summed, phase=phase)
+                phase ^= 1
+        with self.warp_group(0, 4):
+            phase: uint32 = 0
+            for j in range(tiles - 1):
+                self.mbarrier.wait(summed, phase=phase)  # sum
+                r = self.tcgen05.load(t_d)
+                self.tcgen05.wait_load()
+                self.tcgen05.store(t_d, r * 0.5)  # half
+                self.tcgen05.wait_store()
+                self.mbarrier.arrive(halved)
+                phase ^= 1
+            self.mbarrier.wait(summed, phase=phase)  # last
+            r = self.tcgen05.load(t_d)  # result
+            self.tcgen05.wait_load()
+            self.store_global(g_d, r, offsets=[0, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_d)
+
+
 class HalvesToBoth(tilus.Script):
     """D = A A.T in each of two CTAs. Warp 0 of each loads half of the rows of a k-tile into both, warp 1 multiplies."""
 

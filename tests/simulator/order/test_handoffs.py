@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from handoff_scripts import (
     DoubleBuffer,
+    HalvedBetween,
     HalvesToBoth,
     PartsInTurn,
     RefilledByOne,
@@ -58,6 +59,14 @@ def doubled() -> Any:
     return (6, a, np.zeros((128, 128), np.float32)), 2 * wide @ wide.T
 
 
+def halved() -> Any:
+    a = (np.arange(128 * 128) % 5).reshape(128, 128).astype(np.float16)
+    wide, d = a.astype(np.float32), np.zeros((128, 128), np.float32)
+    for i in range(0, 128, 32):
+        d = d / 2 + wide[:, i : i + 32] @ wide[:, i : i + 32].T
+    return (4, a, np.zeros((128, 128), np.float32)), d
+
+
 def multiplied_by_both() -> Any:
     a = (np.arange(128 * 224) % 5).reshape(128, 224).astype(np.float16)
     wide = a.astype(np.float32)
@@ -75,6 +84,7 @@ INPUTS: dict[type, Callable[[], Any]] = {
     ThreadsToThreads: lambda: each(lambda x: 2 * x + 1),
     ThreadsToTensorCore: multiplied,
     ThreadsInBetween: doubled,
+    HalvedBetween: halved,
     HalvesToBoth: multiplied_by_both,
     RefilledByOne: multiplied_by_one,
     PartsInTurn: added,
@@ -232,6 +242,13 @@ CHANGED = [
         ThreadsInBetween,
         (("counts=[128, 128])", "counts=[32, 32])", 0),),
         "the count of 32 at {doubled} is too small",
+    ),
+    # an accumulator that no product overwrites
+    Changed(
+        HalvedBetween,
+        (("enable_input_d=i != 0", "enable_input_d=True", 0),),
+        "reads t_d[0:128, 0:128], part of which nothing has written; the first product has to overwrite the"
+        " accumulator: enable_input_d=False",
     ),
     # the value of a semaphore
     Changed(

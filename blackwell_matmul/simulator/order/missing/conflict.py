@@ -87,9 +87,7 @@ class Conflict:
 
     @property
     def other_instruction(self) -> Instruction:
-        who = self.other.who
-        found: Instruction = who.instruction if isinstance(who, Operation) else who[0]
-        return found
+        return self.other.instruction
 
     @property
     def other_location(self) -> Location | None:

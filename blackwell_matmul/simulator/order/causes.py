@@ -43,13 +43,18 @@ def _rank(finding: Finding) -> int:
         return 5
     if finding.code in ENDLESS:
         return -1 if finding.missing == "arrive" else 3  # a count, or lines of the program, are there to see
-    if finding.at_fault not in (None, finding.location):
+    if _elsewhere(finding):
         return 0
     if finding.code in (*LEFT_BEHIND, EARLY):
         return 4
     if finding.code == OVERRUN:
         return 2
     return int(finding.missing != "" or finding.code in (NOBODY, FREED))  # 0: a line that is wrong by itself
+
+
+def _elsewhere(finding: Finding) -> bool:
+    """Return True if the line at fault is known, and is not the line of the finding."""
+    return finding.at_fault not in (None, finding.location)
 
 
 Lines = set[Location | None]
@@ -122,7 +127,8 @@ def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 def out_of_step(finding: Finding, cause: Finding, early: Lines) -> bool:
     """Match a missed phase, an endless wait or an early arrival, and a fault that lets a warp go on too early."""
-    if cause.code != EARLY and (cause.missing not in STEPS or cause.code in (OVERRUN, *ENDLESS)):
+    step = cause.missing in STEPS or (cause.missing == "sync" and _elsewhere(cause))  # a sync before an arrival
+    if cause.code != EARLY and (not step or cause.code in (OVERRUN, *ENDLESS)):
         return False
     if finding.code == EARLY:
         return not _is_wrong(finding)
@@ -141,7 +147,7 @@ def _warps(finding: Finding) -> set[str]:
 
 def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
     """Match a later finding with the same line at fault, or of the same tensor and caused by that line."""
-    wrong = cause.at_fault not in (None, cause.location) and bool(finding.missing) and finding.code != RELAXED
+    wrong = _elsewhere(cause) and bool(finding.missing) and finding.code != RELAXED
     round_ = finding.location in (cause.other, cause.at_fault) or finding.other == cause.location
     again = finding.in_loop and round_ and finding.tensor == cause.tensor
     same = finding.location == cause.location or finding.other == cause.at_fault or again
@@ -165,7 +171,7 @@ def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
     left = finding.location if finding.code == "in-flight-at-exit" else finding.other if finding.code == FREE else None
     if left is None or cause.missing not in STEPS or cause.code == FREE:
         return False
-    return cause.other == left or (finding.code != FREE and cause.at_fault not in (None, cause.location))
+    return cause.other == left or (_elsewhere(cause) and (finding.code != FREE or cause.location == left))
 
 
 def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:

@@ -9,6 +9,9 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.order.signallers import Signaller, Touch, lines_of
 
+SIGNALS = frozenset(("arrive", "complete_tx"))
+"""The kinds of signal that end a phase of an mbarrier."""
+
 
 class Roles:
     """Lines of a program that use mbarriers, semaphores or on-chip memory, found at the first question."""
@@ -90,6 +93,14 @@ def same_ring(one: Mbarrier, other: Mbarrier, place: Mbarrier) -> bool:
     return siblings(one, other) and place_of(other) == place_of(place)
 
 
+def _inside(program: Program, *kinds: str) -> list[set[Location | None]]:
+    """Return the lines inside of each statement of these kinds."""
+    from blackwell_matmul.frontend.recording import walk
+
+    outer = (node for node in walk(program.tile.body) if type(node).__name__ in kinds)
+    return [{program.location_of(node) for node in walk(each)} for each in outer]
+
+
 class ProgramLines:
     """The lines of a program, and the loops around them."""
 
@@ -98,8 +109,7 @@ class ProgramLines:
 
         self.program = program
         nodes = list(walk(program.tile.body))
-        loops = [node for node in nodes if type(node).__name__ in ("ForStmt", "WhileStmt")]
-        self.loops = [{program.location_of(node) for node in walk(loop)} for loop in loops]
+        self.loops = _inside(program, "ForStmt", "WhileStmt")
         self.places = {program.location_of(node): place for place, node in reversed([*enumerate(nodes)])}
 
     @functools.cached_property
@@ -107,10 +117,36 @@ class ProgramLines:
         """Return the roles of warps and mbarriers."""
         return Roles(self.program)
 
+    @functools.cached_property
+    def branches(self) -> list[set[Location | None]]:
+        """Return the lines of each statement for some of the warps or threads."""
+        return _inside(self.program, "ThreadGroupStmt")
+
     def apart(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if each line is in a loop that the other is not in: no sync is common to both."""
+        """Return True if no sync is common to both: each line is in a loop that the other is not in, or a sync between
+        their branches would hang."""
+        return self._in_loops_apart(first, then) or (not self.by_loop(first, then) and self._waits_ahead(first, then))
+
+    def _in_loops_apart(self, first: Location | None, then: Location | None) -> bool:
         only_first = any(first in loop and then not in loop for loop in self.loops)
         return only_first and any(then in loop and first not in loop for loop in self.loops)
+
+    def _waits_ahead(self, first: Location | None, then: Location | None) -> bool:
+        """Return True for lines in two branches of warps if a sync between the branches would hang: a wait above the
+        lower branch is for a signal from that branch or from below. In a loop around both branches the signal may be
+        of the round before, unless wait and signal are in inner loops."""
+        first, then = sorted((first, then), key=lambda each: self.places.get(each, 0))
+        lower = [branch for branch in self.branches if then in branch and first not in branch]
+        if not lower or not any(first in branch and then not in branch for branch in self.branches):
+            return False
+        start = min(self.places[each] for each in max(lower, key=len) if each is not None)
+        together = any(first in loop and then in loop for loop in self.loops)
+        above = [each for each in self.roles.lines if self.places[each.location] < start and "mbarrier" in each.kinds]
+        below = [each for each in self.roles.lines if self.places[each.location] >= start and each.kinds & SIGNALS]
+        pairs = [
+            (wait.location, signal.location) for wait in above for signal in below if wait.barriers & signal.barriers
+        ]
+        return any(not together or self._in_loops_apart(wait, signal) for wait, signal in pairs)
 
     def depth(self, location: Location | None) -> int:
         """Return the number of loops around a line."""
@@ -123,6 +159,10 @@ class ProgramLines:
     def leads_to(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first` in the same round of the innermost loop around `first`."""
         return then in self.round_of(first) and self.places[first] < self.places[then]
+
+    def follows(self, first: Location | None, then: Location | None) -> bool:
+        """Return True if `then` comes after `first`, in the text or in the next round of a loop around both."""
+        return self.places[first] < self.places[then] or any(first in loop and then in loop for loop in self.loops)
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first` only in the next round of a loop."""

@@ -140,7 +140,7 @@ class _Walk:
         location = self.program.location_of(inst)
         description, _ = description_of(inst, str(location))
         self._touch(inst, description, group, location)
-        if operand is not None:
+        if operand is not None or "threads" in description.awaited:
             kinds = frozenset[str]([*(signal.kind for signal in description.signals), *description.awaited])
             name = description.name
             meant, ranks = self._meant_by(operand), _ranks(inst)

@@ -163,7 +163,7 @@ class ThreadsInBetween(tilus.Script):
             for i in range(tiles):
                 self.mbarrier.wait(empty[stage], phase=phase)  # room
                 with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=2 * s_a[0].nbytes)
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=2 * s_a[0].nbytes)  # announce
                 self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[0, i * 32], mbarrier=full[stage])  # fill A
                 self.tma.global_to_shared(src=g_a, dst=s_b[stage], offsets=[0, i * 32], mbarrier=full[stage])  # fill B
                 stage = (stage + 1) % 2
@@ -232,7 +232,7 @@ class HalvedBetween(tilus.Script):
                 self.tcgen05.wait_load()
                 self.tcgen05.store(t_d, r * 0.5)  # half
                 self.tcgen05.wait_store()
-                self.mbarrier.arrive(halved)
+                self.mbarrier.arrive(halved)  # ready
                 phase ^= 1
             self.mbarrier.wait(summed, phase=phase)  # last
             r = self.tcgen05.load(t_d)  # result

@@ -138,6 +138,13 @@ def arrive(barrier: str, indent: str) -> str:
     return f"with self.single_thread():\n{indent}    self.mbarrier.arrive({barrier})"
 
 
+def alone(barrier: str, count: int, mark: str) -> tuple[Edit]:
+    """An arrival of one lane for all of a group."""
+    arrival = f"self.mbarrier.arrive({barrier})"
+    one = f"with self.single_thread():\n                    {arrival[:-1]}, count={count})"
+    return ((f"{arrival}  # {mark}", f"{one}  # {mark}", 0),)
+
+
 PARITY = "the parity that it waits for is wrong"
 CHANGED = [
     Changed(
@@ -242,6 +249,36 @@ CHANGED = [
         ThreadsInBetween,
         (("counts=[128, 128])", "counts=[32, 32])", 0),),
         "the count of 32 at {doubled} is too small",
+    ),
+    # one lane arrives for warps that have accessed together
+    Changed(
+        ThreadsInBetween,
+        alone("doubled[stage]", 128, "filled"),
+        "] at {filled} and publishes what it did itself: the missing sync: self.sync() inside of warps 0..3 before",
+    ),
+    Changed(
+        ThreadsToTensorCore,
+        alone("full[stage]", 128, "filled"),
+        "] at {filled} and publishes what it did itself: the missing sync: self.sync() inside of warps 4..7 before",
+    ),
+    Changed(
+        TmaToThreads,
+        alone("empty[stage]", 64, "release"),
+        "one lane of warp 0 arrives on empty[0] at {release} and publishes what it did itself: the missing sync:"
+        " self.sync() inside of warps 0, 1 before",
+    ),
+    Changed(
+        HalvedBetween,
+        alone("halved", 128, "ready"),
+        "one lane of warp 0 arrives on halved at {ready} and publishes what it did itself: the missing sync:"
+        " self.sync() inside of warps 0..3 before that, or an arrival of all lanes",
+    ),
+    # the last read is not waited for
+    Changed(
+        HalvedBetween,
+        (("self.mbarrier.wait(summed, phase=phase)  # last", DROP, 0),),
+        "tcgen05.ld at {result} has to come after that: the missing wait: mbarrier.wait on summed for phase 3 before"
+        " {result}",
     ),
     # an accumulator that no product overwrites
     Changed(
@@ -365,6 +402,11 @@ CHANGED = [
         (("tile_bytes =", "tile_bytes = 16 +", 0),),
         "phase 0 of full[0] cannot end: 12304 bytes are announced at {announce}, and 12288 have come (8192 at"
         " {first A}, 4096 at {first B})",
+    ),
+    Changed(
+        ThreadsInBetween,
+        (("=2 * s_a[0].nbytes", "=s_a[0].nbytes", 0),),
+        "arrive_and_expect_tx announces too few (8192 bytes are announced at {announce}, and 8192 have come (8192 at ",
     ),
     Changed(
         RefilledByOne,

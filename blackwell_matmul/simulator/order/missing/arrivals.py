@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
-from blackwell_matmul.simulator.machine.cta import Warp, spell
+from blackwell_matmul.simulator.machine.cta import Warp, spell, spell_warps
+from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import EndSignal, Operation
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes
+from blackwell_matmul.simulator.order.lines import siblings
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes, stands_before
 
 
 def commit_tracks_none(c: Conflict) -> Missing | None:
@@ -109,25 +111,37 @@ def released_too_early(c: Conflict) -> Missing | None:
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
-    """Find an arrival of one lane after an access of the whole warp: it releases only that lane's accesses."""
-    if c.operation is not None or c.culprit.name or _another_lane_knows(c):
-        return None
-    for carried in c.barriers():
-        if (c.culprit.cta, c.culprit.warp) in carried.alone and c.warp.index in carried.waits:
-            where = carried.alone[c.culprit.cta, c.culprit.warp]
-            advice = (
-                f"one lane of {c.culprit} arrives on {carried.barrier.name} at {where} and publishes what it did"
-                f" itself: the missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its"
-                " lanes"
-            )
-            return Missing("sync", advice, at_fault=where)
+    """Find an arrival of one lane after an access of its whole warp, or of several warps: it releases only what that
+    lane has accessed or observed. The arrival ended a wait of the warp that makes the other access."""
+    op = c.operation
+    over = op is None or (op.waited is not None and not op.end_signals)
+    found = _arrived_alone(c, c.other_instruction, c.culprit, c.warp, c.other.event) if over else None
+    return found or _arrived_alone(c, c.instruction, c.lanes, c.culprit.warp)
+
+
+def _arrived_alone(c: Conflict, access: Instruction, lanes: Lanes, waiting: Warp, event: int = 0) -> Missing | None:
+    """Return the sync before an arrival that ended a wait of `waiting`, unless another mbarrier carries the access's
+    event."""
+    for carried, _ in c.waits(waiting) if not lanes.name else ():
+        others = (each for each in c.barriers() if not siblings(each.barrier, carried.barrier))
+        if any(each.known & event for each in others):
+            continue
+        for (cta, warp), where in carried.alone.items():
+            announces = c.order.warpgroups.arrivals[warp][carried.barrier].announces
+            if cta is lanes.cta and not announces and _releases_a_part(c, access, lanes.warp, warp, where):
+                alone = f"one lane of {spell([warp])} arrives on {carried.barrier.name} at {where}"
+                sync = f"self.sync() inside of {spell_warps(access.group.warps)} before that"
+                advice = f"publishes what it did itself: the missing sync: {sync}, or an arrival of all lanes"
+                return Missing("sync", f"{alone} and {advice}", at_fault=where)
     return None
 
 
-def _another_lane_knows(c: Conflict) -> bool:
-    """Return True if a sync inside of the accessing warp came after the access."""
-    lanes = c.order.lanes[c.culprit.warp].values()
-    return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
+def _releases_a_part(c: Conflict, access: Instruction, accessing: Warp, warp: Warp, arrival: Location | None) -> bool:
+    """Return True if lanes of `warp` arrive after the access, without a sync in between with the accessing warp."""
+    made, both = access.location, {warp.index, accessing.index}
+    syncs = [each for each in c.lines.roles.lines if "threads" in each.kinds and both <= {*each.warps}]
+    synced = any(stands_before(made, each.location) and stands_before(each.location, arrival) for each in syncs)
+    return warp.index in access.group.warps and not synced and stands_before(made, arrival)
 
 
 def another_cta_signalled(c: Conflict) -> Missing | None:

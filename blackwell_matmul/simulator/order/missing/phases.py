@@ -62,21 +62,26 @@ def _written_again(c: Conflict, op: Operation) -> Missing | None:
 
 
 def wrong_phase(c: Conflict) -> Missing | None:
-    """Find a wait on the right mbarrier, after the issue of the operation, that passed on an older phase."""
+    """Find a wait on the right mbarrier, after the issue of the operation, that passed on an older phase. For bytes the
+    wait may be another warp's, which this warp relies on."""
     op, signal = c.operation, c.end_signal
     if op is None or signal is None or signal.barrier.cta is not c.warp.cta:
         return None
-    wait = c.order.of(signal.barrier).waits.get(c.warp.index)
+    waits = c.order.of(signal.barrier).waits
+    mine = waits.get(c.warp.index)
+    wait = mine or max(waits.values(), key=lambda each: each.turn, default=None)
     phase = signal.barrier.phase if signal.phase is None else signal.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
     passed = f"the wait on {signal.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
-    if op.op.barrier is not None and (wait.phase >= signal.during or _unannounced(op, signal)):
+    if op.op.barrier is not None and (wait.phase >= signal.during or (mine is not None and _unannounced(op, signal))):
         of_itself = "it announces them itself, and the arrivals have to come after it"
         announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
         why = of_itself if announces else f"arrive_and_expect_tx announces too few{_balance(c, signal, wait)}"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return _written_again(c, op) or Missing("bytes", advice, BYTES, at_fault=wait.location)
+    if mine is None:
+        return None
     ahead = _without_readers(c, signal.barrier) if wait.phase >= 0 and not wait.again else None
     return ahead or stale_phase(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 

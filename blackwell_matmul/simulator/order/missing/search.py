@@ -34,6 +34,7 @@ from blackwell_matmul.simulator.order.missing.syncs import (
     waited_for_later,
     written_again,
 )
+from blackwell_matmul.simulator.order.missing.too_early import has_to_come_last
 from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, readers_arrive
 from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
 
@@ -42,7 +43,8 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
     came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, released_too_early,
     one_lane_arrived, ran_ahead, written_again, readers_arrive, barrier_carries_it, another_cta_signalled,
-    released_alone, value_too_early, another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
+    released_alone, value_too_early, has_to_come_last, another_warp_knows, waited_for_later, each_waits_for_its_own,
+    completion,
 )  # fmt: skip
 
 

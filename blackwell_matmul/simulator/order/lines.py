@@ -125,7 +125,8 @@ class ProgramLines:
     def apart(self, first: Location | None, then: Location | None) -> bool:
         """Return True if no sync is common to both: each line is in a loop that the other is not in, or a sync between
         their branches would hang."""
-        return self._in_loops_apart(first, then) or (not self.by_loop(first, then) and self._waits_ahead(first, then))
+        next_round = self.by_loop(first, then) and not self.in_step(first, then)
+        return self._in_loops_apart(first, then) or (not next_round and self._waits_ahead(first, then))
 
     def _in_loops_apart(self, first: Location | None, then: Location | None) -> bool:
         only_first = any(first in loop and then not in loop for loop in self.loops)
@@ -161,8 +162,21 @@ class ProgramLines:
         return then in self.round_of(first) and self.places[first] < self.places[then]
 
     def follows(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if `then` comes after `first`, in the text or in the next round of a loop around both."""
-        return self.places[first] < self.places[then] or any(first in loop and then in loop for loop in self.loops)
+        """Return True if `then` comes after `first`, in the text or in the next round of a loop around both without a
+        sync in between."""
+        again = any(first in loop and then in loop for loop in self.loops) and not self.in_step(first, then)
+        return self.places[first] < self.places[then] or again
+
+    def in_step(self, first: Location | None, then: Location | None) -> bool:
+        """Return True if all warps sync between `first` and `then` of the next round of the loop around both."""
+        loop = min((loop for loop in self.loops if first in loop and then in loop), key=len, default=None)
+        syncs = [each.location for each in self.roles.lines if "threads" in each.kinds]
+        return any(
+            self.round_of(sync) == loop
+            and not self.places[then] < self.places[sync] < self.places[first]
+            and not any(sync in branch for branch in self.branches)
+            for sync in syncs
+        )
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first` only in the next round of a loop."""

@@ -4,6 +4,7 @@ that says so."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from blackwell_matmul.simulator import Finding, Severity
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.knowledge import TooNew
 from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.signallers import Signaller
 
 INPUTS: dict[Any, Any] = {
     **test_barrier_pairs.INPUTS, **test_cluster_pairs.INPUTS, **test_thread_pairs.INPUTS, **test_wgmma_pairs.INPUTS,
@@ -245,6 +247,42 @@ def test_lines_are_told_in_the_order_of_the_program() -> None:
     assert lines.between(at(20), at(25)) == "kernel.py:20 and kernel.py:25"
     assert lines.between(at(40), at(25)) == "kernel.py:40 and kernel.py:25"  # two loops, each with its own rounds
     assert lines.between(None, at(25)) == "None and kernel.py:25"
+
+
+def lines_with(loops: list[set[int]], branches: list[set[int]], **found: tuple[Any, ...]) -> ProgramLines:
+    """Lines 1 to 40. found: the kind, the line and the mbarrier's address of each that signals or waits."""
+    lines = ProgramLines.__new__(ProgramLines)
+    lines.places = {at(n): n for n in range(1, 41)}
+    lines.loops, lines.branches = ([{at(n) for n in each} for each in sets] for sets in (loops, branches))
+    each = [(kind, line, frozenset(address)) for kind, line, *address in found.values()]
+    signallers = [Signaller(kind, frozenset([kind]), address, range(8), at(line), None) for kind, line, address in each]
+    lines.roles = SimpleNamespace(lines=signallers)
+    return lines
+
+
+UPPER, LOWER = set(range(10, 20)), set(range(20, 30))
+
+
+def test_a_sync_between_branches_hangs_where_the_upper_one_waits_for_the_lower_one() -> None:
+    there, back = ("arrive", 15, 0), ("mbarrier", 25, 0)
+    ahead, behind = ("mbarrier", 12, 8), ("arrive", 28, 8)
+    forwards = lines_with([], [UPPER, LOWER], a=there, b=back)
+    both = lines_with([], [UPPER, LOWER], a=there, b=back, c=ahead, d=behind)
+    assert not forwards.apart(at(14), at(26)) and not forwards.apart(at(26), at(14))
+    assert both.apart(at(14), at(26)) and both.apart(at(26), at(14))
+    assert not both.apart(at(11), at(14)) and not both.apart(at(5), at(26)) and not both.apart(at(26), at(35))
+
+
+def test_rounds_of_a_loop_around_branches_may_end_by_a_sync() -> None:
+    ahead, behind, around = ("mbarrier", 12, 8), ("arrive", 28, 8), set(range(5, 35))
+    free = lines_with([around], [UPPER, LOWER], a=ahead, b=behind)
+    inner = lines_with([around, UPPER, LOWER], [UPPER, LOWER], a=ahead, b=behind)
+    synced = lines_with([around, UPPER, LOWER], [UPPER, LOWER], a=ahead, b=behind, c=("threads", 32))
+    middle = lines_with([around], [UPPER, LOWER], a=ahead, b=behind, c=("threads", 20))
+    assert not free.apart(at(14), at(26)) and not free.apart(at(26), at(14))
+    assert inner.apart(at(14), at(26))
+    assert synced.in_step(at(26), at(14)) and not synced.follows(at(26), at(14)) and synced.follows(at(14), at(26))
+    assert not middle.in_step(at(26), at(14)) and middle.follows(at(26), at(14))
 
 
 def test_a_race_without_a_loop_is_told_forwards() -> None:

@@ -120,11 +120,11 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 
 def _arrived_alone(c: Conflict, access: Instruction, lanes: Lanes, waiting: Warp, event: int = 0) -> Missing | None:
-    """Return the sync before an arrival that ended a wait of `waiting`, unless another mbarrier carries the access's
-    event."""
+    """Return the sync before an arrival that ended a wait of `waiting`, unless the warp may have to wait for
+    another mbarrier, which carries the access."""
     for carried, _ in c.waits(waiting) if not lanes.name else ():
-        others = (each for each in c.barriers() if not siblings(each.barrier, carried.barrier))
-        if any(each.known & event for each in others):
+        others = [each for each in c.barriers() if not siblings(each.barrier, carried.barrier)]
+        if any(each.known & event and c.lines.roles.rank(each.barrier, waiting) < 2 for each in others):
             continue
         for (cta, warp), where in carried.alone.items():
             announces = c.order.warpgroups.arrivals[warp][carried.barrier].announces

@@ -198,6 +198,48 @@ class ThreadsInBetween(tilus.Script):
         self.tcgen05.dealloc(t_d)
 
 
+class ThreeInARow(tilus.Script):
+    """y = x + 1. Warp 2 loads a tile by TMA, warps 0 and 1 add 1 in another tile, warp 3 stores that. One lane counts
+    the tiles on an mbarrier of its own."""
+
+    def __call__(self, tiles: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[tiles * ROWS, COLUMNS])
+        s_x = self.shared_tensor(dtype=float16, shape=[ROWS, COLUMNS])
+        s_y = self.shared_tensor(dtype=float16, shape=[ROWS, COLUMNS])
+        full = self.mbarrier.alloc(counts=1)
+        empty = self.mbarrier.alloc(counts=64)
+        added = self.mbarrier.alloc(counts=64)
+        stored = self.mbarrier.alloc(counts=32)
+        counted = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_warp(2):
+            for i in range(tiles):
+                self.mbarrier.wait(empty, phase=i & 1 ^ 1)
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_x.nbytes)
+                self.tma.global_to_shared(src=g_x, dst=s_x, offsets=[i * ROWS, 0], mbarrier=full)
+        with self.single_warp(3):
+            for j in range(tiles):
+                self.mbarrier.wait(counted, phase=j & 1)
+                self.mbarrier.wait(added, phase=j & 1)  # wait
+                self.store_global(g_y, self.load_shared(s_y), offsets=[j * ROWS, 0])  # store
+                self.mbarrier.arrive(stored)
+        with self.thread_group(0, 64):
+            for t in range(tiles):
+                self.mbarrier.wait(full, phase=t & 1)
+                r = self.load_shared(s_x)
+                self.fence.proxy_async(space="shared")
+                self.mbarrier.arrive(empty)  # release
+                self.mbarrier.wait(stored, phase=t & 1 ^ 1)
+                self.store_shared(s_y, r + 1)
+                self.mbarrier.arrive(added)
+                with self.single_thread():
+                    self.mbarrier.arrive(counted)
+
+
 class HalvedBetween(tilus.Script):
     """D = D / 2 + A A.T for each tile A, from D = 0. Warp 4 loads and multiplies, warps 0 to 3 halve D in between."""
 

@@ -22,6 +22,7 @@ from handoff_scripts import (
     ThreadsInBetween,
     ThreadsToTensorCore,
     ThreadsToThreads,
+    ThreeInARow,
     TmaToThreads,
 )
 from kernel_edits import DROP, Edit, edited
@@ -81,6 +82,7 @@ def multiplied_by_one() -> Any:
 INPUTS: dict[type, Callable[[], Any]] = {
     DoubleBuffer: added,
     TmaToThreads: lambda: each(lambda x: x + 1),
+    ThreeInARow: lambda: each(lambda x: x + 1),
     ThreadsToThreads: lambda: each(lambda x: 2 * x + 1),
     ThreadsToTensorCore: multiplied,
     ThreadsInBetween: doubled,
@@ -272,6 +274,17 @@ CHANGED = [
         alone("halved", 128, "ready"),
         "one lane of warp 0 arrives on halved at {ready} and publishes what it did itself: the missing sync:"
         " self.sync() inside of warps 0..3 before that, or an arrival of all lanes",
+    ),
+    Changed(
+        ThreeInARow,
+        alone("empty", 64, "release"),
+        "one lane of warp 0 arrives on empty at {release} and publishes what it did itself: the missing sync:"
+        " self.sync() inside of warps 0, 1 before",
+    ),
+    Changed(
+        ThreeInARow,
+        (("self.mbarrier.wait(added, phase=j & 1)", DROP, 0),),
+        "the missing wait: mbarrier.wait on added before {store}",
     ),
     # the last read is not waited for
     Changed(

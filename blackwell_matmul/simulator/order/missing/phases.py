@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.order.culprits import KEPT, small
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import siblings
-from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival
+from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival, one_lane_arrived
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name
 
 PHASE: Final = "wrong-phase"
@@ -82,7 +82,9 @@ def wrong_phase(c: Conflict) -> Missing | None:
         return _written_again(c, op) or Missing("bytes", advice, BYTES, at_fault=wait.location)
     if mine is None:
         return None
-    ahead = _without_readers(c, signal.barrier) if wait.phase >= 0 and not wait.again else None
+    ahead = None
+    if wait.phase >= 0 and not wait.again:
+        ahead = _without_readers(c, signal.barrier) or one_lane_arrived(c)
     return ahead or stale_phase(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
 

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools import collect
-from tilus.hidet.ir.type import DataType
+from tilus.hidet.ir.type import DataType, PointerType
 from tilus.hidet.lang.script import eliminate_indent
-from tilus.ir.stmt import DeclareStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.constructs.structs.dim3 import Dim3
@@ -43,6 +42,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     misfit,
     number,
     refused,
+    stored,
     type_of,
 )
 
@@ -257,40 +257,37 @@ class PythonNames(PythonOperators):
         method(tile, self._tile(node, value, tile), out=tile)
 
     def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
-        if rhs is None and name != "_":
+        if name == "_":
+            return
+        if rhs is None:
             raise Refusal(f"`{name}` is assigned None, which is no value of a kernel; keep it in an attribute")
         bound = self.lookup(name)
         _check_tile(name, bound, rhs)
-        declared = isinstance(bound, Var) or (type_annotation and isinstance(self.visit(type_annotation), DataType))
+        annotated = None if type_annotation is None else self.visit(type_annotation)
+        _check_type(name, annotated, bound)
+        declared = isinstance(bound, Var) or isinstance(annotated, DataType)
         if isinstance(rhs, Tensor) and declared:
             raise Refusal(f"`{name}` {_no_number(rhs)}")
         if declared and not isinstance(rhs, (Expr, Number)):
             raise Refusal(
                 f"`{name}` is a number of the kernel, and {one_of(rhs)} does not go into it; give it another name"
             )
+        if isinstance(annotated, PointerType) and isinstance(rhs, Expr) and type_of(rhs) != annotated:
+            raise Refusal(
+                f"`{name}` is annotated with a pointer of another type than its value has; leave the annotation out, "
+                "and give global_view the dtype of the elements"
+            )
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
             rhs = self.fitting(name, bound.type, rhs)
-        elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
-            into = self.visit(type_annotation)
-            rhs = self._annotated(name, into, rhs)
-            if isinstance(into, DataType):
-                self._declare_of_number(name, into, rhs)
-                return
+        elif isinstance(annotated, DataType):
+            first = self.fitting(name, annotated, rhs)
+            self.bind(name, self.declare(type=annotated, init=first, hint=name))
+            return
+        elif isinstance(rhs, (bool, int, float)) and annotated in (bool, int, float, str):
+            _check_class(name, annotated, rhs)
         elif isinstance(rhs, (list, tuple, dict)):
             rhs = self.settled(rhs)
         super().process_name_assign(name, rhs, type_annotation)
-
-    def _annotated(self, name: str, annotation: Any, value: Any) -> Any:
-        if annotation in (bool, int, float, str) and annotation(value) != value:
-            raise Refusal(f"`{name}` is annotated with {annotation.__name__}, and {value} is none; leave that out")
-        return self.fitting(name, annotation, value)
-
-    def _declare_of_number(self, name: str, kind: Any, value: Any) -> None:
-        """Declare a variable whose first value is a constant of its type: to tilus 0.2.0 that of an int64 is an int32,
-        which it puts in the place of the variable if no statement assigns it again."""
-        var = Var(hint=name, type=kind)
-        self.append(DeclareStmt(var, kind(value)))
-        self.bind(name, var)
 
     def fitting(self, name: str, into: Any, value: Any) -> Any:
         """Return a number as a value of a variable's type; raise Refusal if it does not fit."""
@@ -311,7 +308,9 @@ class PythonNames(PythonOperators):
             _check_attribute(lhs, rhs)
         if isinstance(owner, (Expr, Tensor, DataType, Dim3)):
             raise refused(lhs, f"is assigned, and {one_of(owner)} takes no attribute; give the value a name of its own")
+        annotated = None if type_annotation is None else self.visit(type_annotation)
         if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
+            _check_type(ast.unparse(lhs), annotated, getattr(owner, lhs.attr))
             self._check_assignable(lhs, owner, rhs)
             super().process_attribute_assign(lhs, rhs, type_annotation)
             return
@@ -320,8 +319,15 @@ class PythonNames(PythonOperators):
         if isinstance(owner, Class):
             self._make_attribute(owner, lhs, value, type_annotation)
         else:
-            super().process_attribute_assign(lhs, value, type_annotation)
+            super().process_attribute_assign(lhs, self._typed(lhs, annotated, value))
         self._note_attribute(owner, lhs)
+
+    def _typed(self, lhs: ast.Attribute, annotated: Any, value: Any) -> Any:
+        """Return a number for an attribute of the kernel, of the annotated type."""
+        if not isinstance(annotated, DataType) or not isinstance(value, (Expr, bool, int, float)):
+            return value
+        value = self.fitting(ast.unparse(lhs), annotated, value)
+        return stored(value, annotated) if isinstance(value, Expr) else value
 
     def _make_attribute(self, owner: Any, lhs: ast.Attribute, value: Any, annotation: ast.expr | None) -> None:
         """Make an attribute a variable under a name that no script has. tilus 0.2.0 binds `self_stage` for
@@ -394,6 +400,21 @@ def _check_attribute(lhs: ast.Attribute, value: Any) -> None:
         raise refused(lhs, f"takes {takes}, and here is {one_of(value)}")
     if lhs.attr == "warps" and isinstance(value, Expr) and not isinstance(value, Constant):
         raise refused(lhs, "is known only when the kernel runs; make it a constant (annotate it with int, not int32)")
+
+
+def _check_class(name: str, annotated: Any, value: Any) -> None:
+    """Raise Refusal where a number of Python is not of the class in its annotation."""
+    if annotated(value) != value:
+        raise Refusal(f"`{name}` is annotated with {annotated.__name__}, and {value} is none; leave that out")
+
+
+def _check_type(name: str, annotated: Any, held: Any) -> None:
+    """Raise Refusal where a variable of one type is annotated with another."""
+    if isinstance(held, Var) and isinstance(annotated, DataType) and held.type != annotated:
+        raise Refusal(
+            f"`{name}` is a variable of {type_of(held).name} and is annotated with {annotated.name}; give the new "
+            "variable another name"
+        )
 
 
 def _check_tile(name: str, held: Any, value: Any) -> None:

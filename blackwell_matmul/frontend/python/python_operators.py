@@ -168,13 +168,13 @@ class PythonOperators(Transpiler):
     def declare(self, type: Any, init: Any = None, hint: str | None = None) -> Any:
         """Declare a variable, and convert its first value to its type. tilus 0.2.0 puts the value as it is in the place
         of a variable that no statement assigns again, so half of a float32 that is an int32 became an integer."""
-        init = init if init is None else _stored(init, type)
+        init = init if init is None else stored(init, type)
         return super().declare(type=type, init=init, hint=hint)
 
     def assign(self, var: Any, value: Any) -> None:
         """Assign a number, converted to the type of the variable: tilus 0.2.0 takes the bounds of the sum for those of
         a variable that does not hold it, such as a uint32 that counts below 0."""
-        super().assign(var=var, value=_stored(value, var.type))
+        super().assign(var=var, value=stored(value, var.type))
 
     # --- two operands
 
@@ -527,7 +527,7 @@ def _of_constants(node: ast.AST, op: ast.operator, values: Sequence[Any], kinds:
     return into(value)
 
 
-def _stored(value: Any, into: Any) -> Any:
+def stored(value: Any, into: Any) -> Any:
     """Return a number of Python or of the kernel as a variable of a type holds it."""
     if not isinstance(into, DataType) or not isinstance(value, (Expr, bool, int, float)):
         return value
@@ -537,7 +537,7 @@ def _stored(value: Any, into: Any) -> Any:
 
 def _converted(value: Any, into: Any) -> Any:
     """Return a number of Python or of the kernel in another type."""
-    return value if type_of(value) == into else into(value)
+    return value if isinstance(value, Expr) and type_of(value) == into else into(value)
 
 
 def _joined_bits(a: Any, b: Any, kinds: Sequence[Any]) -> tuple[Any, Any]:

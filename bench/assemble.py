@@ -24,12 +24,12 @@ from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness.calls.inputs import unfilled
 from blackwell_matmul.jobs.running_trials import DIED, Job, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
+from blackwell_matmul_studies.scripts import ExecutorOption, RowsOption, rows_of, script
 
 TARGETS = ("sm_100a", "sm_103a")
 DTYPES = ("fp16", "e4m3")

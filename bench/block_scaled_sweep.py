@@ -29,7 +29,6 @@ from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.emulated import emulate_call
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.jobs.running_trials import Job, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.problem import Problem, Schedule
@@ -37,6 +36,7 @@ from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul_studies.scripts import ExecutorOption, judged_rows, script
 
 MS, NS, KS = (1, 17, 127, 129, 200, 300), (8, 40, 72, 136, 200, 264, 520), (32, 64, 96, 160, 288, 544, 1120)
 ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))

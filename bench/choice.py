@@ -33,8 +33,7 @@ from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.jobs.executors import PROCESSES
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
+from blackwell_matmul.jobs.running_trials import Job, run
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
@@ -42,6 +41,7 @@ from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
+from blackwell_matmul_studies.scripts import ExecutorOption, RowsOption, died, rows_of, script
 
 RESULTS = Path(__file__).parent / "results"
 PREDICTED = RESULTS / "choice_predicted.json"

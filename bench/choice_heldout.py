@@ -21,8 +21,8 @@ from typing import Annotated
 
 import typer
 
-from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.scheduling import cost_model
+from blackwell_matmul_studies.scripts import script
 from choice import Row, measured
 
 FILES = ("h200_chosen",)

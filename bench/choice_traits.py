@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.base.files import write_whole
-from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.scheduling import cost_model
 from blackwell_matmul.scheduling.fit import UNALIGNED_ROWS
 from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS
+from blackwell_matmul_studies.scripts import script
 from choice import RESULTS, Row, problem_of
 
 SOURCES = (

@@ -23,8 +23,7 @@ from rich.table import Table
 
 from blackwell_matmul.base.digests import digest, package_digest
 from blackwell_matmul.base.errors import InputError, UnsupportedError
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
+from blackwell_matmul.jobs.running_trials import Job, run
 from blackwell_matmul_studies.mutation import (
     EXCEPTIONS,
     Mutant,
@@ -35,6 +34,7 @@ from blackwell_matmul_studies.mutation import (
     kernels,
     mutants,
 )
+from blackwell_matmul_studies.scripts import ExecutorOption, RowsOption, died, rows_of, script
 
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
 

@@ -30,8 +30,8 @@ from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Address, Number, Statement, parse
 from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.jobs.running_trials import DIED, Job, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.kernels import rung
+from blackwell_matmul_studies.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "h0", "h2", "h7", "hopper", "g0")
 SIZE = (200, 136, 200)

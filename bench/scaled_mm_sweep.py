@@ -31,8 +31,8 @@ from torch.nn.functional import ScalingType, SwizzleType
 
 from blackwell_matmul import dequantize, quantize, scaled_mm
 from blackwell_matmul.jobs.running_trials import Job, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
+from blackwell_matmul_studies.scripts import ExecutorOption, judged_rows, script
 
 SIZES = (
     (128, 128, 128), (256, 256, 256), (128, 512, 256), (256, 128, 512), (512, 256, 128), (1023, 48, 64), (31, 64, 1024),

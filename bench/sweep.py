@@ -27,12 +27,12 @@ from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.jobs.running_trials import Job, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, judged_rows, script
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul_studies.scripts import ExecutorOption, judged_rows, script
 
 TARGET = "sm_100a"
 MS = (1, 8, 17, 127, 129, 200, 264)

@@ -38,16 +38,16 @@ from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS, SMALL_M
-from blackwell_matmul.harness.bench.tasks import verdict_on
 from blackwell_matmul.jobs.executors import PROCESSES
-from blackwell_matmul.jobs.running_trials import Job, died, run
-from blackwell_matmul.jobs.scripts import ExecutorOption, script
+from blackwell_matmul.jobs.running_trials import Job, run
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.tuner.candidates import TILE_KNOBS
+from blackwell_matmul_studies.interleaved import verdict_on
+from blackwell_matmul_studies.scripts import ExecutorOption, died, script
 
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)

@@ -151,7 +151,7 @@ def _tilus_tma(operation: str, block: Block | None) -> Call:
 
 
 def _tilus_plain(operation: str, block: Block | None) -> Call:
-    from blackwell_matmul.kernels.primitives import PlainAdd, PlainCopy
+    from blackwell_matmul_studies.plain_kernels import PlainAdd, PlainCopy
 
     made: Call = PlainCopy() if operation == COPY else PlainAdd()
     return made

@@ -14,8 +14,9 @@ import torch
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.harness.bench import protocol
-from blackwell_matmul.harness.bench.devices import Cpu
+from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu
 from blackwell_matmul.harness.bench.tasks import interleaved
+from blackwell_matmul.harness.verdict import Verdict, check_matmul
 
 Step = Callable[[str], None]
 INTERLEAVED_SETTINGS = protocol.Settings(warmup_s=2.0)
@@ -60,6 +61,13 @@ def triton_kernels() -> ModuleType:
     if find_spec("triton") is None:
         raise UnsupportedError("this needs Triton, which is not installed; pip install triton.")
     return import_module("blackwell_matmul_studies.baselines.triton_kernels")
+
+
+def verdict_on(call: Call, operands: Arguments) -> Verdict:
+    """Return the verdict on one call; its output, the last operand, is filled with NaN before."""
+    operands[-1].fill_(math.nan)
+    call(*operands)
+    return check_matmul(*operands)
 
 
 def poisoned_like(tensor: torch.Tensor) -> torch.Tensor:

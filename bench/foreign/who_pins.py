@@ -144,9 +144,7 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
         (tensor_cores, "_layout", lambda shape, group: _right_layout(shape, 1 if shape.m == 128 else group))
     ],
     "fragments: rows of the registers of an accumulator": _register_order,
-    "fragments: registers of A": lambda: [
-        (fragments, "fragment_a", lambda raw, format: _fragment_a(raw[[0, 2, 1, 3]] if len(raw) == 4 else raw, format))
-    ],
+    "fragments: registers of A": lambda: [(fragments, "_fragments", _columns_before_rows)],
     "tcgen05.ld 16x256b": lambda: [(tensor_cores, "_places", _other_places("16x256b"))],
     "tcgen05.ld 16x128b": lambda: [(tensor_cores, "_places", _other_places("16x128b"))],
     "tcgen05.ld 16x64b": lambda: [(tensor_cores, "_places", _other_places("16x64b"))],
@@ -167,7 +165,7 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
     "tf32 ignores 13 bits": lambda: [(operands, "elements", _rounded_tf32), (fragments, "elements", _rounded_tf32)],
     "the order of nibbles": lambda: [(operands, "_nibbles", _swapped_nibbles)],
 }  # fmt: skip
-_fragment_a, _signals, _fetched, _elements = fragments.fragment_a, copies._signals, copies._fetched, operands.elements
+_fragments, _signals, _fetched, _elements = fragments._fragments, copies._signals, copies._fetched, operands.elements
 
 
 def _other_places(shape: str) -> Callable[[Any], Any]:
@@ -176,6 +174,10 @@ def _other_places(shape: str) -> Callable[[Any], Any]:
         return (lane, column[::-1]) if shape in each.modifiers else (lane, column)
 
     return other
+
+
+def _columns_before_rows(raw: Any, format: str, of_a: bool) -> Any:
+    return _fragments(raw[[0, 2, 1, 3]] if of_a and len(raw) == 4 else raw, format, of_a)
 
 
 def _fetched_ones(cta: Any, found: Any, box: Any) -> Any:

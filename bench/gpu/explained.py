@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,10 +30,13 @@ from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Cuda
 from blackwell_matmul.harness.bench.protocol import Group, Settings, measure
-from blackwell_matmul.harness.bench.tasks import verdict_on
-from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import load
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from blackwell_matmul_studies.interleaved import verdict_on
+from blackwell_matmul_studies.scripts import script
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "tests" / "simulator" / "timing" / "explained_scripts.py"
 HOPPER = f"{SCRIPTS}:Hopper"

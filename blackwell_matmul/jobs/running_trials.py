@@ -157,8 +157,3 @@ class _Run(Generic[T]):
             self._keep(trial, {**self._job.name(trial), DIED: WHY_DIED})
         else:
             self._suspects.append(trial)
-
-
-def died(rows: Sequence[Row]) -> list[Row]:
-    """Return rows of trials that killed their workers; they have a name and no result."""
-    return [row for row in rows if DIED in row]

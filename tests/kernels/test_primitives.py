@@ -15,7 +15,7 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.kernels import primitives
-from blackwell_matmul.kernels.primitives import GemmTile, PlainAdd, PlainCopy, TmaCopy, VectorAdd
+from blackwell_matmul.kernels.primitives import GemmTile, TmaCopy, VectorAdd
 from blackwell_matmul.kernels.primitives.tensors import BOX_BYTES, MAX_BOX_EXTENT, default_box
 from blackwell_matmul.simulator import Run, simulate
 from tests.sentences import one_sentence
@@ -72,22 +72,6 @@ def test_vector_add(n: int, target: str) -> None:
         assert torch.equal(z, x + y)
 
 
-@pytest.mark.parametrize("shape", [(1,), (1003,), (37, 24), (2, 3, 5, 3, 8), (4096,)])
-def test_copy_and_add_without_tma(shape: tuple[int, ...]) -> None:
-    for dtype in TYPES:
-        x, y = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
-        copied, total = torch.full_like(x, torch.nan), torch.full_like(x, torch.nan)
-        clean(PlainCopy(), x, copied)
-        clean(PlainAdd(block=512, warps=2), x, y, total, target="sm_90a")
-        assert torch.equal(x, copied) and torch.equal(total, x + y)
-
-
-def test_without_tma_16_bytes_are_moved_at_a_time() -> None:
-    x = torch.zeros(2**20)
-    ptx = compile(PlainCopy(), x, x.clone(), target="sm_90a").ptx
-    assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx and "cp.async.bulk" not in ptx
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 8), (100, 72, 40), (65, 136, 104), (64, 64, 32)])
@@ -122,8 +106,6 @@ def test_the_compiler_takes_them_for_every_gpu_with_tma(target: str) -> None:
         (TmaCopy(), (x, x.clone())),
         (VectorAdd(), (100, v, v.clone(), v.clone())),
         (GemmTile(), (40, 40, 24, a, a.clone(), c)),
-        (PlainCopy(), (v, v.clone())),
-        (PlainAdd(), (v, v.clone(), v.clone())),
     ):
         assert compile(kernel, *args, target=target).cubin
 

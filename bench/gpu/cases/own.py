@@ -142,6 +142,10 @@ def _primitive(name: str, *launch: Any) -> Made:
     return Made([launch], script=getattr(primitives, name), bound=SUMS)
 
 
+def _plain(name: str, *launch: Any) -> Made:
+    return Made([launch], script=_from_folder("bench", "blackwell_matmul_studies.plain_kernels", name), bound=SUMS)
+
+
 def _zeros(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     return torch.zeros(*shape, dtype=dtype)
 
@@ -171,8 +175,8 @@ SCRIPTS: dict[str, Callable[[], Made]] = {
         script=_from_folder("examples", "own_kernel", "Relu"),
     ),
     "primitives/TmaCopy": lambda: _primitive("TmaCopy", _floats(3, 50, 72), _zeros(3, 50, 72)),
-    "primitives/PlainCopy": lambda: _primitive("PlainCopy", _floats(3, 50, 72), _zeros(3, 50, 72)),
-    "primitives/PlainAdd": lambda: _primitive("PlainAdd", _floats(1000), _floats(1000, seed=1), _zeros(1000)),
+    "primitives/PlainCopy": lambda: _plain("PlainCopy", _floats(3, 50, 72), _zeros(3, 50, 72)),
+    "primitives/PlainAdd": lambda: _plain("PlainAdd", _floats(1000), _floats(1000, seed=1), _zeros(1000)),
     "primitives/VectorAdd": lambda: _primitive("VectorAdd", 1000, _floats(1000), _floats(1000, seed=1), _zeros(1000)),
     "primitives/GemmTile": lambda: _primitive(
         "GemmTile", 100, 72, 64, _floats(100, 64), _floats(72, 64, seed=1), _zeros(100, 72)

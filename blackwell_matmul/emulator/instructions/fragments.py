@@ -50,7 +50,10 @@ def words(warp: LaneState, slots: list[int]) -> Array:
 
 
 def _fragments(raw: Array, format: str, of_a: bool) -> Array:
-    """Return the operand that each warp holds in its registers, warps x rows x K; raw: registers x lanes."""
+    """Return the operand that each warp holds in its registers, warps x rows x K; raw: registers x lanes.
+
+    Register i of lane t holds row t / 4 + 8 · (i % 2) of A, and K from (i / 2) · 16 bytes on.
+    """
     values = in_bytes(np.ascontiguousarray(raw).view(np.uint8).reshape(*raw.shape, -1), format)
     count, per = len(raw), ELEMENTS[format]
     if of_a:
@@ -58,11 +61,6 @@ def _fragments(raw: Array, format: str, of_a: bool) -> Array:
         return parts.reshape(parts.shape[0], 16, -1)
     parts = values.reshape(count, -1, 8, 4, per).transpose(1, 2, 0, 3, 4)
     return parts.reshape(parts.shape[0], 8, -1)
-
-
-def fragment_a(raw: Array, format: str) -> Array:
-    """Return A of a warp, 16 x K: register i holds row t / 4 + 8 · (i % 2), and K from (i / 2) · 16 bytes on."""
-    return np.asarray(_fragments(raw, format, of_a=True)[0])
 
 
 def accumulators(raw: Array, type: str) -> Array:
@@ -78,11 +76,6 @@ def accumulators(raw: Array, type: str) -> Array:
     rows = min(len(raw) // 2, 2)
     parts = raw.reshape(len(raw) // (2 * rows), rows, 2, -1, 8, 4).transpose(3, 1, 4, 0, 5, 2)
     return parts.reshape(parts.shape[0], 8 * rows, -1)
-
-
-def accumulator(raw: Array, type: str) -> Array:
-    """Return the accumulator of a warp."""
-    return np.asarray(accumulators(raw, type)[0])
 
 
 def registers_of(value: Array, type: str) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.harness.bench import bundles, protocol
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
 from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisoned, called_with, device_named
-from blackwell_matmul.harness.verdict import Verdict, check_matmul, check_product
+from blackwell_matmul.harness.verdict import Verdict, check_product
 from blackwell_matmul.problem.problem import Problem
 
 import_tilus()  # early, as children are forked from a process that has imported this
@@ -53,13 +52,6 @@ def _checked(
     tiles = {f"tile_{axis}": schedule.get(f"block_{axis}", 128) for axis in "mn"}
     given = called_with(problem, operands, result)
     return check_product(problem, given, **tiles), result, not poisoned.untouched_around()
-
-
-def verdict_on(call: Call, operands: Arguments) -> Verdict:
-    """Return the verdict on one call; its output, the last operand, is filled with NaN before."""
-    operands[-1].fill_(math.nan)
-    call(*operands)
-    return check_matmul(*operands)
 
 
 def _run(call: Call, problem: Problem, operands: Arguments, poisoned: Poisoned) -> torch.Tensor:

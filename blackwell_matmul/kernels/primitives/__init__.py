@@ -1,7 +1,6 @@
 """TMA in its smallest form, one kernel a file: a copy of 1 to 5 dimensions, a vector add, a GEMM tile.
 
 They need TMA and mma.sync, and nothing newer: they run on Hopper and on every Blackwell GPU, and in the simulator.
-`PlainCopy` and `PlainAdd` do without TMA, to compare with.
 """
 
 from __future__ import annotations
@@ -11,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # calling a class makes a Kernel, which takes the knobs alone
     GemmTile: Any
-    PlainAdd: Any
-    PlainCopy: Any
     TmaCopy: Any
     VectorAdd: Any
 
-_HOMES = {
-    "GemmTile": "gemm_tile", "PlainAdd": "plain_add", "PlainCopy": "plain_copy", "TmaCopy": "tma_copy",
-    "VectorAdd": "vector_add",
-}  # fmt: skip
+_HOMES = {"GemmTile": "gemm_tile", "TmaCopy": "tma_copy", "VectorAdd": "vector_add"}
 
-__all__ = ["GemmTile", "PlainAdd", "PlainCopy", "TmaCopy", "VectorAdd"]
+__all__ = ["GemmTile", "TmaCopy", "VectorAdd"]
 
 
 def __getattr__(name: str) -> object:

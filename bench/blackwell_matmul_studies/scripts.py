@@ -15,8 +15,7 @@ from rich.console import Console
 from blackwell_matmul.base import interrupts
 from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.jobs.executors import EXECUTOR_NAMES
-from blackwell_matmul.jobs.row_file import Row, RowFile
-from blackwell_matmul.jobs.running_trials import died
+from blackwell_matmul.jobs.row_file import DIED, Row, RowFile
 
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """typer's error for an invalid command line, which has no public name."""
@@ -31,6 +30,11 @@ RowsOption = Annotated[
 def rows_of(chosen: str, name: str) -> Path:
     """Return the file where an interrupted run of a script continues."""
     return Path(chosen or f"build/{name}.jsonl")
+
+
+def died(rows: Sequence[Row]) -> list[Row]:
+    """Return rows of trials that killed their workers; they have a name and no result."""
+    return [row for row in rows if DIED in row]
 
 
 def judged_rows(result: Path, fields: Sequence[str]) -> tuple[list[Row], bool]:

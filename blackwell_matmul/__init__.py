@@ -6,10 +6,10 @@ tilus and touches no GPU.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.base import moved
+from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from blackwell_matmul.base.errors import (
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SimulationError,
         UnsupportedError,
     )
+    from blackwell_matmul.base.version import __version__ as __version__
     from blackwell_matmul.compiler import Bundle, compile_many
     from blackwell_matmul.emulator import check_ptx, emulate
     from blackwell_matmul.hardware.gpus import GPUS, Gpu
@@ -169,87 +170,55 @@ __all__ = [
 
 moved.install()
 
-_HOMES = {
-    "compiler": ("Bundle", "compile_many"),
-    "emulator": ("check_ptx", "emulate"),
-    "base.errors": (
-        *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
-        *("InputError", "SimulationError", "UnsupportedError"),
-    ),
-    "problem.form": ("Epilogue", "Form"),
-    "hardware.gpus": ("GPUS", "Gpu"),
-    "harness": (
-        *("Result", "ScheduleList", "ScriptResult", "Verdict"),
-        *("check_matmul", "run_matmul", "run_script", "schedules"),
-    ),
-    "harness.checking": ("check",),
-    "harness.compiled": ("compile",),
-    "harness.predicting": ("predict", "trace"),
-    "harness.timelines": ("measured_timeline", "timeline_buffer"),
-    "kernels.blackwell.s0": ("BlackwellMatmulS0",),
-    "kernels.blackwell.s1": ("BlackwellMatmulS1",),
-    "kernels.blackwell.s2": ("BlackwellMatmulS2",),
-    "kernels.blackwell.v0": ("BlackwellMatmulV0",),
-    "kernels.blackwell.v1": ("BlackwellMatmulV1",),
-    "kernels.blackwell.v2": ("BlackwellMatmulV2",),
-    "kernels.blackwell.v3": ("BlackwellMatmulV3",),
-    "kernels.blackwell.v4": ("BlackwellMatmulV4",),
-    "kernels.blackwell.v5": ("BlackwellMatmulV5",),
-    "kernels.blackwell.v6": ("BlackwellMatmulV6",),
-    "kernels.geforce.g1": ("GeforceMatmulG1",),
-    "kernels.geforce.v0": ("GeforceMatmulV0",),
-    "kernels.hopper.v0": ("HopperMatmulV0",),
-    "kernels.hopper.v1": ("HopperMatmulV1",),
-    "kernels.hopper.v2": ("HopperMatmulV2",),
-    "kernels.hopper.v3": ("HopperMatmulV3",),
-    "kernels.hopper.v4": ("HopperMatmulV4",),
-    "kernels.hopper.v5": ("HopperMatmulV5",),
-    "kernels.hopper.v6": ("HopperMatmulV6",),
-    "kernels.hopper.v7": ("HopperMatmulV7",),
-    "kernels.products.blackwell": ("BlackwellMatmul",),
-    "kernels.products.hopper": ("HopperMatmul",),
-    "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
-    "problem.problem": ("Problem", "Schedule"),
-    "runtime": ("Loaded", "load"),
-    "runtime.script": ("Script",),
-    "simulator.simulate": ("simulate",),
-    "simulator.findings": ("Finding", "Run"),
-    "ops.placing": ("copies",),
-    "ops.fusing": ("fused_linear",),
-    "ops.block_scaled.scaled_grouped": ("scaled_grouped_mm",),
-    "ops.block_scaled.mode": ("ScaledMmMode",),
-    "ops.block_scaled.quantizing": ("dequantize", "quantize"),
-    "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
-    "ops.scaled": ("scaled_mm",),
-    "ops.grouped": ("grouped_matmul",),
-    "ops.distributed.shared_gpu": ("share_gpu",),
-    "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
-    "simulator.report": ("Report",),
-    "simulator.timing.predict": ("Prediction",),
-    "simulator.trace.timeline": ("Timeline",),
-    "harness.testing": ("assert_clean",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def _version() -> str:
-    from importlib import metadata  # as slow as all other imports here together
-
-    try:
-        return metadata.version("blackwell-matmul")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
-
-
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        value: object = _version()
-    elif name in _HOME_OF:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "compiler": ("Bundle", "compile_many"),
+        "emulator": ("check_ptx", "emulate"),
+        "base.errors": (
+            *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
+            *("InputError", "SimulationError", "UnsupportedError"),
+        ),
+        "base.version": ("__version__",),
+        "problem.form": ("Epilogue", "Form"),
+        "hardware.gpus": ("GPUS", "Gpu"),
+        "harness": (
+            *("Result", "ScheduleList", "ScriptResult", "Verdict"),
+            *("check_matmul", "run_matmul", "run_script", "schedules"),
+        ),
+        "harness.checking": ("check",),
+        "harness.compiled": ("compile",),
+        "harness.predicting": ("predict", "trace"),
+        "harness.timelines": ("measured_timeline", "timeline_buffer"),
+        **{f"kernels.blackwell.s{i}": (f"BlackwellMatmulS{i}",) for i in range(3)},
+        **{f"kernels.blackwell.v{i}": (f"BlackwellMatmulV{i}",) for i in range(7)},
+        "kernels.geforce.g1": ("GeforceMatmulG1",),
+        "kernels.geforce.v0": ("GeforceMatmulV0",),
+        **{f"kernels.hopper.v{i}": (f"HopperMatmulV{i}",) for i in range(8)},
+        "kernels.products.blackwell": ("BlackwellMatmul",),
+        "kernels.products.hopper": ("HopperMatmul",),
+        "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
+        "problem.problem": ("Problem", "Schedule"),
+        "runtime": ("Loaded", "load"),
+        "runtime.script": ("Script",),
+        "simulator.simulate": ("simulate",),
+        "simulator.findings": ("Finding", "Run"),
+        "ops.placing": ("copies",),
+        "ops.fusing": ("fused_linear",),
+        "ops.block_scaled.scaled_grouped": ("scaled_grouped_mm",),
+        "ops.block_scaled.mode": ("ScaledMmMode",),
+        "ops.block_scaled.quantizing": ("dequantize", "quantize"),
+        "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
+        "ops.scaled": ("scaled_mm",),
+        "ops.grouped": ("grouped_matmul",),
+        "ops.distributed.shared_gpu": ("share_gpu",),
+        "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
+        "simulator.report": ("Report",),
+        "simulator.timing.predict": ("Prediction",),
+        "simulator.trace.timeline": ("Timeline",),
+        "harness.testing": ("assert_clean",),
+    },
+)
 
 
 def __dir__() -> list[str]:

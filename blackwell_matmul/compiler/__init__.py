@@ -8,8 +8,9 @@ May import: base, frontend, hardware, problem.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle, Resources
@@ -18,17 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundle", "LaunchPlan", "Resources", "compile", "compile_many"]
 
-_HOMES = {
-    "bundle": ("Bundle", "Resources"),
-    "compiling": ("compile", "compile_many"),
-    "plan": ("LaunchPlan",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "bundle": ("Bundle", "Resources"),
+        "compiling": ("compile", "compile_many"),
+        "plan": ("LaunchPlan",),
+    },
+)

@@ -8,8 +8,9 @@ simulator, simulator.semantics, simulator.timing, simulator.trace.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.calls.inputs import make_inputs
@@ -37,20 +38,15 @@ __all__ = [
     "torch_product",
 ]
 
-_HOMES = {
-    "calls.inputs": ("make_inputs",),
-    "listing": ("ScheduleList", "ScheduleRow", "schedules"),
-    "outputs": ("OutputVerdict",),
-    "reference": ("exact_product", "torch_product"),
-    "result": ("Result", "ScriptResult"),
-    "run": ("report", "run_matmul", "run_script"),
-    "verdict": ("Verdict", "check_matmul"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    return value
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "calls.inputs": ("make_inputs",),
+        "listing": ("ScheduleList", "ScheduleRow", "schedules"),
+        "outputs": ("OutputVerdict",),
+        "reference": ("exact_product", "torch_product"),
+        "result": ("Result", "ScriptResult"),
+        "run": ("report", "run_matmul", "run_script"),
+        "verdict": ("Verdict", "check_matmul"),
+    },
+)

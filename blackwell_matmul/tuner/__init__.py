@@ -8,8 +8,9 @@ May import: base, compiler, frontend, hardware, harness, jobs, kernels, ops, pro
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:
     from blackwell_matmul.tuner.ranking import Ranking, rank
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranking", "Tuning", "rank", "stored", "tune"]
 
-_HOMES = {"Ranking": "ranking", "Tuning": "tuning", "rank": "ranking", "stored": "tuned", "tune": "tuning"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(
+    __name__, {"ranking": ("Ranking", "rank"), "tuned": ("stored",), "tuning": ("Tuning", "tune")}
+)

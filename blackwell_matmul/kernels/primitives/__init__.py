@@ -5,20 +5,17 @@ They need TMA and mma.sync, and nothing newer: they run on Hopper and on every B
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:  # calling a class makes a Kernel, which takes the knobs alone
     GemmTile: Any
     TmaCopy: Any
     VectorAdd: Any
 
-_HOMES = {"GemmTile": "gemm_tile", "TmaCopy": "tma_copy", "VectorAdd": "vector_add"}
-
 __all__ = ["GemmTile", "TmaCopy", "VectorAdd"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = on_first_use(
+    __name__, {"gemm_tile": ("GemmTile",), "tma_copy": ("TmaCopy",), "vector_add": ("VectorAdd",)}
+)

@@ -2,7 +2,8 @@
 
 Exit codes: 0 the result is right, or nothing was found; 1 the result is wrong, or the kernel is at fault; 2 bad input
 or unsupported; 130 interrupted. A subcommand is a file. Its function reads the options, calls a service, shows the
-result by one of `views`, and raises errors of `base.errors`. It imports at run time, so that `--help` is instant.
+result by one of `views`, and raises errors of `base.errors`. Its docstring is the help, examples last. It imports at
+run time, so that `--help` is instant.
 
 May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, runtime,
 scheduling, simulator, simulator.timing, simulator.trace, tuner.
@@ -10,6 +11,7 @@ scheduling, simulator, simulator.timing, simulator.trace, tuner.
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import sys
@@ -174,5 +176,6 @@ for _command in (
     tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
     verify_command.verify, first_light_command.first_light, emulate_command.emulate,
 ):  # fmt: skip
+    _help, _, _examples = inspect.cleandoc(str(_command.__doc__)).partition("\n\nExamples:")
     _name = _command.__name__.replace("_", "-")
-    app.command(_name, cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)
+    app.command(_name, cls=Command, help=_help, epilog=f"Examples:{_examples}")(_command)

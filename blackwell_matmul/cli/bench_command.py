@@ -24,30 +24,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.contenders import Contender
     from blackwell_matmul.harness.bench.request import Request
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul bench`
-- `blackwell-matmul bench --suite llm --baselines --out results/`
-- `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
-- `blackwell-matmul bench --size 4096 4096 4096 --layout nn --epilogue bias,gelu --dtype bf16`
-- `blackwell-matmul bench --size 8192 8192 8192 --dtype e4m3 --epilogue scaled_rows`
-- `blackwell-matmul bench s1 s2 --size 8192 8192 8192 --dtype nvfp4`
-- `blackwell-matmul bench --compile-only --target H200 --out results/`
-- `blackwell-matmul bench --draw results/`
-- `blackwell-matmul bench --suite torch-compile --quick --out results/`
-
-Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
-each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
-
-With --layout, --epilogue, --batch and the like every problem is such a product, and cuBLAS stands for torch's own
-operations: cuBLAS, and torch's kernels for what it leaves. Block-scaled products have torch's scaled_mm there.
-
-Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large TMA
-configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which
-a second run goes on with; --quick takes the few trials that say most.
-"""
-
-
 SUITE_TEXT = "ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth."
 Suite = Annotated[str, word("SUITE", SUITE_TEXT, "--suite")]
 OneSize = Annotated[tuple[str, str, str] | None, word("M N K", "One problem, in place of a suite.")]
@@ -95,6 +71,29 @@ def bench(
     """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
 
     Exit code 0: all results are right. 1: something is wrong, crashed or hung. 2: could not run.
+
+    Examples:
+
+    - `blackwell-matmul bench`
+    - `blackwell-matmul bench --suite llm --baselines --out results/`
+    - `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
+    - `blackwell-matmul bench --size 4096 4096 4096 --layout nn --epilogue bias,gelu --dtype bf16`
+    - `blackwell-matmul bench --size 8192 8192 8192 --dtype e4m3 --epilogue scaled_rows`
+    - `blackwell-matmul bench s1 s2 --size 8192 8192 8192 --dtype nvfp4`
+    - `blackwell-matmul bench --compile-only --target H200 --out results/`
+    - `blackwell-matmul bench --draw results/`
+    - `blackwell-matmul bench --suite torch-compile --quick --out results/`
+
+    Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of
+    repetitions, each compared). The folder gets results.json, which a second run goes on with, and a chart where
+    matplotlib is there.
+
+    With --layout, --epilogue, --batch and the like every problem is such a product, and cuBLAS stands for torch's own
+    operations: cuBLAS, and torch's kernels for what it leaves. Block-scaled products have torch's scaled_mm there.
+
+    Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large
+    TMA configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets
+    STUDY.json, which a second run goes on with; --quick takes the few trials that say most.
     """
     from blackwell_matmul.harness.studies_part import studies
 

@@ -27,19 +27,6 @@ from blackwell_matmul.cli.ptx_options import (
 )
 from blackwell_matmul.cli.views import check_view, terminal
 
-EXAMPLES = """Examples:
-
-`blackwell-matmul check v1 --size 256 256 256`
-
-`blackwell-matmul check my_kernel.py:MyScript --schedule stages=3 --orders 8 --strict`
-
-`blackwell-matmul check my_kernel.py:MyScript --seed 5` replays the order of a finding
-
-`blackwell-matmul check kernel.ptx --grid 4 --block 128 --shared 16384 --arg f16[256,64] --arg f16[64,64] --arg 64`
-
-`check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
-"""
-
 
 @takes_form
 def check(
@@ -75,6 +62,18 @@ def check(
     """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
 
     Exit code 0: clean. 1: findings. 2: could not run.
+
+    Examples:
+
+    `blackwell-matmul check v1 --size 256 256 256`
+
+    `blackwell-matmul check my_kernel.py:MyScript --schedule stages=3 --orders 8 --strict`
+
+    `blackwell-matmul check my_kernel.py:MyScript --seed 5` replays the order of a finding
+
+    `blackwell-matmul check kernel.ptx --grid 4 --block 128 --shared 16384 --arg f16[256,64] --arg f16[64,64] --arg 64`
+
+    `check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
     """
     launch = LaunchOptions(grid, block, cluster, shared, entry, tuple(arg or ()))
     if is_compiled(kernel):

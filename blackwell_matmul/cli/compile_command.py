@@ -20,21 +20,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness import Result, ScriptResult
     from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul compile v2 -o out/`
-- `blackwell-matmul compile v2 --size 4096 4096 4096 --dtype bf16 --schedule stages=4 --sass`
-- `blackwell-matmul compile v6 --check -o out/`
-- `blackwell-matmul compile h7 --size 4096 4096 4096 --timeline 4096 -o out/`
-- `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
-- `blackwell-matmul compile --pack H100 -o pack.zip`
-- `blackwell-matmul compile --pack pack.zip`
-
-Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the launch
-plan; `blackwell_matmul.runtime.load(folder)` runs it. A pack has the kernels that calls on a GPU need most: they are
-compiled into this machine's cache, or copied there from a file.
-"""
-
 
 def _folder(name: str) -> str:
     if not name.strip():
@@ -71,6 +56,20 @@ def compile(
 
     Exit code 0: compiled. 1: with --check, it computes something else; nothing is written; or a pack has no kernel. 2:
     could not compile.
+
+    Examples:
+
+    - `blackwell-matmul compile v2 -o out/`
+    - `blackwell-matmul compile v2 --size 4096 4096 4096 --dtype bf16 --schedule stages=4 --sass`
+    - `blackwell-matmul compile v6 --check -o out/`
+    - `blackwell-matmul compile h7 --size 4096 4096 4096 --timeline 4096 -o out/`
+    - `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
+    - `blackwell-matmul compile --pack H100 -o pack.zip`
+    - `blackwell-matmul compile --pack pack.zip`
+
+    Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the
+    launch plan; `blackwell_matmul.runtime.load(folder)` runs it. A pack has the kernels that calls on a GPU need most:
+    they are compiled into this machine's cache, or copied there from a file.
     """
     if pack is not None:
         if any((kernel, size, dtype, schedule, target, sass, check, timeline, form.words)):

@@ -12,15 +12,6 @@ from blackwell_matmul.cli.options import flag, integer, word
 if TYPE_CHECKING:
     from blackwell_matmul.emulator.order.findings import PtxReport
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul emulate -- python my_script.py`
-- `blackwell-matmul emulate --target sm_90a -- ./my_program --size 256`
-- `blackwell-matmul emulate --check -- ./my_program`
-
-The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
-"""
-
 SMS_TEXT = "SMs of the GPU; with few of them, programs that fill a GPU launch less."
 
 
@@ -36,6 +27,14 @@ def emulate(
 
     Exit code: the program's own. 1: a kernel has a fault; the program has ended, and one sentence has the line. With
     --check also 1: an error of order. 2: the program cannot be run, or needs a feature that is not emulated.
+
+    Examples:
+
+    - `blackwell-matmul emulate -- python my_script.py`
+    - `blackwell-matmul emulate --target sm_90a -- ./my_program --size 256`
+    - `blackwell-matmul emulate --check -- ./my_program`
+
+    The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
     """
     from blackwell_matmul.emulator.cuda_runtime import run
     from blackwell_matmul.hardware.gpus import target_named

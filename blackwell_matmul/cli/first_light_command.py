@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.cli.first_light.kit import Kit
     from blackwell_matmul.hardware.gpus import Gpu
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul first-light -o report/`
-- `blackwell-matmul first-light --prepare B200 -o kit.zip`
-- `blackwell-matmul first-light kit.zip -o report/`
-- `blackwell-matmul first-light --device emulator --gpu B200 -o report/`
-- `blackwell-matmul first-light compare mine/ yours/report.json`
-
-Each item runs in a process of its own: a crash or a hang costs that item. A second start goes on where the first one
-ended. report/index.html is the page to look at, and report/report.json the file to send: it names no host, user or
-path.
-"""
-
 KIT_NAME, REPORT_NAME, COMPARE = "kit.zip", "report", "compare"
 DEVICES = ("gpu", "emulator")
 
@@ -64,6 +51,18 @@ def first_light(
     """Try all that is claimed for a GPU on the GPU that is here, and write one page and one file to send.
 
     Exit code 0: all that ran is as claimed. 1: something is not, crashed or hung. 2: bad input, or could not run.
+
+    Examples:
+
+    - `blackwell-matmul first-light -o report/`
+    - `blackwell-matmul first-light --prepare B200 -o kit.zip`
+    - `blackwell-matmul first-light kit.zip -o report/`
+    - `blackwell-matmul first-light --device emulator --gpu B200 -o report/`
+    - `blackwell-matmul first-light compare mine/ yours/report.json`
+
+    Each item runs in a process of its own: a crash or a hang costs that item. A second start goes on where the first
+    one ended. report/index.html is the page to look at, and report/report.json the file to send: it names no host, user
+    or path.
     """
     given, seconds = list(words or ()), integer("--limit", limit)
     if given[:1] == [COMPARE]:

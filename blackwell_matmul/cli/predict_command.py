@@ -15,14 +15,6 @@ from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.predict_view import prediction_lines
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
-- `blackwell-matmul predict v3 --size 4096 4096 4096 --schedule stages=3 --gpu B300`
-- `blackwell-matmul predict h2 h5 --size 4096 4096 4096 --gpu H200`
-- `blackwell-matmul predict my_kernel.py:MyMatmul --size 8192 8192 8192 --json`
-"""
-
 
 @takes_form
 def predict(
@@ -47,6 +39,13 @@ def predict(
     Nothing is measured: one SM's share of the kernel is simulated with published figures of its parts.
 
     Exit code 0: predicted. 1: a kernel does not end. 2: could not predict.
+
+    Examples:
+
+    - `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
+    - `blackwell-matmul predict v3 --size 4096 4096 4096 --schedule stages=3 --gpu B300`
+    - `blackwell-matmul predict h2 h5 --size 4096 4096 4096 --gpu H200`
+    - `blackwell-matmul predict my_kernel.py:MyMatmul --size 8192 8192 8192 --json`
     """
     named_gpu = options.one_gpu(gpu, target)
     requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]

@@ -15,21 +15,6 @@ from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.result_view import result_lines
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul run v1`
-- `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
-- `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
-- `blackwell-matmul run blackwell --size 256 256 256 --epilogue bias,gelu --layout nt --batch 4`
-- `blackwell-matmul run v2 --emulate --check`
-- `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
-
-A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
-other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which
-gets a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and not
-checked.
-"""
-
 
 @takes_form
 def run(
@@ -51,6 +36,20 @@ def run(
     """Run one kernel on made-up inputs and check its result.
 
     Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
+
+    Examples:
+
+    - `blackwell-matmul run v1`
+    - `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
+    - `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+    - `blackwell-matmul run blackwell --size 256 256 256 --epilogue bias,gelu --layout nt --batch 4`
+    - `blackwell-matmul run v2 --emulate --check`
+    - `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
+
+    A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
+    other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`,
+    which gets a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and
+    not checked.
     """
     if check and not emulate:
         raise InputError(

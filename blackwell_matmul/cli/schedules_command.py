@@ -16,13 +16,6 @@ from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views.schedules_view import schedule_lines
 from blackwell_matmul.hardware.gpus import gpu_named
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul schedules v1`
-- `blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
-- `blackwell-matmul schedules v1 --size 512 512 100 --json`
-"""
-
 
 @takes_form
 def schedules(
@@ -49,6 +42,12 @@ def schedules(
     A rejected row with several values for a knob stands for every combination of them. `columns` are of tensor memory.
 
     Exit code 0: some can run. 1: none can. 2: bad input.
+
+    Examples:
+
+    - `blackwell-matmul schedules v1`
+    - `blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
+    - `blackwell-matmul schedules v1 --size 512 512 100 --json`
     """
     named_gpu = options.one_gpu(gpu, target)
     asked = None if named_gpu is None else gpu_named(named_gpu)

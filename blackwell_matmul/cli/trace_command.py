@@ -17,15 +17,6 @@ from blackwell_matmul.cli.views import terminal
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.trace.timeline import Timeline
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul trace v2 --gpu B200 --size 1024 1024 1024 -o v2.html`
-- `blackwell-matmul trace v5 --size 8192 8192 8192 -o v5.json`
-- `blackwell-matmul trace v3 --cycles 4000 9000 -o v3.svg`
-
-A page is opened by a browser, JSON by ui.perfetto.dev; SVG and PNG are pictures, and PNG needs `blackwell-matmul[png]`.
-"""
-
 
 def _output(name: str) -> str:
     file_to_write("-o", name, TIMELINE_ENDINGS)
@@ -50,6 +41,15 @@ def trace(
     Nothing is measured. The file's suffix selects a page, Chrome's trace format, or a picture.
 
     Exit code 0: written. 1: the kernel does not end. 2: could not draw.
+
+    Examples:
+
+    - `blackwell-matmul trace v2 --gpu B200 --size 1024 1024 1024 -o v2.html`
+    - `blackwell-matmul trace v5 --size 8192 8192 8192 -o v5.json`
+    - `blackwell-matmul trace v3 --cycles 4000 9000 -o v3.svg`
+
+    A page is opened by a browser, JSON by ui.perfetto.dev; SVG and PNG are pictures, and PNG needs
+    `blackwell-matmul[png]`.
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     named_gpu = options.one_gpu(gpu, target)

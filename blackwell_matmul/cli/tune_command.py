@@ -22,24 +22,6 @@ from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.jobs import fork_server
 from blackwell_matmul.problem.problem import Problem
 
-EXAMPLES = """Examples:
-
-- `blackwell-matmul tune v2 --size 4096 4096 4096`
-- `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
-- `blackwell-matmul tune hopper --size 4096 4096 4096 --top 32 --gpus 0,1,2,3`
-- `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
-- `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
-- `blackwell-matmul tune hopper --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
-- `blackwell-matmul tune s2 --size 8192 8192 8192 --dtype nvfp4`
-- `blackwell-matmul tune my_kernel.py:MyMatmul`
-
-A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
-of your own says its candidates with tilus.autotune. Several GPUs of one kind measure side by side, and the best of each
-are measured again on one. That takes time, too: with fewer than 8 candidates for each, fewer GPUs measure (--top takes
-more candidates). With --gpu nothing is measured or kept, and no GPU is needed: the schedules are listed in the order of
-their predicted time. `schedules` lists them with what each takes of an SM.
-"""
-
 
 class Predicting(TypedDict):
     """Executor of predictions, and the file that stores them."""
@@ -104,6 +86,23 @@ def tune(
     A candidate that hangs, crashes or is wrong is reported and never chosen.
 
     Exit code 0: there is a winner, or an order. 1: there is none. 2: could not run.
+
+    Examples:
+
+    - `blackwell-matmul tune v2 --size 4096 4096 4096`
+    - `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
+    - `blackwell-matmul tune hopper --size 4096 4096 4096 --top 32 --gpus 0,1,2,3`
+    - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
+    - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
+    - `blackwell-matmul tune hopper --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
+    - `blackwell-matmul tune s2 --size 8192 8192 8192 --dtype nvfp4`
+    - `blackwell-matmul tune my_kernel.py:MyMatmul`
+
+    A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A
+    script of your own says its candidates with tilus.autotune. Several GPUs of one kind measure side by side, and the
+    best of each are measured again on one. That takes time, too: with fewer than 8 candidates for each, fewer GPUs
+    measure (--top takes more candidates). With --gpu nothing is measured or kept, and no GPU is needed: the schedules
+    are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
     """
     problem = options.problem_of(kernel, options.sizes_of(size), dtype, form.form, form.batches)
     budget_s, most = (

@@ -10,15 +10,6 @@ from blackwell_matmul.cli.options import Json, integer
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import doctor_view
 
-EXAMPLES = """Examples:
-
-`blackwell-matmul verify`
-
-`blackwell-matmul verify simulator triton`
-
-The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a process of its own.
-"""
-
 
 def verify(
     layers: Annotated[list[str] | None, typer.Argument(help="The layers to try; all of them by default.")] = None,
@@ -28,6 +19,14 @@ def verify(
     """Compile, run and compare, layer by layer, and report the device of each layer.
 
     Exit code 0: all results are right. 1: a result is wrong, or a layer failed. 2: bad input.
+
+    Examples:
+
+    `blackwell-matmul verify`
+
+    `blackwell-matmul verify simulator triton`
+
+    The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a process of its own.
     """
     from blackwell_matmul.cli.doctor.verify import LAYERS, known_layers, passed, verify
 

@@ -23,7 +23,7 @@ KEPT_MAPS = 4096
 """Maximum maps in the process, 0.4 kB each."""
 
 MAX_RANK = 5
-WORDS = TENSOR_MAP_BYTES // 8
+MAP_WORDS = TENSOR_MAP_BYTES // 8
 ADDRESS_BITS = (1 << 47) - 16
 """Bits of an address that TMA can read: a multiple of 16 below 2**47."""
 
@@ -47,7 +47,7 @@ class EncodedMap:
         self.pointer = pointer
         self._memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT_BYTES)
         self.address = -(-ctypes.addressof(self._memory) // TENSOR_MAP_ALIGNMENT_BYTES) * TENSOR_MAP_ALIGNMENT_BYTES
-        self.words = (ctypes.c_uint64 * WORDS).from_address(self.address)
+        self.words = (ctypes.c_uint64 * MAP_WORDS).from_address(self.address)
         self._place: int | None = None
 
     def copy(self) -> EncodedMap:

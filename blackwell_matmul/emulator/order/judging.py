@@ -87,7 +87,7 @@ def unfenced_map() -> Rule:
 UNINITIALISED = Rule("uninitialised-read", UNPROMISED, "", "write the bytes first", "")
 
 CLUSTER_BARRIER = "barrier.cluster.arrive and .wait by all threads of the cluster"
-CLUSTERS = "Cooperative Thread Arrays: Cluster of CTAs"
+CLUSTER_SECTION = "Cooperative Thread Arrays: Cluster of CTAs"
 
 PEER_NOT_STARTED = Rule(
     "peer-not-started", BENIGN, "a barrier of the cluster before the access", CLUSTER_BARRIER,
@@ -99,7 +99,7 @@ NOT_ALLOCATED = Rule(
 )  # fmt: skip
 EXIT_BEFORE_PEER = Rule(
     "exit-before-peer", ERROR, "an edge from the access to the end of the CTA", f"{CLUSTER_BARRIER} behind the access",
-    CLUSTERS,
+    CLUSTER_SECTION,
 )  # fmt: skip
 IN_FLIGHT_AT_EXIT = Rule(
     "in-flight-at-exit", UNPROMISED, "a wait for the operation", "that wait before the end", "Asynchronous Operations"

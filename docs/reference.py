@@ -94,7 +94,7 @@ SECTIONS = {
 UNWRITTEN = {"__version__": "The version that is installed, as a string."}
 """Names that are made when they are asked for, where no docstring can be."""
 
-IN_A_FILE_OF_ITS_NAME = {"emulate": "emulator.emulate.emulate", "check_ptx": "emulator.order.check.check_ptx"}
+IN_A_FILE_OF_ITS_NAME = {"emulate": "emulator.emulate.emulate", "check_ptx": "emulator.order.ptx_check.check_ptx"}
 """Names for which griffe would take the file instead."""
 
 

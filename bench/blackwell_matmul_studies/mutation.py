@@ -43,8 +43,8 @@ import torch
 from blackwell_matmul import quantize
 from blackwell_matmul.base.errors import CompileError, InputError
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.calls.scaled_operands import dequantised
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import KERNELS, PRODUCTS, RUNGS, rung
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED

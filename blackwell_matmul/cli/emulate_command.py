@@ -10,7 +10,7 @@ import typer
 from blackwell_matmul.cli.options import flag, integer, word
 
 if TYPE_CHECKING:
-    from blackwell_matmul.emulator.order.findings import PtxReport
+    from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 
 SMS_TEXT = "SMs of the GPU; with few of them, programs that fill a GPU launch less."
 

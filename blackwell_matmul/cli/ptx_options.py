@@ -14,7 +14,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli import options
 
 if TYPE_CHECKING:
-    from blackwell_matmul.emulator.order.findings import PtxReport
+    from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 
 CODE_PANEL = "Compiled code: a file of PTX, or the folder of a bundle"
 TENSOR = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")

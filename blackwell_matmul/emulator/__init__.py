@@ -2,15 +2,15 @@
 
 The emulator shares no code with the simulator, which judges the script. `parser` reads the text. `code` and
 `instructions` turn each instruction into a Python function on the lanes of a warp, or of a row of warps that stand at
-one instruction. `scheduler` runs rows and asynchronous operations on the state in `machine` and `spaces`. A `listener`
-hears what happens; `order` is one.
+one instruction. `scheduler` runs rows and asynchronous operations on the state in `machine` and `spaces`. An
+`emulation_listener` hears what happens; `order` has one.
 
 May import: base, compiler.
 """
 
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import Emulation, emulate
-from blackwell_matmul.emulator.order.check import check_ptx
+from blackwell_matmul.emulator.order.ptx_check import check_ptx
 from blackwell_matmul.emulator.scheduler import ORDERS, Limit
 
 __all__ = ["ORDERS", "Emulation", "Limit", "TensorMap", "check_ptx", "emulate"]

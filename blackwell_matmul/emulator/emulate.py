@@ -13,7 +13,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
-from blackwell_matmul.emulator.listener import EmulationListener
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Limit, Progress

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, by_warps, indices, lanes, words_of
-from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.spaces import ABSENT_RANK, LOCAL, OFFSET, RANK, Memory, SharedBank, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512

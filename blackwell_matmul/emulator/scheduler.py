@@ -18,8 +18,8 @@ import numpy as np
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.base.processes import heap_set_aside
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 from blackwell_matmul.emulator.lanes import ALL, by_warps
-from blackwell_matmul.emulator.listener import EmulationListener
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, Waiting, Waits, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 from blackwell_matmul.emulator.lanes import WORDS, Array
-from blackwell_matmul.emulator.listener import EmulationListener
 
 WINDOW_BITS = 40
 SHARED, LOCAL, PARAM, CODE, GLOBAL = (number << WINDOW_BITS for number in (1, 2, 3, 4, 0x7F))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import check_ptx, emulate
-from blackwell_matmul.emulator.order.findings import PtxReport
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
 from blackwell_matmul.harness.result import Result, ScriptResult

@@ -31,7 +31,7 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine
 from blackwell_matmul.base.validation import has_memory, shown
-from blackwell_matmul.harness.calls.block_scaled import dequantised, typed
+from blackwell_matmul.harness.calls.scaled_operands import dequantised, typed
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import scaled_blocks, torch_product
 from blackwell_matmul.harness.scale_mistakes import likely_mistake

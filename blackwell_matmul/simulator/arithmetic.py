@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blackwell_matmul.simulator.block_scaled import power_bytes
+from blackwell_matmul.simulator.scaled_values import power_bytes
 from blackwell_matmul.simulator.types import EIGHT_BIT_FLOATS, Element, canonical, convert, element_by_name, flushed
 
 Undefined = Literal["integer-overflow", "division-by-zero", "conversion-range", "shift-range"]

@@ -8,7 +8,7 @@ import pytest
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import machine
-from blackwell_matmul.emulator.listener import EmulationListener
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 
 NUMBER = "mov.u32 %r38, %ctaid.x; mov.u32 %r37, %ntid.x; mad.lo.u32 %r36, %r38, %r37, %r39;"
 """%r36: the thread's number in the grid; %r38: its CTA."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from blackwell_matmul.harness import make_inputs
-from blackwell_matmul.harness.calls.block_scaled import dequantised
+from blackwell_matmul.harness.calls.scaled_operands import dequantised
 from blackwell_matmul.harness.scale_mistakes import likely_mistake
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem.problem import Problem

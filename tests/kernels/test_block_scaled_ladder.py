@@ -15,9 +15,9 @@ from blackwell_matmul import check, schedules, simulate
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import bind, build
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
-from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.calls.kernel_call import resolve
+from blackwell_matmul.harness.calls.scaled_operands import dequantised
 from blackwell_matmul.harness.emulated import emulate_call
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.kernels import rung

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from blackwell_matmul import InputError, compile, emulate, quantize, simulate
-from blackwell_matmul.harness.calls.block_scaled import operands
+from blackwell_matmul.harness.calls.scaled_operands import operands
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.products.scaled_quantizer import BlackwellScaledQuantizer
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blackwell_matmul.emulator.instructions.matrices.block_sums import ScaledOperand, block_sum
-from blackwell_matmul.simulator import block_scaled
+from blackwell_matmul.simulator import scaled_values
 
 ROWS = 128
 
@@ -25,19 +25,19 @@ def simulated(a: Any, b: Any, scale_a: Any, scale_b: Any, d: Any, kind: str) -> 
     block, step = {"mxfp8": (32, 32), "mxfp4": (32, 64), "nvfp4": (16, 64)}[kind]
     normal = -6 if kind == "mxfp8" else 0
     operands = [
-        block_scaled.ScaledRows(values, in_lanes(scales, kind), normal)
+        scaled_values.ScaledRows(values, in_lanes(scales, kind), normal)
         for values, scales in ((a, scale_a), (b, scale_b))
     ]
-    return block_scaled.multiply_add(d, *operands, block, step)
+    return scaled_values.multiply_add(d, *operands, block, step)
 
 
-def in_lanes(scales: Any, kind: str) -> block_scaled.Scales:
+def in_lanes(scales: Any, kind: str) -> scaled_values.Scales:
     """Return scales of rows x blocks, up to 4, in the cells of an atom."""
     type = ml_dtypes.float8_e4m3fn if kind == "nvfp4" else ml_dtypes.float8_e8m0fnu
     atom = np.zeros((ROWS, 4), np.uint8)
     atom[: len(scales), : scales.shape[1]] = scales.astype(type).view(np.uint8)
     cells = np.tile(atom.reshape(4, 32, 4).transpose(1, 0, 2).reshape(32, 16), (4, 1))
-    return block_scaled.Scales(cells.view(type) if kind == "nvfp4" else cells, 1)
+    return scaled_values.Scales(cells.view(type) if kind == "nvfp4" else cells, 1)
 
 
 def one(kind: str, terms: list[tuple[float, float]], d: float, scales: tuple[float, float] = (1.0, 1.0)) -> list[float]:

@@ -20,7 +20,7 @@ from blackwell_matmul.harness.bench.request import Request
 from blackwell_matmul.jobs.worker import compiled_in_pool
 
 KIT, KIT_FORMAT = "kit.json", 2
-KIT_TASKS = "blackwell_matmul.cli.first_light.tasks"
+KIT_TASKS = "blackwell_matmul.cli.first_light.item_tasks"
 STAGE_OF: Mapping[str, str] = {
     "prepare_micro": "micro", "prepare": "values", "prepare_timeline": "timelines", "prepare_speed": "ladder",
 }  # fmt: skip

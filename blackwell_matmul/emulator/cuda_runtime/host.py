@@ -26,8 +26,8 @@ from blackwell_matmul.emulator.cuda_runtime.channel import Channel
 from blackwell_matmul.emulator.cuda_runtime.images import Read, ptx_of
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loaded, variable_addresses
-from blackwell_matmul.emulator.order.findings import PtxReport
 from blackwell_matmul.emulator.order.order_listener import OrderListener
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.emulator.spaces import RESERVED_BYTES, WINDOW_BITS, GlobalSpace, Memory, Undefined

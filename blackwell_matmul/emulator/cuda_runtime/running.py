@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.cuda_runtime import libraries
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel, Ended
 from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 from blackwell_matmul.emulator.cuda_runtime.host import EmulatedGpu, Host, Refused
-from blackwell_matmul.emulator.order.findings import PtxReport
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
 
 SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}

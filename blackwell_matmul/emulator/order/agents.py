@@ -12,7 +12,7 @@ import numpy as np
 from blackwell_matmul.emulator.code import Order
 from blackwell_matmul.emulator.lanes import LANES, indices
 from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, Array, VectorClock, either, nothing
-from blackwell_matmul.emulator.order.registers import HeldRegisters
+from blackwell_matmul.emulator.order.touched_registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 STREAMS = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from blackwell_matmul.emulator.order.findings import BENIGN, ERROR, UNPROMISED, Place, PtxFinding
+from blackwell_matmul.emulator.order.ptx_findings import BENIGN, ERROR, UNPROMISED, Place, PtxFinding
 
 
 class MemoryAccess(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from blackwell_matmul.base.errors import EmulationError
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 from blackwell_matmul.emulator.lanes import LANES
-from blackwell_matmul.emulator.listener import EmulationListener
-from blackwell_matmul.emulator.order import judging, registers
+from blackwell_matmul.emulator.order import judging, touched_registers
 from blackwell_matmul.emulator.order.agents import ClusterAgents, LaneGroup, WarpAgents
 from blackwell_matmul.emulator.order.clocks import AGENT_MASK
-from blackwell_matmul.emulator.order.findings import ERROR
+from blackwell_matmul.emulator.order.ptx_findings import ERROR
 from blackwell_matmul.emulator.order.rules.byte_accesses import ByteAccesses
 from blackwell_matmul.emulator.order.rules.fences import Fences
 from blackwell_matmul.emulator.order.rules.flags import Flags
@@ -49,7 +49,7 @@ class OrderListener(EmulationListener):
 
     def began(self, grid: Any) -> None:
         self.run.grid = grid
-        registers.watch(grid.steps, self.registers.used)
+        touched_registers.watch(grid.steps, self.registers.used)
 
     def started(self, cluster: Any) -> None:
         run = self.run

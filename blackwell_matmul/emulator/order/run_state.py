@@ -11,8 +11,8 @@ from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, VectorClock, agent_of
-from blackwell_matmul.emulator.order.findings import ERROR, Place, PtxFinding
 from blackwell_matmul.emulator.order.judging import MemoryAccess, Rule
+from blackwell_matmul.emulator.order.ptx_findings import ERROR, Place, PtxFinding
 
 Words = Callable[[], str]
 """Returns where two accesses meet, in words."""

@@ -17,7 +17,7 @@ import torch
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.harness.calls import block_scaled
+from blackwell_matmul.harness.calls import scaled_operands
 from blackwell_matmul.harness.calls.host_memory import require_memory
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem.form import BLOCK_SCALES, block_scale_shapes
@@ -75,7 +75,7 @@ def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
     """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C; of a
     block-scaled product its operands, with the scales."""
     if problem.format:
-        return tuple(block_scaled.operands(problem, generator))
+        return tuple(scaled_operands.operands(problem, generator))
     make = _Maker(problem, generator)
     a, b = make.a(), make.b(problem.k**-0.5)
     return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
@@ -144,8 +144,8 @@ def _operands(make: _Maker) -> Operands:
         if make.problem.format is None:
             return make.a(), make.b(), make.output()
         if make.generator is None:
-            return *block_scaled.unfilled(make.problem, address_space), make.output()
-        return *block_scaled.operands(make.problem, make.generator), make.output()
+            return *scaled_operands.unfilled(make.problem, address_space), make.output()
+        return *scaled_operands.operands(make.problem, make.generator), make.output()
 
 
 @contextmanager

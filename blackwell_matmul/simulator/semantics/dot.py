@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator import block_scaled
+from blackwell_matmul.simulator import scaled_values
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.lowering.accumulators import settle, sum_of
 from blackwell_matmul.simulator.lowering.context import LoweringContext
@@ -100,7 +100,7 @@ def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout)
 )
 def dot_scaled(inst: Any, context: LoweringContext) -> Any:
     """Lower d = (a scale_a) @ (b scale_b) + c, one mma.sync along K after the other; each one cuts its sum
-    (`block_scaled.multiply_add`)."""
+    (`scaled_values.multiply_add`)."""
     a, b, c, scale_a, scale_b = inst.inputs
     context.use(*inst.inputs)
     left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
@@ -112,21 +112,21 @@ def dot_scaled(inst: Any, context: LoweringContext) -> Any:
         layout, (of_a, of_b, of_c) = out[warp.index], held(warp.index)
         rows, columns = layout.lines
         operands = (
-            block_scaled.ScaledRows.of(of_a(x, 0), a.dtype.name, _scales(scales_left[warp.index], u, rows)),
-            block_scaled.ScaledRows.of(of_b(y, 0).T, b.dtype.name, _scales(scales_right[warp.index], v, columns)),
+            scaled_values.ScaledRows.of(of_a(x, 0), a.dtype.name, _scales(scales_left[warp.index], u, rows)),
+            scaled_values.ScaledRows.of(of_b(y, 0).T, b.dtype.name, _scales(scales_right[warp.index], v, columns)),
         )
-        for code, message in block_scaled.faults(*operands, kind.block):
+        for code, message in scaled_values.faults(*operands, kind.block):
             warp.cta.report(code, f"{name}: {message}", location)
-        return layout.registers(block_scaled.multiply_add(of_c(z, 0), *operands, kind.block, kind.k))
+        return layout.registers(scaled_values.multiply_add(of_c(z, 0), *operands, kind.block, kind.k))
 
     return run
 
 
-def _scales(layout: WarpLayout, registers: np.ndarray, rows: np.ndarray) -> block_scaled.RowScales:
+def _scales(layout: WarpLayout, registers: np.ndarray, rows: np.ndarray) -> scaled_values.RowScales:
     """Return the scales of these rows, of registers of atoms [tile][along K][row % 32][row / 32][4]."""
     atoms = layout.block([np.arange(extent) for extent in layout.shape])(registers, 0)
     by_row = atoms.transpose(0, 3, 2, 1, 4).reshape(-1, layout.shape[1] * layout.shape[4])
-    return block_scaled.RowScales(by_row[rows])
+    return scaled_values.RowScales(by_row[rows])
 
 
 def _columns(inst: Any) -> list[slice | np.ndarray]:

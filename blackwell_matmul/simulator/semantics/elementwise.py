@@ -10,13 +10,13 @@ import numpy as np
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import Undefined, conversion
-from blackwell_matmul.simulator.block_scaled import packed_fp4
 from blackwell_matmul.simulator.description import FREE, Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.lowering.context import LoweringContext, poisoned, report_undefined
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, Sum
 from blackwell_matmul.simulator.machine.registers import WARP, broadcast_index, local_index, numbers, pick, spread
+from blackwell_matmul.simulator.scaled_values import packed_fp4
 from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits
 
 _IN_OUT = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator import block_scaled
+from blackwell_matmul.simulator import scaled_values
 from blackwell_matmul.simulator.description import (
     FREE,
     UNKNOWN,
@@ -605,7 +605,7 @@ def copy(inst: Any, context: LoweringContext) -> Any:
 def view_scales(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
     item, shape = element(inst.output.dtype), tuple(inst.output.shape)
-    strides = shape[1] * block_scaled.ATOM_COLUMNS, block_scaled.ATOM_COLUMNS
+    strides = shape[1] * scaled_values.ATOM_COLUMNS, scaled_values.ATOM_COLUMNS
     return lambda warp, v: TensorView(v.cta, v.allocation, item, shape, v.lane, v.column, strides)
 
 
@@ -639,7 +639,7 @@ def copy_scales(inst: Any, context: LoweringContext) -> Any:
 
         def complete() -> None:
             for target, source in sides:
-                target.cells()[...] = block_scaled.in_tensor_memory(source.read()).astype(target.item.dtype)
+                target.cells()[...] = scaled_values.in_tensor_memory(source.read()).astype(target.item.dtype)
 
         regions: dict[str, Region] = {}
         for whose, (target, source) in zip(("", _PEERS), sides):
@@ -687,11 +687,11 @@ def mma_scaled(inst: Any, context: LoweringContext) -> Any:
             right = np.concatenate([side.b.read().T for side in ordered])
             for side in ordered:
                 operands = side.operands(right, first)
-                for code, message in block_scaled.faults(*operands, kind.block):
+                for code, message in scaled_values.faults(*operands, kind.block):
                     side.d.cta.report(code, f"{context.description.name}: {message}", location)
                 cells = side.d.cells()
                 before = cells if keep else np.zeros_like(cells)
-                cells[...] = block_scaled.multiply_add(before, *operands, kind.block, kind.k)
+                cells[...] = scaled_values.multiply_add(before, *operands, kind.block, kind.k)
 
         regions: dict[str, Region] = {}
         for whose, side in zip(("", _PEERS), sides):
@@ -716,9 +716,9 @@ class _Scaled(NamedTuple):
 
     def check(self, warp: Warp, first: int, location: Location | None) -> None:
         """Stop where the scales of B begin at no column, or end before its rows; report columns that D has as well."""
-        last = self.scale_b.shape[1] * block_scaled.ATOM_ROWS - self.d.shape[-1]
-        if first % block_scaled.COLUMN_ROWS or not 0 <= first <= last:
-            message = f"first_row is {first}; a multiple of {block_scaled.COLUMN_ROWS} up to {last} works"
+        last = self.scale_b.shape[1] * scaled_values.ATOM_ROWS - self.d.shape[-1]
+        if first % scaled_values.COLUMN_ROWS or not 0 <= first <= last:
+            message = f"first_row is {first}; a multiple of {scaled_values.COLUMN_ROWS} up to {last} works"
             raise warp.cta.stop("out-of-bounds", message, location)
         for name, scales in (("scale_a", self.scale_a), ("scale_b", self.scale_b)):
             (begin, end), (lo, hi) = scales.flat().box[1], self.d.box[1]
@@ -726,14 +726,16 @@ class _Scaled(NamedTuple):
                 message = f"{name} lies in columns {begin} to {end - 1}, and d in {lo} to {hi - 1} of tensor memory"
                 warp.cta.report("scales-in-accumulator", message, location)
 
-    def operands(self, right: np.ndarray, first: int) -> tuple[block_scaled.ScaledRows, block_scaled.ScaledRows]:
+    def operands(self, right: np.ndarray, first: int) -> tuple[scaled_values.ScaledRows, scaled_values.ScaledRows]:
         """Return A and B. right: B's rows of both CTAs. first: of the scales of B."""
         scales = (
-            block_scaled.Scales(self.scale_a.flat().cells(), self.scale_a.shape[1]),
-            block_scaled.Scales(self.scale_b.flat().cells(), self.scale_b.shape[1], first),
+            scaled_values.Scales(self.scale_a.flat().cells(), self.scale_a.shape[1]),
+            scaled_values.Scales(self.scale_b.flat().cells(), self.scale_b.shape[1], first),
         )
         left, name_a, name_b = self.a.read(), self.a.storage.item.name, self.b.storage.item.name
-        return block_scaled.ScaledRows.of(left, name_a, scales[0]), block_scaled.ScaledRows.of(right, name_b, scales[1])
+        return scaled_values.ScaledRows.of(left, name_a, scales[0]), scaled_values.ScaledRows.of(
+            right, name_b, scales[1]
+        )
 
     def regions(self, location: Location | None, keep: bool) -> dict[str, Region]:
         found = {"a": self.a.region(), "b": self.b.region(), "d": self.d.region(location)}

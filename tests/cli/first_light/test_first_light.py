@@ -13,7 +13,7 @@ import pytest
 
 from blackwell_matmul import cli
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.cli.first_light import cases, comparing, kit, run_report, running_items, tasks
+from blackwell_matmul.cli.first_light import cases, comparing, item_tasks, kit, run_report, running_items
 from blackwell_matmul.cli.first_light.cases import Case, without_paths
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.hardware.gpus import gpu_named
@@ -30,7 +30,7 @@ def nothing(step: object) -> None:
 def made(tmp_path_factory):
     """Return a kit with one case, prepared as `kit.prepare` prepares all."""
     folder = tmp_path_factory.mktemp("kit")
-    entry = tasks.prepare(nothing, CASE.as_dict(), "sm_100a", str(folder))
+    entry = item_tasks.prepare(nothing, CASE.as_dict(), "sm_100a", str(folder))
     none = {"timelines": [], "speeds": [], "refused": {}}
     record = {"format": 2, "gpu": "B200", "arch": "sm_100a", "cases": [entry], **none}
     (folder / kit.KIT).write_text(json.dumps(record))
@@ -145,11 +145,11 @@ def test_a_kit_has_every_kernel_of_its_gpu():
 @pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
 def test_a_block_scaled_case_holds_and_a_wrong_one_does_not(tmp_path, dtype):
     case = Case("s0", 100, 72, 96, dtype)
-    entry = tasks.prepare(nothing, case.as_dict(), "sm_100a", str(tmp_path))
+    entry = item_tasks.prepare(nothing, case.as_dict(), "sm_100a", str(tmp_path))
     given = {"case": entry["case"], "folder": str(tmp_path / entry["folder"]), "device": "emulator"}
-    found = tasks.value(nothing, expected=entry["digest"], **given)
+    found = item_tasks.value(nothing, expected=entry["digest"], **given)
     assert found["held"], found["told"]
-    found = tasks.value(nothing, expected="other bits", **given)
+    found = item_tasks.value(nothing, expected="other bits", **given)
     assert (found["held"], found["told"]) == (False, "other bits than in the emulator")
 
 

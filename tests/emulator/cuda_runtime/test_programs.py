@@ -13,7 +13,7 @@ import pytest
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
 from blackwell_matmul.emulator.cuda_runtime import run
-from blackwell_matmul.emulator.order.findings import PtxReport
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler, which builds CUDA's entry points")
 

@@ -10,7 +10,7 @@ from ptx import LANE, REGISTERS, module, run
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import TensorMap, emulate
-from blackwell_matmul.emulator.listener import EmulationListener
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 
 BOX = (
     ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; "

@@ -10,7 +10,7 @@ import pytest
 from ptx import run
 
 from blackwell_matmul.base.errors import BlackwellMatmulError
-from blackwell_matmul.emulator.listener import EmulationListener
+from blackwell_matmul.emulator.emulation_listener import EmulationListener
 
 LOAD_ALL = "".join(f"ld.global.b32 %r{i}, [%x1+{128 * i}];" for i in range(8))
 PLACE = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; mul.wide.u32 %x2, %r39, 4; add.s64 %x2, %x2, %x11;"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator import check_ptx
-from blackwell_matmul.emulator.order.findings import PtxReport
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 
 HEAD = """
 .version 8.8

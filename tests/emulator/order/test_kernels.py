@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from blackwell_matmul import check_ptx, compile
-from blackwell_matmul.emulator.order.findings import PtxReport
+from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.kernels import rung
 
 TESTS = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from blackwell_matmul.harness.calls.block_scaled import dequantised
+from blackwell_matmul.harness.calls.scaled_operands import dequantised
 from blackwell_matmul.problem.problem import Problem
 
 

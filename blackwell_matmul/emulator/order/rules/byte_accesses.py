@@ -28,12 +28,12 @@ from blackwell_matmul.emulator.order.clocks import (
     cell,
     one_each,
 )
-from blackwell_matmul.emulator.order.findings import BENIGN, UNPROMISED
 from blackwell_matmul.emulator.order.judging import Rule
+from blackwell_matmul.emulator.order.last_accesses import ByteShadow, occupied
+from blackwell_matmul.emulator.order.ptx_findings import BENIGN, UNPROMISED
 from blackwell_matmul.emulator.order.rules.flags import Flags
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
-from blackwell_matmul.emulator.order.shadow import ByteShadow, occupied
 
 GLOBAL_READERS = 2
 """Places for readers of a unit of global memory."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from blackwell_matmul.emulator.order import judging, registers
+from blackwell_matmul.emulator.order import judging, touched_registers
 from blackwell_matmul.emulator.order.agents import WarpAgents
-from blackwell_matmul.emulator.order.findings import ERROR, UNPROMISED
+from blackwell_matmul.emulator.order.ptx_findings import ERROR, UNPROMISED
 from blackwell_matmul.emulator.order.run_state import RunState
 
 
@@ -21,8 +21,8 @@ class RegisterUses:
         each, found = self.run.sites[site].step.source, agents.registers
         if site in found.early:
             self.tell_early(agents, ERROR)
-        writes, reads = registers.held_by(each)
-        if registers.is_wgmma(each):
+        writes, reads = touched_registers.held_by(each)
+        if touched_registers.is_wgmma(each):
             self._check_fence(agents, site, found.fresh.keys() & (writes | reads))
         found.held.update(dict.fromkeys(reads, (agent, agents.clock, site, False)))
         found.held.update(dict.fromkeys(writes, (agent, agents.clock, site, True)))
@@ -36,7 +36,7 @@ class RegisterUses:
         rule = judging.NO_WGMMA_FENCE._replace(severity=UNPROMISED if found.fenced else ERROR)
         self.run.tell(rule, a, b, 0, 0, "registers of the wgmma" if fresh else "its registers")
 
-    def used(self, warp: Any, step: Any, mask: int, touched: registers.Touched) -> None:
+    def used(self, warp: Any, step: Any, mask: int, touched: touched_registers.Touched) -> None:
         """Check an instruction that touches registers of a wgmma or a tcgen05.ld in flight."""
         agents = self.run.warps[warp]
         found = agents.registers
@@ -57,7 +57,7 @@ class RegisterUses:
                 found.held.update(dict.fromkeys(touched.writes, found.held[slot]))
 
     def _judge(
-        self, agents: WarpAgents, mask: int, agent: int, held: int, writes: bool, touched: registers.Touched
+        self, agents: WarpAgents, mask: int, agent: int, held: int, writes: bool, touched: touched_registers.Touched
     ) -> None:
         run, moves = self.run, touched.moves
         early = run.sites[held].opcode.startswith("tcgen05.ld") and not writes

@@ -16,8 +16,8 @@ from blackwell_matmul.emulator.order.agents import Flying
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
 from blackwell_matmul.emulator.order.clocks import SITE_MASK, WEAK, VectorClock, agent_of, either
 from blackwell_matmul.emulator.order.judging import MemoryAccess
+from blackwell_matmul.emulator.order.last_accesses import ByteShadow
 from blackwell_matmul.emulator.order.run_state import RunState, Words
-from blackwell_matmul.emulator.order.shadow import ByteShadow
 
 
 class Lifetimes:

@@ -9,7 +9,7 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import ALL, LANES, indices
 from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, EARLIER, OWN_ROWS
-from blackwell_matmul.emulator.order.findings import UNPROMISED
+from blackwell_matmul.emulator.order.ptx_findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
 

@@ -21,11 +21,11 @@ from blackwell_matmul.emulator.order.clocks import (
     agent_of,
     cell,
 )
-from blackwell_matmul.emulator.order.findings import UNPROMISED
+from blackwell_matmul.emulator.order.last_accesses import TensorShadow
+from blackwell_matmul.emulator.order.ptx_findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.rules.operations import loads_of
 from blackwell_matmul.emulator.order.run_state import RunState, name_of
-from blackwell_matmul.emulator.order.shadow import TensorShadow
 
 
 class TensorAccesses:

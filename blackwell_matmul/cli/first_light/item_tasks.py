@@ -26,8 +26,8 @@ from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.harness.bench.contenders import torch_block_scaled
-from blackwell_matmul.harness.calls.block_scaled import dequantised
 from blackwell_matmul.harness.calls.inputs import make_inputs
+from blackwell_matmul.harness.calls.scaled_operands import dequantised
 from blackwell_matmul.harness.compiled import compile
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.harness.verdict import check_product

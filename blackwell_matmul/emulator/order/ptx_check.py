@@ -11,8 +11,8 @@ from blackwell_matmul.base.errors import EmulationError, InputError, Unsupported
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import emulate, entry_of, is_folder, text_of
-from blackwell_matmul.emulator.order.findings import ERROR, PtxFinding, PtxReport
 from blackwell_matmul.emulator.order.order_listener import OrderListener
+from blackwell_matmul.emulator.order.ptx_findings import ERROR, PtxFinding, PtxReport
 from blackwell_matmul.emulator.parser import parse
 from blackwell_matmul.emulator.scheduler import Limit, Progress
 

@@ -33,7 +33,7 @@ def of_schedules(run: PredictedRun) -> Iterator[Gain]:
     lacks = {WORK: sorted(work(run), reverse=True), ROOM: list(room(run))}
     mends: defaultdict[str, list[Beside]] = defaultdict(list)
     for other in sorted(run.quicker, key=lambda each: each.ns):
-        mends[_reason(run.as_it_is, other, run.turns > run.resident)].append(other)
+        mends[_reason(run.as_it_is, other, run.launch.turns > run.launch.resident)].append(other)
     for reason, others in mends.items():
         gain, told = 1 - others[0].cycles / run.as_it_is.cycles, _listed(run.as_it_is, others)
         lack = next(iter(lacks.get(reason, ())), None)

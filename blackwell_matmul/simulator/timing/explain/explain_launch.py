@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.timing.explain.what_if import COPY_OF_SCALES, MULTIPLY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.explain.what_if import COPY_OF_SCALES, MULTIPLY, SHARE, PredictedRun
 from blackwell_matmul.simulator.timing.model.occupancy import registers_per_thread, spilled_sums
 from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.work import Multiply, WarpgroupMultiply, allocated_columns, work_of
@@ -43,7 +43,7 @@ def whole(run: PredictedRun) -> Iterator[Gain]:
 def rate(run: PredictedRun) -> Iterator[Gain]:
     """Name instructions that take longer than their products, unless each SM has one tile: of larger ones fewer SMs
     have more."""
-    if run.turns == run.spread.most.tiles == 1:
+    if run.launch.turns == run.launch.spread.most.tiles == 1:
         return
     for inst, instruction in run.lowered.calls.values():
         if instruction.name not in MULTIPLY:
@@ -76,7 +76,7 @@ def scales(run: PredictedRun) -> Iterator[Gain]:
     if not copies:
         return
     free = frozenset((each.location, each.name) for each in copies)
-    gain = run.gain(Supposed(run.conditions, Change(free=free)))
+    gain = run.gain(run.conditions, Change(free=free))
     if gain > SHARE:
         lines = ", ".join(dict.fromkeys(line_of(each.location) for each in copies))
         told = f"{COPY_OF_SCALES} ({lines}) keeps the tensor core from its products, at a rate that is assumed"
@@ -85,20 +85,20 @@ def scales(run: PredictedRun) -> Iterator[Gain]:
 
 def permit(run: PredictedRun) -> Iterator[Gain]:
     """Yield CTAs that wait for tensor memory or the right to allocate it (PTX ISA, "tcgen05.alloc")."""
-    if not run.took.waited or not run.took.working == 1 < run.resident:
+    if not run.took.waited or not run.took.working == 1 < run.launch.resident:
         return
-    text = f"an SM has room for {run.resident} CTAs and one works at a time: it"
+    text = f"an SM has room for {run.launch.resident} CTAs and one works at a time: it"
     others = f"{run.took.waited} others waited for"
     kept = all(instruction.name != RELINQUISH for _, instruction in run.lowered.calls.values())
-    gain = run.gain(Supposed(run.conditions, Change(passed_on=True))) if kept else 0
+    gain = run.gain(run.conditions, Change(passed_on=True)) if kept else 0
     if gain > SHARE:
         right = f"{text} keeps the right to allocate tensor memory, and {others} it"
         yield gain, f"{right}; {RELINQUISH} after the allocation lets them work side by side: {gain:.0%} fewer cycles."
         return
-    taken, have = _columns(run), run.gpu.tensor_memory_columns
-    gain = run.gain(Supposed(run.conditions, Change(passed_on=True, columns=run.resident * taken)))
+    taken, have = _columns(run), run.launch.gpu.tensor_memory_columns
+    gain = run.gain(run.conditions, Change(passed_on=True, columns=run.launch.resident * taken))
     if gain > SHARE:
-        each = 1 << (have // run.resident).bit_length() - 1
+        each = 1 << (have // run.launch.resident).bit_length() - 1
         passed_on = f", and {RELINQUISH} after that," if kept else ""
         taken_columns = f"{text} takes {taken} of {have} columns of tensor memory, and {others} them"
         room = f"with {each} each, if its sums have room in them{passed_on} they work side by side"

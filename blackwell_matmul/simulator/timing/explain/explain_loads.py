@@ -16,7 +16,6 @@ from blackwell_matmul.simulator.timing.explain.what_if import (
     UNSHARED_L2_FRACTION,
     PathPart,
     PredictedRun,
-    Supposed,
 )
 from blackwell_matmul.simulator.timing.model.occupancy import resident, shared_bytes_of
 from blackwell_matmul.simulator.timing.model.one_sm import Change, SmTime
@@ -49,7 +48,7 @@ def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> G
         return gain, _first(run, gain) if watch.names else FEW_LOADS.format(gain=gain)
     if _is_late(watch):
         return _late(run, watch, gain, besides)
-    first = run.gain(Supposed(run.conditions, Change(first=True)))
+    first = run.gain(run.conditions, Change(first=True))
     return (first, _first(run, first)) if first > deep else _too_few(run, watch, twice, took, gain)
 
 
@@ -83,12 +82,12 @@ def _busiest(run: PredictedRun) -> tuple[str, float]:
 def _too_much(run: PredictedRun, twice: TwiceWatch, name: str, share: float, gain: float) -> Gain:
     busy = f"busy for {share:.0%} of the time"
     if name == "L2" and run.from_memory:
-        name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
+        name, busy = "memory", f"busy for {run.load.memory:.0%} of the time, with the L2 before it {share:.0%}"
     text = f"what is loaded comes at the rate of {WAYS[name][0]}, which is {busy}"
     if twice.share > SHARE:
-        gain = run.gain(Supposed(_once(run, twice)))
+        gain = run.gain(_once(run, twice))
         return gain, f"{text}; {_again(twice, 'it')}: without that, {gain:.0%} fewer cycles."
-    if name == "memory" and run.once and run.memory >= BUSY and not run.tries_all:
+    if name == "memory" and run.moving.once and run.load.memory >= BUSY and not run.tries_all:
         return gain, f"{text}: each byte comes from there once, and nothing asks it for less."
     advice = f": {_advice(run, name)}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
     return gain, f"{text}; if all came at once, {gain:.0%} fewer cycles{advice}."
@@ -99,7 +98,7 @@ def _advice(run: PredictedRun, name: str) -> str:
         return "no schedule beside this one takes less time"
     if name == "L2" and run.distinct > UNSHARED_L2_FRACTION:
         return "larger tiles, or clusters that load each tile once, ask it for less"
-    if name == "memory" and run.once:
+    if name == "memory" and run.moving.once:
         return "each byte comes from there once; larger tiles ask the L2 for less"
     return WAYS[name][1]
 
@@ -174,8 +173,8 @@ class Deeper(NamedTuple):
 
 
 def _too_few(run: PredictedRun, watch: StageWatch, twice: TwiceWatch, took: SmTime, gain: float) -> Gain:
-    at_once = took.at_once(run.resident, run.turns)
-    busy = took.busy_cycles["tensor core"] if run.multiplies else took.busiest(run.memory)[1] * took.cycles
+    at_once = took.at_once(run.launch.resident, run.launch.turns)
+    busy = took.busy_cycles["tensor core"] if run.multiplies else took.busiest(run.load.memory)[1] * took.cycles
     each = busy / max(1, watch.phases) * at_once
     needed = max(watch.stages + 1, math.ceil(sum(watch.lap) / max(1.0, each)))
     ctas, ring = (at_once, 1), StagedRing(watch.stages, watch.stage_bytes, run.conditions)
@@ -212,12 +211,12 @@ def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) ->
     if most.gain >= 0:
         return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
     room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"
-    return f"but {room} and not {run.resident}, and takes {-most.gain:.0%} more cycles"
+    return f"but {room} and not {run.launch.resident}, and takes {-most.gain:.0%} more cycles"
 
 
 def _but(run: PredictedRun, best: Deeper, needed: int) -> str:
-    less = f", though an SM then holds {best.resident} of {run.resident} CTAs"
-    text = less if best.resident < min(run.resident, run.turns) else ""
+    less = f", though an SM then holds {best.resident} of {run.launch.resident} CTAs"
+    text = less if best.resident < min(run.launch.resident, run.launch.turns) else ""
     return text if best.stages == needed else f"{text}; {needed} would do, but shared memory has room for {best.stages}"
 
 
@@ -234,14 +233,14 @@ def _tried(run: PredictedRun, ring: StagedRing, needed: int, ctas: tuple[int, ..
 
 def _room(run: PredictedRun, ring: StagedRing, ctas: int) -> int:
     """Return the stages that fit if `ctas` CTAs share an SM."""
-    left = shared_bytes_of(ctas, run.gpu) - run.lowered.program.dynamic_shared_bytes + ring.freed_bytes
+    left = shared_bytes_of(ctas, run.launch.gpu) - run.lowered.program.dynamic_shared_bytes + ring.freed_bytes
     return ring.stages + max(0, int(left // max(1.0, ring.stage_bytes)))
 
 
 def _deeper(run: PredictedRun, ring: StagedRing, stages: int) -> Deeper:
     """Run the launch again with this many stages."""
     more = stages - ring.stages
-    ctas = resident(run.lowered.program, run.gpu, math.ceil(more * ring.stage_bytes - ring.freed_bytes))
-    change = Change(slots=ctas - run.resident, stages=more)
+    ctas = resident(run.lowered.program, run.launch.gpu, math.ceil(more * ring.stage_bytes - ring.freed_bytes))
+    change = Change(slots=ctas - run.launch.resident, stages=more)
     changed = more or ring.conditions is not run.conditions
-    return Deeper(stages, ctas, run.gain(Supposed(ring.conditions, change)) if changed else 0.0)
+    return Deeper(stages, ctas, run.gain(ring.conditions, change) if changed else 0.0)

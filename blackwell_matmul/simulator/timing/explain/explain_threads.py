@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
 from blackwell_matmul.simulator.timing.explain.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.explain.thread_watches import BesideWatch
-from blackwell_matmul.simulator.timing.explain.what_if import SHARE, PathPart, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.explain.what_if import SHARE, PathPart, PredictedRun
 from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.path import EXECUTES
 from blackwell_matmul.simulator.timing.model.sm import SECTOR_BYTES
@@ -62,7 +62,7 @@ def stores(run: PredictedRun) -> Iterator[Gain]:
     waited = {each: cycles for each, cycles in run.took.path.items() if "store" in each.name and each.kind != EXECUTES}
     if sum(waited.values()) <= SHARE * run.took.cycles:
         return
-    gain = run.gain(Supposed(run.conditions, Change(until_read=True)))
+    gain = run.gain(run.conditions, Change(until_read=True))
     if gain > SHARE:
         longest = max(waited, key=lambda each: waited[each])
         text = f"{longest.name} ({line_of(longest.location)}): a warp waits until it is in memory"
@@ -94,7 +94,7 @@ def _saved(run: PredictedRun, part: str, change: Change) -> float:
     took = run.took
     if took.busy_cycles.get(part, 0.0) <= SHARE * took.cycles or all(each.kind != part for each in took.path):
         return 0.0
-    return 1 - run.again(run.conditions, change).cycles / took.cycles
+    return 1 - run.launch.at(run.conditions, change).cycles / took.cycles
 
 
 def _crowded(run: PredictedRun) -> Iterator[tuple[str, UseBanks]]:

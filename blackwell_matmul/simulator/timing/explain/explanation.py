@@ -22,7 +22,6 @@ from blackwell_matmul.simulator.timing.explain.what_if import (
     SHARE,
     PathPart,
     PredictedRun,
-    held_by,
 )
 from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.timed_engine import Stand
@@ -43,12 +42,12 @@ def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
 def _waits(run: PredictedRun) -> Iterator[str]:
     """Yield the longest wait of warps with MMAs, or the busiest part if there are none, and a saturated memory."""
     used, stood = run.used, run.took.stood
-    name, busy = held_by(run.took, run.memory, run.from_memory)
+    name, busy = run.held_by
     if not run.multiplies and busy >= BUSY:
         name = {"L2": "the L2", "loads and stores": "loads and stores of threads"}.get(name, name)
         yield f"it is held by {name}, busy for {min(1, busy):.0%} of the time."
-    elif run.memory > BUSY:
-        yield f"memory is busy for {run.memory:.0%} of the time: only fewer bytes from it and to it take less."
+    elif run.load.memory > BUSY:
+        yield f"memory is busy for {run.load.memory:.0%} of the time: only fewer bytes from it and to it take less."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:
@@ -72,7 +71,7 @@ def _place(stand: Stand) -> str:
 def _gains(run: PredictedRun) -> Iterator[Gain]:
     """Yield each gain, as a fraction of all cycles, with its sentence."""
     found = _parts(run)[:MOST_PARTS]
-    gains = {part.group: run.gain(what_if.without(part, run.conditions)) for part in found}
+    gains = {part.group: run.gain(*what_if.without(part, run.conditions)) for part in found}
     worth = {part.group: part for part in found if gains[part.group] > SHARE and not _of_a_ring(run, part)}
     for group, part in worth.items():
         gain = _serial(run, part, found, gains[group]) if group == what_if.RESULTS else gains[group]
@@ -104,7 +103,7 @@ def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
     if part.group != what_if.RESULTS:
         return False
     conditions, _ = what_if.without(part, run.conditions)
-    return 1 - run.again(conditions, Change(stages=MANY_STAGES)).cycles / run.deep_cycles <= SHARE
+    return 1 - run.launch.at(conditions, Change(stages=MANY_STAGES)).cycles / run.deep_cycles <= SHARE
 
 
 def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: float) -> float:
@@ -113,8 +112,8 @@ def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: f
     if issues is None or not all(_warps(run, results.lines()) <= _warps(run, [line]) for line in _longest(issues)):
         return gain
     conditions, _ = what_if.without(results, run.conditions)
-    both = run.gain(what_if.without(issues, conditions))
-    return both if run.gain(what_if.without(issues, run.conditions)) > SHARE else gain
+    both = run.gain(*what_if.without(issues, conditions))
+    return both if run.gain(*what_if.without(issues, run.conditions)) > SHARE else gain
 
 
 def _warps(run: PredictedRun, lines: Iterable[tuple[str, Location]]) -> set[int]:

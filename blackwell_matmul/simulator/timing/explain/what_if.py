@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.hardware.gpu_figures import GpuFigure, TimeFigures
-from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered
-from blackwell_matmul.simulator.timing.explain.beside import Beside
+from blackwell_matmul.simulator.timing.explain.beside import Beside, Others
+from blackwell_matmul.simulator.timing.model.launch import Settled
 from blackwell_matmul.simulator.timing.model.one_sm import AS_IT_IS, Change, SmTime
 from blackwell_matmul.simulator.timing.model.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
 from blackwell_matmul.simulator.timing.model.sm import Conditions
-from blackwell_matmul.simulator.timing.model.spread import Spread
 
 BUSY = 0.8
 """Fraction of the time from which on a busy part bounds the launch."""
@@ -137,63 +137,52 @@ def _between(location: Location | None, file: str, first: int, last: int) -> boo
     return location is not None and location.file == file and first <= location.line <= last
 
 
-class Supposed(NamedTuple):
-    """Supposed conditions and change."""
-
-    conditions: Conditions
-    change: Change = AS_IT_IS
-
-
-def held_by(took: SmTime, memory: float, from_memory: bool) -> tuple[str, float]:
-    """Return the busiest part and the fraction of the time; memory instead of the L2 if misses bound it."""
-    name, share = took.busiest(memory)
-    return "memory" if name == "L2" and memory > BUSY and from_memory else name, share
-
-
 @dataclass(frozen=True)
-class PredictedRun:
-    """A launch that was run.
-
-    again: runs it with a change; watch: runs some of it with listeners. resident: CTAs that an SM holds at once. side:
-    clusters that run side by side; places: for which there is room; clusters: in all; turns: their waves. spread: their
-    work by place.
-
-    from_memory: memory takes more of the loads' time than the L2; once: each byte comes from it once; memory: fraction
-    of the time for which it is busy; distinct: fraction of the SMs' loads that the L2 delivers; the rest are the same
-    data. of_all: fraction of the time for which all tensor cores multiply. as_it_is: figures to compare with other
-    schedules. neighbours: runs it with some, for each change; of_all_schedules: no others are worth a try.
+class PredictedRun(Settled):
+    """A launch to explain. as_it_is: figures to compare with other schedules. neighbours: runs it with some of
+    `others`, for each change.
     """
 
-    lowered: Lowered
-    gpu: Gpu
-    took: SmTime
-    conditions: Conditions
-    again: Callable[[Conditions, Change], SmTime]
-    watch: Callable[..., SmTime]
-    resident: int
-    turns: int
-    side: int
-    places: int
-    clusters: int
-    spread: Spread
-    from_memory: bool
-    once: bool
-    memory: float
-    distinct: float
-    of_all: float
     as_it_is: Beside
-    neighbours: Callable[[], Iterator[Iterator[Beside]]] | None
-    of_all_schedules: bool
+    neighbours: Callable[[], Iterator[Iterator[Beside]]]
+    others: Others | None
+
+    @property
+    def lowered(self) -> Lowered:
+        return self.launch.simulation.lowered
+
+    @property
+    def distinct(self) -> float:
+        """Fraction of the SMs' loads that the L2 delivers; the rest are the same data."""
+        return self.moving.distinct * self.load.asked / max(1.0, self.load.moved) or 1.0
+
+    @property
+    def held_by(self) -> tuple[str, float]:
+        """The busiest part and its fraction of the time; memory instead of the L2 if misses bound it."""
+        name, share = self.took.busiest(self.load.memory)
+        return "memory" if name == "L2" and self.load.memory > BUSY and self.from_memory else name, share
+
+    def watch(self, *listeners: Listener) -> SmTime:
+        """Run the waves that a timeline shows, with listeners."""
+        self.launch.simulation.listeners = listeners
+        took = self.launch.run(self.conditions, self.launch.shown())
+        self.launch.simulation.listeners = ()
+        return took
+
+    @property
+    def of_all_schedules(self) -> bool:
+        """Return True if no other schedules are worth a try."""
+        return self.others is not None and self.others.every
 
     @property
     def tries_all(self) -> bool:
         """Return True if all worthwhile schedules are tried, and the tensor cores have time left."""
-        return self.of_all_schedules and self.of_all < ALL_BUSY
+        return self.of_all_schedules and self.load.tensor < ALL_BUSY
 
     @cached_property
     def quicker(self) -> list[Beside]:
         """First schedule of each change that takes less time."""
-        changes = self.neighbours() if self.neighbours is not None and self.of_all < ALL_BUSY else ()
+        changes = self.neighbours() if self.load.tensor < ALL_BUSY else ()
         first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
         return [each for each in first if each is not None]
 
@@ -205,7 +194,7 @@ class PredictedRun:
     @cached_property
     def deep_cycles(self) -> float:
         """Cycles with more stages than any ring needs."""
-        return self.again(self.conditions, Change(stages=MANY_STAGES)).cycles
+        return self.launch.at(self.conditions, Change(stages=MANY_STAGES)).cycles
 
     @property
     def used(self) -> float:
@@ -225,42 +214,38 @@ class PredictedRun:
     @cached_property
     def most(self) -> float:
         """Largest fraction that can be saved: without MMAs the busiest part still moves the same bytes."""
-        return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])
+        return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.load.memory)[1])
 
-    def gain(self, supposed: Supposed) -> float:
+    def gain(self, conditions: Conditions, change: Change = AS_IT_IS) -> float:
         """Return the fraction of the cycles that would be saved."""
-        return min(self.most, 1 - self.again(*supposed).cycles / self.took.cycles)
+        return min(self.most, 1 - self.launch.at(conditions, change).cycles / self.took.cycles)
 
 
-def loads_sooner(conditions: Conditions) -> Supposed:
-    """Suppose loads without latency, but with their bandwidth."""
-    changed = _zero(conditions.figures, ("tma_cycles",))
-    return Supposed(dataclasses.replace(_figures(conditions, **changed), latency_ns=0.0))
+FREED_FIGURES = {
+    RESULTS: (
+        "mma_latency_cycles", "pair_latency_cycles", "chain_cycles", "commit_gap_cycles", "wgmma_latency_cycles",
+        "mma_sync_latency_cycles",
+    ),
+    ISSUES: ("wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "tma_issue_cycles", "query_cycles"),
+    STARTS: ("launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles"),
+}  # fmt: skip
+"""Figures that are zero without a group."""
 
 
-def without(part: PathPart, conditions: Conditions) -> Supposed:
+def without(part: PathPart, conditions: Conditions) -> tuple[Conditions, Change]:
     """Suppose that this part costs nothing."""
     if part.group == LOADS:
-        return Supposed(_loads_at_once(conditions))
-    if part.group == RESULTS:
-        return Supposed(_figures(conditions, **_zero(conditions.figures, RESULT_FIGURES)))
-    if part.group == ISSUES:
-        return Supposed(_figures(conditions, **_zero(conditions.figures, ISSUE_FIGURES)))
-    if part.group == STARTS:
-        return Supposed(_figures(conditions, **_zero(conditions.figures, START_FIGURES)))
-    return Supposed(conditions, Change(free=frozenset((each.location, each.name) for each in part.causes)))
+        return _loads_at_once(conditions), AS_IT_IS
+    if part.group in FREED_FIGURES:
+        return _figures(conditions, **_zero(conditions.figures, FREED_FIGURES[part.group])), AS_IT_IS
+    return conditions, Change(free=frozenset((each.location, each.name) for each in part.causes))
 
 
-RESULT_FIGURES = (
-    "mma_latency_cycles", "pair_latency_cycles", "chain_cycles", "commit_gap_cycles", "wgmma_latency_cycles",
-    "mma_sync_latency_cycles",
-)  # fmt: skip
-ISSUE_FIGURES = (
-    "wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "tma_issue_cycles", "query_cycles",
-)  # fmt: skip
-START_FIGURES = (
-    "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles",
-)  # fmt: skip
+def loads_sooner(conditions: Conditions) -> Conditions:
+    """Suppose loads without latency, but with their bandwidth."""
+    changed = _zero(conditions.figures, ("tma_cycles",))
+    return dataclasses.replace(_figures(conditions, **changed), latency_ns=0.0)
+
 
 UNLIMITED_RATE = GpuFigure(1e12, "assumed", "what if")
 

@@ -45,6 +45,10 @@ class Traffic:
         """Return the bytes, limited to those that SMs request and store, because some tensors are accessed in part."""
         return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))
 
+    def hits(self, asked: float) -> float:
+        """Return the bytes of the requests that the L2 has."""
+        return max(0.0, asked * self.distinct - self.from_memory)
+
     @property
     def total(self) -> float:
         return self.from_memory + self.written

@@ -140,17 +140,11 @@ def _combine(
     return run
 
 
-@describe("ElementwiseUnaryBaseInst", name="elementwise", time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS)
-def unary(inst: Any, context: LoweringContext) -> Any:
-    return _pointwise(inst, context)
-
-
-@describe("ElementwiseBinaryBaseInst", name="elementwise", time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS)
-def binary(inst: Any, context: LoweringContext) -> Any:
-    return _pointwise(inst, context)
-
-
-def _pointwise(inst: Any, context: LoweringContext) -> Any:
+@describe(
+    "ElementwiseUnaryBaseInst", "ElementwiseBinaryBaseInst", name="elementwise",
+    time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS,
+)  # fmt: skip
+def pointwise(inst: Any, context: LoweringContext) -> Any:
     from tilus.hidet.ir.expr import Var
 
     args = [Var(f"x{i}", type=t.dtype) for i, t in enumerate(inst.inputs)]

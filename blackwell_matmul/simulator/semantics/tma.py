@@ -55,6 +55,8 @@ _LOAD: dict[str, Any] = {
     ),
     "signals": (Signal("complete_tx", When.COMPLETION),),
     "again": Again.VALUES,
+    "time": Time(Unit.TMA_LOAD, "tma_issue_cycles"),
+    "mark": True,
 }
 _STORE: dict[str, Any] = {
     "lanes": ExecutedBy.ELECTED,
@@ -64,7 +66,12 @@ _STORE: dict[str, Any] = {
     ),
     "completes_by": f"tma.commit_group and {_BULK_REMEDY}",
     "again": Again.VALUES,
+    "time": Time(Unit.TMA_STORE, "issue_cycles"),
+    "mark": True,
 }
+_TENSOR = "cp.async.bulk.tensor"
+_LINEAR: dict[str, Any] = {"ptx": "cp.async.bulk", "approximation": "the first warp of the group makes all of the copy"}
+_LINEAR_SIGNALS = Signal("expect_tx"), *_LOAD["signals"]
 
 
 TMA_ALIGNMENT_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
@@ -180,7 +187,9 @@ def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, 
     return require
 
 
-def _load(inst: Any, context: LoweringContext) -> Any:
+@describe("CopyAsyncBulkGlobalToSharedInst", name=LINEAR_LOAD, **_LINEAR, **_LOAD | {"signals": _LINEAR_SIGNALS})
+@describe("CopyAsyncTensorGlobalToSharedInst", name=f"{_TENSOR} (load)", ptx=_TENSOR, **_LOAD)
+def load(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     shape, item, location = tuple(dst.shape), element(dst.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
@@ -210,12 +219,12 @@ def _load(inst: Any, context: LoweringContext) -> Any:
             _require_whole(place, source, dims, context)
         place.check_exists(warp, source, context.description.name, location)
         if mask is None:
-            load(warp, warp.cta, target, source, place, barrier)
+            load_into(warp, warp.cta, target, source, place, barrier)
             return
         for cta in named(warp, mask, context):  # into each at the same offset
-            load(warp, cta, target.in_cta(cta), source, place, _told(barrier, cta, group))
+            load_into(warp, cta, target.in_cta(cta), source, place, _told(barrier, cta, group))
 
-    def load(warp: Warp, cta: Cta, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
+    def load_into(warp: Warp, cta: Cta, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
         regions = {"dst": target.region()}
         context.signal(warp, barrier, instruction=one_thread, count_bytes=box_bytes)
         read_source(warp, regions, source, place)
@@ -250,35 +259,9 @@ def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
     return barrier.in_cta(cta.cluster.ctas[rank])
 
 
-@describe(
-    "CopyAsyncTensorGlobalToSharedInst",
-    name="cp.async.bulk.tensor (load)",
-    ptx="cp.async.bulk.tensor",
-    time=Time(Unit.TMA_LOAD, "tma_issue_cycles"),
-    mark=True,
-    **_LOAD,
-)
-def tensor_load(inst: Any, context: LoweringContext) -> Any:
-    return _load(inst, context)
-
-
-_ONE_WARP = "the first warp of the group makes all of the copy"
-
-
-@describe(
-    "CopyAsyncBulkGlobalToSharedInst",
-    name=LINEAR_LOAD,
-    ptx="cp.async.bulk",
-    approximation=_ONE_WARP,
-    time=Time(Unit.TMA_LOAD, "tma_issue_cycles"),
-    mark=True,
-    **_LOAD | {"signals": (Signal("expect_tx"), *_LOAD["signals"])},
-)
-def bulk_load(inst: Any, context: LoweringContext) -> Any:
-    return _load(inst, context)
-
-
-def _store(inst: Any, context: LoweringContext) -> Any:
+@describe("CopyAsyncBulkSharedToGlobalInst", name="cp.async.bulk (store)", **_LINEAR, **_STORE)
+@describe("CopyAsyncTensorSharedToGlobalInst", name=f"{_TENSOR} (store)", ptx=_TENSOR, **_STORE)
+def store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     shape, item, location = tuple(src.shape), element(src.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
@@ -313,31 +296,6 @@ def _store(inst: Any, context: LoweringContext) -> Any:
         context.launch(warp, regions, complete, agent="TMA", family=_BULK_FAMILY, read_phase=take, lanes=lanes)
 
     return run
-
-
-@describe(
-    "CopyAsyncTensorSharedToGlobalInst",
-    name="cp.async.bulk.tensor (store)",
-    ptx="cp.async.bulk.tensor",
-    time=Time(Unit.TMA_STORE, "issue_cycles"),
-    mark=True,
-    **_STORE,
-)
-def tensor_store(inst: Any, context: LoweringContext) -> Any:
-    return _store(inst, context)
-
-
-@describe(
-    "CopyAsyncBulkSharedToGlobalInst",
-    name="cp.async.bulk (store)",
-    ptx="cp.async.bulk",
-    approximation=_ONE_WARP,
-    time=Time(Unit.TMA_STORE, "issue_cycles"),
-    mark=True,
-    **_STORE,
-)
-def bulk_store(inst: Any, context: LoweringContext) -> Any:
-    return _store(inst, context)
 
 
 @describe(

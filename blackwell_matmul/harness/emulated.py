@@ -11,8 +11,8 @@ from blackwell_matmul.emulator import check_ptx, emulate
 from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
-from blackwell_matmul.harness.result import Result, ScriptResult
-from blackwell_matmul.harness.run import Progress, Ran, judged, tile_of_c
+from blackwell_matmul.harness.result import Ran, Result, ScriptResult
+from blackwell_matmul.harness.run import Progress, judged, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
 
 TMA_ROWS = 8

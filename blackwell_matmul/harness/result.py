@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,67 +20,119 @@ How = Literal["simulated", "emulated", "measured"]
 
 
 @dataclass(frozen=True, repr=False)
-class Result(OneLine):
-    """One kernel, run once and checked.
-
-    kernel: name of its class. seconds: of the host that simulated or emulated it, or of `device` if measured. schedule:
-    its knobs, chosen or pinned. findings: of the simulator. disagreements: those of `Run`.
+class Ran(OneLine):
+    """A kernel's run by any means. kernel: name of its class. schedule: its knobs, chosen or pinned. seconds: of the
+    host that simulated or emulated it, or of the GPU if measured. findings: of the simulator. disagreements: those of
+    `Run`.
     """
 
     kernel: str
-    problem: Problem
     schedule: Mapping[str, object]
     target: str
-    seed: int | None
-    verdict: Verdict
     seconds: float
     how: How = "simulated"
-    device: str = "cpu"
     findings: tuple[Finding, ...] = ()
     disagreements: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return _errors(self.findings)
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        return rows_of(self.findings)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Judged(Ran, ABC):
+    """A run whose outputs were judged. seed: of the inputs and the simulator's order."""
+
+    seed: int | None
+    device: str = "cpu"
+
+    @property
+    @abstractmethod
+    def correct(self) -> bool | None:
+        """Return true if every output is as expected; None without an expectation."""
+
+    @property
+    @abstractmethod
+    def message(self) -> str:
+        """Return one sentence on the outputs, with possible causes if one is wrong."""
+
+    @abstractmethod
+    def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
+        """Return the size of the call: its name, itself, as text, and as plain values."""
+
+    @abstractmethod
+    def _judgement(self) -> Mapping[str, object]:
+        """Return the verdict as plain values."""
 
     @property
     def ok(self) -> bool:
-        """Return true if C is right and no finding is an error."""
-        return self.verdict.ok and not self.errors
+        """Return true if no output is wrong and no finding is an error."""
+        return self.correct is not False and not self.errors
+
+    @property
+    def time(self) -> str:
+        """Return the time with its place: a simulation's time is never a GPU's."""
+        if self.how == "measured":
+            return f"measured {self.seconds * 1e6:.1f} us on {self.device}"
+        what = "simulated" if self.how == "simulated" else "compiled code, emulated"
+        return f"{what} in {self.seconds:.2f} s on the CPU"
+
+    def __str__(self) -> str:
+        found = f", with {counted(len(self.errors), 'error')} found" if self.errors else ""
+        verdict = self.message.rstrip(".") + found
+        return "  ".join(filter(None, (self.kernel, self._size()[2], spelled_out(self.schedule), verdict, self.time)))
+
+    def _facts(self) -> Mapping[str, object]:
+        name, size, _, _ = self._size()
+        known = {"kernel": self.kernel, name: size, "schedule": spelled_out(self.schedule)}
+        return {**known, "target": self.target, "verdict": self.message, "time": self.time}
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the result with plain values and stable keys; non-finite numbers become None."""
+        return {
+            "kernel": self.kernel,
+            **self._size()[3],
+            "schedule": dict(self.schedule),
+            "target": self.target,
+            "seed": self.seed,
+            "ok": self.ok,
+            "correct": self.correct,
+            "verdict": self.message,
+            **self._judgement(),
+            "simulated": self.how == "simulated",
+            "emulated": self.how == "emulated",
+            "device": self.device,
+            "seconds": self.seconds,
+            "findings": [_finding_as_dict(finding) for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Result(Judged):
+    """One kernel, run once, and its product checked."""
+
+    problem: Problem
+    verdict: Verdict
+
+    @property
+    def correct(self) -> bool:
+        """Return true if C is right."""
+        return self.verdict.ok
 
     @property
     def message(self) -> str:
         """Return one sentence on C, with possible causes if wrong."""
         return self.verdict.message if self.verdict.ok else blamed(self.verdict.message, self.disagreements)
 
-    @property
-    def time(self) -> str:
-        """Return the time with its place: a simulation's time is never a GPU's."""
-        return f"measured {self.seconds * 1e6:.1f} us on {self.device}" if self.how == "measured" else _host_time(self)
+    def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
+        return "problem", self.problem, str(self.problem), self.problem.as_dict()
 
-    def __str__(self) -> str:
-        verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, str(self.problem), spelled_out(self.schedule), verdict, self.time)
-
-    def _facts(self) -> Mapping[str, object]:
-        known = {"kernel": self.kernel, "problem": self.problem, "schedule": spelled_out(self.schedule)}
-        return {**known, "target": self.target, "verdict": self.message, "time": self.time}
-
-    def _rows(self) -> list[Mapping[str, object]]:
-        return rows_of(self.findings)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the result with plain values and stable keys; non-finite numbers become None."""
+    def _judgement(self) -> Mapping[str, object]:
         verdict = self.verdict
         return {
-            "kernel": self.kernel,
-            **self.problem.as_dict(),
-            "schedule": dict(self.schedule),
-            "target": self.target,
-            "seed": self.seed,
-            "ok": self.ok,
-            "correct": verdict.ok,
-            "verdict": self.message,
             "max_abs_error": _finite(verdict.max_abs_error),
             "reference_error": _finite(verdict.reference_error),
             "ratio": _finite(verdict.ratio),
@@ -89,46 +142,24 @@ class Result(OneLine):
             "bad_tiles": [list(tile) for tile in verdict.bad_tiles],
             "bad_rows": [list(rows) for rows in verdict.bad_rows],
             "bad_columns": [list(columns) for columns in verdict.bad_columns],
-            "simulated": self.how == "simulated",
-            "emulated": self.how == "emulated",
-            "device": self.device,
-            "seconds": self.seconds,
-            "findings": [_finding_as_dict(finding) for finding in self.findings],
         }
 
 
-@dataclass(frozen=True, repr=False)
-class ScriptResult(OneLine):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ScriptResult(Judged):
     """A script other than a plain matmul, run once, and compared with its file's expectation.
 
     size: (m, n, k) for `example_args`; None for its defaults. outputs: a verdict for each output that `reference`
-    names; empty without `reference`. The other fields are those of `Result`.
+    names; empty without `reference`.
     """
 
-    kernel: str
     size: tuple[int, int, int] | None
-    schedule: Mapping[str, object]
-    target: str
-    seed: int
     outputs: tuple[OutputVerdict, ...]
-    seconds: float
-    findings: tuple[Finding, ...] = ()
-    disagreements: tuple[str, ...] = ()
-    how: How = "simulated"
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return _errors(self.findings)
 
     @property
     def correct(self) -> bool | None:
         """Return true if every output is as expected; None without an expectation."""
         return all(output.ok for output in self.outputs) if self.outputs else None
-
-    @property
-    def ok(self) -> bool:
-        """Return true if no output is wrong and no finding is an error."""
-        return self.correct is not False and not self.errors
 
     @property
     def message(self) -> str:
@@ -140,68 +171,17 @@ class ScriptResult(OneLine):
         wrong = "; ".join(output.message for output in self.outputs if not output.ok)
         return blamed(f"wrong: {wrong}.", self.disagreements)
 
-    @property
-    def time(self) -> str:
-        """Return the time, with the note that it is no GPU's."""
-        return _host_time(self)
-
-    def __str__(self) -> str:
-        size = "x".join(map(str, self.size)) if self.size else ""
-        verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, size, spelled_out(self.schedule), verdict, self.time)
-
-    def _facts(self) -> Mapping[str, object]:
-        known = {"kernel": self.kernel, "size": self.size, "schedule": spelled_out(self.schedule)}
-        return {**known, "target": self.target, "verdict": self.message, "time": self.time}
-
-    def _rows(self) -> list[Mapping[str, object]]:
-        return rows_of(self.findings)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the keys of `Result.as_dict` that apply, None for unknown ones, and `outputs`."""
+    def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
         m, n, k = self.size or (None, None, None)
-        return {
-            "kernel": self.kernel,
-            "m": m,
-            "n": n,
-            "k": k,
-            "dtype": None,
-            "schedule": dict(self.schedule),
-            "target": self.target,
-            "seed": self.seed,
-            "ok": self.ok,
-            "correct": self.correct,
-            "verdict": self.message,
-            "outputs": [_output_as_dict(output) for output in self.outputs],
-            "simulated": self.how == "simulated",
-            "emulated": self.how == "emulated",
-            "device": "cpu",
-            "seconds": self.seconds,
-            "findings": [_finding_as_dict(finding) for finding in self.findings],
-        }
+        return "size", self.size, "x".join(map(str, self.size or ())), {"m": m, "n": n, "k": k, "dtype": None}
+
+    def _judgement(self) -> Mapping[str, object]:
+        return {"outputs": [_output_as_dict(output) for output in self.outputs]}
 
 
 def blamed(message: str, disagreements: Iterable[str]) -> str:
     """Return the message of a wrong result, with tensors that do not match the kernel's views."""
     return "; ".join([message.rstrip("."), *disagreements]) + "."
-
-
-def _host_time(result: Result | ScriptResult) -> str:
-    what = "simulated" if result.how == "simulated" else "compiled code, emulated"
-    return f"{what} in {result.seconds:.2f} s on the CPU"
-
-
-def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
-
-
-def _line(*parts: str) -> str:
-    return "  ".join(filter(None, parts))
-
-
-def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
-    found = f", with {counted(len(errors), 'error')} found" if errors else ""
-    return message.rstrip(".") + found
 
 
 def _finding_as_dict(finding: Finding) -> dict[str, object]:

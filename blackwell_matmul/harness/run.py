@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,13 +12,13 @@ from blackwell_matmul.base.validation import plain_values
 from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins, load
 from blackwell_matmul.harness.reference import dtype_name
-from blackwell_matmul.harness.result import How, Result, ScriptResult
+from blackwell_matmul.harness.result import Ran, Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.problem import OF_THE_PROBLEM, Problem, Schedule, plain_seed
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.findings import Finding, Run
+    from blackwell_matmul.simulator.findings import Run
 
 Progress = Callable[[int, int], None]
 """Callback with the number of finished CTAs and their total."""
@@ -107,18 +107,6 @@ def run_call(
     return judged(call, expected, _ran(run))
 
 
-class Ran(NamedTuple):
-    """Run of a kernel by any means; the fields are those of `Run`."""
-
-    kernel: str
-    schedule: Mapping[str, object]
-    target: str
-    seconds: float
-    how: How
-    findings: tuple[Finding, ...] = ()
-    disagreements: tuple[str, ...] = ()
-
-
 def _ran(run: Run) -> Ran:
     return Ran(run.kernel, run.schedule, run.target, run.seconds, "simulated", run.findings, run.disagreements)
 
@@ -127,8 +115,8 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
     """Judge the outputs of a call after its run: as C = A @ B.T by the schedule's tiles, or by the expected ones."""
     if call.is_matmul and call.problem is not None:
         return _product(ran, call.problem, call.arguments[3:], call.seed)
-    about, found = (ran.kernel, call.size, plain_values(ran.schedule), ran.target), (ran.findings, ran.disagreements)
-    return ScriptResult(*about, call.seed or 0, call.compared(expected), ran.seconds, *found, ran.how)
+    about: Any = {**vars(ran), "schedule": plain_values(ran.schedule), "seed": call.seed or 0}
+    return ScriptResult(**about, size=call.size, outputs=call.compared(expected))
 
 
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
@@ -136,8 +124,8 @@ def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | No
     schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in OF_THE_PROBLEM}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
-    found: Any = {"findings": ran.findings, "disagreements": ran.disagreements}
-    return Result(ran.kernel, problem, schedule, ran.target, seed, verdict, ran.seconds, ran.how, **found)
+    about: Any = {**vars(ran), "schedule": schedule, "seed": seed}
+    return Result(**about, problem=problem, verdict=verdict)
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor, seed: int | None = None) -> Result:

@@ -38,7 +38,7 @@ def tensors():
 
 def script_result():
     a = tensors()[0]
-    return b.ScriptResult("Copy", None, {}, "sm_100a", 0, (compare("y", a, a + 1, None),), 0.5)
+    return b.ScriptResult("Copy", {}, "sm_100a", 0.5, seed=0, size=None, outputs=(compare("y", a, a + 1, None),))
 
 
 MADE = {

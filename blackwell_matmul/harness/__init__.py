@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.calls.inputs import make_inputs
     from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
     from blackwell_matmul.harness.outputs import OutputVerdict
-    from blackwell_matmul.harness.reference import exact_product, torch_product
+    from blackwell_matmul.harness.reference import torch_product
     from blackwell_matmul.harness.result import Result, ScriptResult
     from blackwell_matmul.harness.run import report, run_matmul, run_script
     from blackwell_matmul.harness.verdict import Verdict, check_matmul
@@ -29,7 +29,6 @@ __all__ = [
     "ScriptResult",
     "Verdict",
     "check_matmul",
-    "exact_product",
     "make_inputs",
     "report",
     "run_matmul",
@@ -44,7 +43,7 @@ __getattr__ = on_first_use(
         "calls.inputs": ("make_inputs",),
         "listing": ("ScheduleList", "ScheduleRow", "schedules"),
         "outputs": ("OutputVerdict",),
-        "reference": ("exact_product", "torch_product"),
+        "reference": ("torch_product",),
         "result": ("Result", "ScriptResult"),
         "run": ("report", "run_matmul", "run_script"),
         "verdict": ("Verdict", "check_matmul"),

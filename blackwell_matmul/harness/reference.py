@@ -33,15 +33,6 @@ def scaled_blocks(x: torch.Tensor, scales: torch.Tensor, rows_per_scale: int) ->
     return x.double() * by_rows[:rows].double().repeat_interleave(SCALED_K, 1)[:, :k]
 
 
-def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return A @ B.T in float64, for A[m, k] and B[n, k] of any floating type.
-
-    Products of 16-bit values are exact in float64. A sum of 2**20 of them has an error below 2**-32 of the sum of their
-    magnitudes, negligible beside fp32 accumulation.
-    """
-    return a.double() @ b.double().T
-
-
 def torch_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return A @ B.T by torch, in its operands' types: cuBLAS on a GPU, torch's BLAS on a CPU.
 

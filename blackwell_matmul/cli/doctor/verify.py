@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from blackwell_matmul.base.errors import InputError
@@ -41,9 +41,6 @@ class LayerOutcome:
         took = None if self.seconds is None else f"{self.seconds:.1f} s"
         text = ", ".join(filter(None, (self.what, self.where, took)))
         return f"{text}: {self.detail}" if self.detail else text
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def passed(outcomes: Sequence[LayerOutcome]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from blackwell_matmul.kernels import LADDERS, rung
@@ -68,9 +68,6 @@ class Case:
     def folder(self) -> str:
         """Return the name of the bundle's folder."""
         return "".join(each if each.isalnum() else "_" for each in str(self))
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def kernels(arch: str) -> tuple[str, ...]:

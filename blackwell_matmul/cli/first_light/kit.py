@@ -91,7 +91,7 @@ def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[
 
 
 def _task(task: str, case: Case | None, gpu: Gpu, folder: Path) -> dict[str, Any]:
-    about = {} if case is None else {"case": case.as_dict()}
+    about = {} if case is None else {"case": vars(case)}
     return {"do": f"{KIT_TASKS}:{task}", "target": gpu.arch, "folder": str(folder), **about}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,6 @@ class Measure:
     expected: float | None = None
     how: str = ""
     held: bool | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 # --- the code
@@ -258,8 +255,8 @@ def mma_interval(bench: Bench) -> Iterator[Measure]:
                 bench.run(kernel, data, scale, descriptor(kind, m, n), count, grid=grid)[:, ::ctas] for count in counts
             )
             interval = (many[:, :, 0] - few[:, :, 0]) / (counts[2] - counts[1])
-            yield Measure(**{**bench.measure("mma interval", text, interval, "cycles").as_dict(), **_by_rule(
-                bench, float(np.median(interval)), n / 2)})  # fmt: skip
+            row = bench.measure("mma interval", text, interval, "cycles")
+            yield replace(row, **_by_rule(bench, float(np.median(interval)), n / 2))
             name = "pair_latency_cycles" if ctas == 2 else "mma_latency_cycles"
             expected = bench.figure(name) + n / 2
             yield bench.measure("mma until its commit is seen", text, once[:, :, 0], "cycles", name, expected)
@@ -288,7 +285,7 @@ def copy_after_mma(bench: Bench) -> Iterator[Measure]:
         found = bench.run("copy_after_products", *given)
         wrong = float(found[:, :, 0].sum())
         row = bench.measure("cp that overtook an mma", f"{count} products, {rounds} rounds an SM", wrong, "lanes")
-        yield Measure(**{**row.as_dict(), "expected": 0.0, "how": "assumed", "held": wrong == 0})
+        yield replace(row, expected=0.0, how="assumed", held=wrong == 0)
 
 
 def allocations(bench: Bench) -> Iterator[Measure]:
@@ -322,7 +319,7 @@ def cancels(bench: Bench) -> Iterator[Measure]:
     yield bench.measure("CTAs that started after a refusal", f"grid of {bench.sms * 16}", late, "CTAs")
     missing = [bench.sms * 16 - (launch[launch[:, 1] > 0][:, 2] + 1).sum() for launch in found]
     row = bench.measure("CTAs neither started nor cancelled", f"grid of {bench.sms * 16}", missing, "CTAs")
-    yield Measure(**{**row.as_dict(), "expected": 0.0, "how": "promised by PTX", "held": not any(missing)})
+    yield replace(row, expected=0.0, how="promised by PTX", held=not any(missing))
 
 
 def _late(launch: Any) -> float:
@@ -364,4 +361,4 @@ def figures_for(gpu: str) -> TimeFigures | None:
 
 
 def measured(bench: Bench, target: str, name: str) -> Sequence[dict[str, Any]]:
-    return [each.as_dict() for each in measurements(target)[name](bench)]
+    return [vars(each) for each in measurements(target)[name](bench)]

@@ -106,14 +106,9 @@ def _head(report: Report, title: str) -> Iterator[str]:
             '<p class="mark">EMULATED: no GPU ran this. Values are the emulator\'s; cycles count instructions and are '
             "no times.</p>"
         )
-    names = {
-        "held": "held",
-        "not held": "did not hold",
-        "failed": "failed",
-        "not run": "not run",
-        "measured": "measured",
-    }
-    tiles = "".join(_tile(report["counts"][each], told, CLASSES[each]) for each, told in names.items())
+    names = ("held", "not held", "failed", "not run", "measured")
+    told = (each.replace("not held", "did not hold") for each in names)
+    tiles = "".join(_tile(report["counts"][each], text, CLASSES[each]) for each, text in zip(names, told))
     left = f'<div class="tile"><b class="warn">{report["items_left"]}</b>left for lack of time</div>' * bool(
         report["items_left"]
     )
@@ -223,17 +218,8 @@ def _micro(rows: Sequence[Row]) -> Iterator[str]:
             table.append([row["item"], "", _status(row), row["told"], "", "", ""])
         for each in row.get("rows", ()):
             expected = "" if each["expected"] is None else float(each["expected"])
-            table.append(
-                [
-                    each["what"],
-                    each["parameters"],
-                    float(each["value"]),
-                    each["unit"],
-                    expected,
-                    each["how"],
-                    _bar(each),
-                ]
-            )
+            value, known = float(each["value"]), (expected, each["how"], _bar(each))
+            table.append([each["what"], each["parameters"], value, each["unit"], *known])
     yield _table(("what", "", "measured", "", "model", "known", ""), table)
 
 

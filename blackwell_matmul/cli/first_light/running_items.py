@@ -45,6 +45,11 @@ class Item:
     do: Do | None = None
     why_not: str = ""
 
+    @property
+    def named(self) -> Row:
+        """Return the fields of its row that name it."""
+        return {"stage": self.stage, "item": self.name}
+
 
 @dataclass
 class FirstLightRun:
@@ -69,7 +74,7 @@ class FirstLightRun:
         kept = keeping(lambda: f"{len(list(self.rows))} of {len(items)} items are kept in {self.rows.path}")
         with kept, Worker(self.limit_s, KIT_TASKS) as worker:
             for done, item in enumerate(items, 1):
-                if {"stage": item.stage, "item": item.name} in self.rows:
+                if item.named in self.rows:
                     continue
                 if time.monotonic() > self._until_s:
                     break
@@ -79,10 +84,10 @@ class FirstLightRun:
 
     def missing(self) -> int:
         """Return the number of items without a row."""
-        return sum({"stage": each.stage, "item": each.name} not in self.rows for each in self.items())
+        return sum(each.named not in self.rows for each in self.items())
 
     def _done(self, item: Item, worker: Worker) -> Iterator[Row]:
-        named, start = {"stage": item.stage, "item": item.name}, time.perf_counter()
+        named, start = item.named, time.perf_counter()
         if item.why_not:
             yield {**named, "status": "not run", "told": without_paths(item.why_not)}
         elif item.task is not None:
@@ -131,12 +136,8 @@ class FirstLightRun:
         for entry in self.kit.cases:
             case = Case(**entry["case"])
             if case.m == SIZES[0][0] and not case.pins and (case.problem.format or case.dtype == "fp16"):
-                task = {
-                    "do": f"{KIT_TASKS}:emulated_rung",
-                    "case": entry["case"],
-                    "folder": str(self.kit.bundle(entry)),
-                }
-                yield Item("ladder", str(case), task)
+                task = {"case": entry["case"], "folder": str(self.kit.bundle(entry))}
+                yield Item("ladder", str(case), {"do": f"{KIT_TASKS}:emulated_rung", **task})
 
     def _timed_ladder(self) -> Iterator[Row]:
         """Yield a row for each rung: TFLOPS, those of cuBLAS, and the predicted ones."""
@@ -144,11 +145,7 @@ class FirstLightRun:
         for each in results:
             if each.contender == CUBLAS:
                 continue
-            row: Row = {
-                "stage": "ladder",
-                "item": f"{each.contender} {each.problem}",
-                "told": each.reason or each.status,
-            }
+            row = {**Item("ladder", f"{each.contender} {each.problem}").named, "told": each.reason or each.status}
             row["status"] = {"correct": "held", "wrong": "not held"}.get(each.status, "failed")
             if each.timing is not None and each.cublas_us:
                 us = each.timing.median_us
@@ -158,13 +155,8 @@ class FirstLightRun:
                 }  # fmt: skip
             yield row
         sessions = getattr(results, "sessions", {})
-        yield {
-            "stage": "ladder",
-            "item": "all rungs",
-            "status": "measured",
-            "told": "clocks and power",
-            "sessions": sessions,
-        }
+        about = {"status": "measured", "told": "clocks and power", "sessions": sessions}
+        yield {**Item("ladder", "all rungs").named, **about}
 
     def _predicted(self, name: str, row: Any) -> float | None:
         if micro.figures_for(self.gpu.name) is None:
@@ -176,7 +168,7 @@ class FirstLightRun:
 
     def _differential(self) -> Iterator[Row]:
         """Run a sample of the differential suite, which comes with a checkout."""
-        named = {"stage": "differential", "item": "small scripts"}
+        named = Item("differential", "small scripts").named
         try:
             script = studies_part.folder("the differential suite is").parent / "gpu" / "differential.py"
         except BlackwellMatmulError as error:

@@ -70,7 +70,7 @@ def outcomes(found: Sequence[LayerOutcome]) -> str:
 def outcomes_record(found: Sequence[LayerOutcome]) -> dict[str, object]:
     from blackwell_matmul.cli.doctor.verify import passed
 
-    return {"ok": passed(found), "fix": _fix(found), "outcomes": [each.as_dict() for each in found]}
+    return {"ok": passed(found), "fix": _fix(found), "outcomes": [vars(each) for each in found]}
 
 
 def _fix(found: Sequence[LayerOutcome]) -> str:

@@ -7,7 +7,7 @@ A kernel is compiled before the GPU is needed (`bundles`) and loaded from its bu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
@@ -40,9 +40,6 @@ class Contender:
 
     def takes(self, problem: Problem) -> bool:
         return self.only in ("", str(problem))
-
-    def as_task(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def cublas() -> Contender:

@@ -129,7 +129,7 @@ def _kernels(plan: Plan) -> list[Pair]:
 def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Pair], Task]:
     def task(pair: Pair) -> Task:
         contender, case = pair
-        about = {"contender": contender.as_task(), "problem": case.problem.as_dict()}
+        about = {"contender": asdict(contender), "problem": case.problem.as_dict()}
         return {"do": f"{TASKS}:compile_kernel", **about, "gpu": described(gpu), "folder": str(folder)}
 
     return task
@@ -198,7 +198,7 @@ def _task(do: str, contender: Contender, case: BenchCase, bundles: Index, plan: 
 
 
 def _participants(contender: Contender, case: BenchCase, bundles: Index) -> dict[str, Any]:
-    return {"contender": contender.as_task(), "bundle": bundles.find(contender, case.problem)}
+    return {"contender": asdict(contender), "bundle": bundles.find(contender, case.problem)}
 
 
 def _row(contender: Contender, case: BenchCase, outcome: TaskOutcome, bundles: Index | None = None) -> BenchRow:

@@ -30,7 +30,7 @@ def nothing(step: object) -> None:
 def made(tmp_path_factory):
     """Return a kit with one case, prepared as `kit.prepare` prepares all."""
     folder = tmp_path_factory.mktemp("kit")
-    entry = item_tasks.prepare(nothing, CASE.as_dict(), "sm_100a", str(folder))
+    entry = item_tasks.prepare(nothing, vars(CASE), "sm_100a", str(folder))
     none = {"timelines": [], "speeds": [], "refused": {}}
     record = {"format": 2, "gpu": "B200", "arch": "sm_100a", "cases": [entry], **none}
     (folder / kit.KIT).write_text(json.dumps(record))
@@ -145,7 +145,7 @@ def test_a_kit_has_every_kernel_of_its_gpu():
 @pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
 def test_a_block_scaled_case_holds_and_a_wrong_one_does_not(tmp_path, dtype):
     case = Case("s0", 100, 72, 96, dtype)
-    entry = item_tasks.prepare(nothing, case.as_dict(), "sm_100a", str(tmp_path))
+    entry = item_tasks.prepare(nothing, vars(case), "sm_100a", str(tmp_path))
     given = {"case": entry["case"], "folder": str(tmp_path / entry["folder"]), "device": "emulator"}
     found = item_tasks.value(nothing, expected=entry["digest"], **given)
     assert found["held"], found["told"]

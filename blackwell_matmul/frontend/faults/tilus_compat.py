@@ -78,9 +78,6 @@ def _tell_instances_apart() -> None:
     arguments, and 0.0 equals -0.0 there, and 1 equals True. It also ignores later changes of the defaults of `__init__`
     and of the autotune space. This replacement is never undone and holds for tilus's own calls too. An instance is
     cached by the meaning of its class and arguments. Removable when `InstantiatedScriptCache` does the same.
-
-    It holds the defaults of `__init__` and the rows of the autotune space as they were. For good, and for tilus's own
-    calls too, an instance is kept by what its class and arguments mean. Removable when `InstantiatedScriptCache` does.
     """
     from blackwell_matmul.frontend.fingerprint import INSTANCE, meaning, named_value
 
@@ -120,9 +117,6 @@ def _tell_zeros_apart() -> None:
     """Distinguish the constants 0.0 and -0.0. tilus has one constant for both: the one that a process meets first. This
     replacement is never undone, and the simulator's own expressions use it too. Removable when the key of
     `Constant._constant_pool` distinguishes them.
-
-    For good, too, and for the simulator's own expressions, they are two. Removable when the key of
-    `Constant._constant_pool` tells them apart.
     """
     constant: Any = importlib.import_module("tilus.hidet.ir.expr").Constant
     known = {_signed((each.value, name)): each for (_, name), each in constant._constant_pool.items()}

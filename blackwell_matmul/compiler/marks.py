@@ -122,7 +122,8 @@ class _EventMarker(IRRewriter):
     def visit_Function(self, func: Function) -> Function:
         body = self.visit(func.body)
         if func.kind == "cuda_kernel":
-            body = SeqStmt([self._begin(), *_statements(body), BlackBoxStmt("timeline_end(timeline_at, timeline_to);")])
+            statements = body.seq if isinstance(body, SeqStmt) else (body,)
+            body = SeqStmt([self._begin(), *statements, BlackBoxStmt("timeline_end(timeline_at, timeline_to);")])
         return Function(func.name, [*func.params, self._rows], body, func.ret_type, func.kind, func.attrs)
 
     def _begin(self) -> BlackBoxStmt:
@@ -196,10 +197,6 @@ def _comment(stmt: Stmt) -> str:
     """Return a comment's text, if tilus writes it before a group of threads or an instruction."""
     text = stmt.template_string if isinstance(stmt, BlackBoxStmt) else ""
     return text if text.startswith("/*") else ""
-
-
-def _statements(body: Stmt) -> tuple[Stmt, ...]:
-    return tuple(body.seq) if isinstance(body, SeqStmt) else (body,)
 
 
 def _barrier(stmt: Stmt) -> list[Any]:

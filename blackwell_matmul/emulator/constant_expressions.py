@@ -31,16 +31,12 @@ def _quotient(a: Any, b: Any) -> Any:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _rest(a: int, b: int) -> int:
-    return a - b * int(_quotient(a, b))
-
-
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "||": lambda a, b: bool(a) or bool(b), "&&": lambda a, b: bool(a) and bool(b), "|": operator.or_,
     "^": operator.xor, "&": operator.and_, "==": operator.eq, "!=": operator.ne, "<": operator.lt,
     "<=": operator.le, ">": operator.gt, ">=": operator.ge, "<<": lambda a, b: a << (b & 63),
     ">>": lambda a, b: a >> (b & 63), "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _quotient,
-    "%": _rest,
+    "%": lambda a, b: a - b * int(_quotient(a, b)),
 }  # fmt: skip
 
 

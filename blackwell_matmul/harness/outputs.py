@@ -89,7 +89,7 @@ def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None =
     if have.shape != want.shape:
         shapes = f"{tuple(want.shape)} and {name} has {tuple(have.shape)}"
         raise InputError(f"the reference of {name} has shape {shapes}; they must be the same.")
-    rtol, atol = tolerance or _tolerance(_type_name(actual), want)
+    rtol, atol = tolerance or _tolerance(str(attribute(actual, "dtype")).removeprefix("torch."), want)
     if have.numel() == 0:
         return OutputVerdict(name, True, 0, 0, 0.0, (), rtol, atol)
     error = _errors(have, want)
@@ -117,10 +117,6 @@ def _errors(have: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     if not have.is_floating_point():
         error = error.clamp(min=1)  # beyond 2**53 neighbours are one float64
     return torch.where(same, 0.0, error)
-
-
-def _type_name(value: Any) -> str:
-    return str(attribute(value, "dtype")).removeprefix("torch.")
 
 
 def _as_numbers(what: str, value: Any) -> torch.Tensor:

@@ -198,15 +198,14 @@ def _block_scaled(problem: Problem, operands: Sequence[Any], tile_m: int, tile_n
         return verdict
     form = FORMATS[problem.dtype]
     left, right = typed(a, form), typed(b, form)
-    rows, columns = map(_indices, (verdict.bad_rows, verdict.bad_columns))
+    rows, columns = (
+        torch.cat([torch.arange(first, last + 1) for first, last in ranges])
+        for ranges in (verdict.bad_rows, verdict.bad_columns)
+    )
     found = likely_mistake(
         left, right, scale_a, scale_b, c, block=form.block, scale=form.scale, rows=rows, columns=columns
     )
     return replace(verdict, likely=found)
-
-
-def _indices(ranges: tuple[Range, ...]) -> torch.Tensor:
-    return torch.cat([torch.arange(first, last + 1) for first, last in ranges])
 
 
 def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:

@@ -272,15 +272,12 @@ def floats(kind: str, item: Element) -> Callable[..., Any]:
         kind = "rint"  # hrint: halves go to the even neighbour
     if kind in _COMPARISONS:
         return _quiet(lambda *x: _COMPARISONS[kind](*map(flushed, x)))
-    narrow = flushed if item.nbits == 64 or (kind, item.nbits) == ("Neg", 32) else _result
+    keeps = item.nbits == 64 or (kind, item.nbits) == ("Neg", 32)
+    narrow = flushed if keeps else lambda values: canonical(flushed(values))
     if kind in _ARITHMETIC:
         return _quiet(lambda *x: narrow(np.asarray(_ARITHMETIC[kind](*map(flushed, x)))))
     function, wide = _FUNCTIONS[kind], np.float32 if item.nbits < 32 else item.dtype
     return _quiet(lambda *x: narrow(np.asarray(function(*[flushed(a).astype(wide) for a in x])).astype(item.dtype)))
-
-
-def _result(values: np.ndarray) -> np.ndarray:
-    return canonical(flushed(values))
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -147,7 +147,8 @@ def _excerpt(location: Location, marked: dict[int, str], told: Told) -> Iterator
     places = {Location(location.file, line) for line in marked}
     around = 0 if places <= told.lines else AROUND
     told.lines |= places
-    numbers = [n for n in range(max(1, first - around), last + around + 1) if n <= _length(location.file)]
+    end = min(last + around, len(linecache.getlines(location.file)))
+    numbers = list(range(max(1, first - around), end + 1))
     while numbers and not _source(location.file, numbers[-1]).strip():
         numbers.pop()
     yield Paragraph("")
@@ -169,10 +170,6 @@ def _line(location: Location) -> Iterator[Paragraph]:
 
 def _source(file: str, line: int) -> str:
     return printable(linecache.getline(file, line).rstrip("\r\n").expandtabs(4))
-
-
-def _length(file: str) -> int:
-    return len(linecache.getlines(file))
 
 
 # --- the timeline

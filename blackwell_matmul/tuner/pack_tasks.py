@@ -29,38 +29,19 @@ class ProductOperands(NamedTuple):
     how: How = DEFAULTS
 
 
-def _matmul(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(x, w.T)
-
-
-def _linear(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(x, w.T, EpilogueTensors(bias=w.new_empty(w.shape[0])))
-
-
-def _gradient_of_x(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(dy, w)
-
-
-def _gradient_of_w(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(dy.T, x)
-
-
-def _scaled_mm(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(x, w.T, _scales((), ()), How(out_dtype=torch.bfloat16))
-
-
-def _scaled_mm_of_rows(x: Tensor, w: Tensor, dy: Tensor) -> ProductOperands:
-    return ProductOperands(x, w.T, _scales((x.shape[0], 1), (1, w.shape[0])), How(out_dtype=torch.bfloat16))
-
-
-def _scales(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> EpilogueTensors:
-    return EpilogueTensors(scale_a=torch.empty(of_a), scale_b=torch.empty(of_b))
+def _scaled(x: Tensor, w: Tensor, of_a: tuple[int, ...], of_b: tuple[int, ...]) -> ProductOperands:
+    scales = EpilogueTensors(scale_a=torch.empty(of_a), scale_b=torch.empty(of_b))
+    return ProductOperands(x, w.T, scales, How(out_dtype=torch.bfloat16))
 
 
 OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], ProductOperands]] = {
-    "matmul": _matmul, "linear with bias": _linear, "gradient of x": _gradient_of_x, "gradient of w": _gradient_of_w,
-    "scaled_mm": _scaled_mm, "scaled_mm of rows": _scaled_mm_of_rows,
-}  # fmt: skip
+    "matmul": lambda x, w, dy: ProductOperands(x, w.T),
+    "linear with bias": lambda x, w, dy: ProductOperands(x, w.T, EpilogueTensors(bias=w.new_empty(w.shape[0]))),
+    "gradient of x": lambda x, w, dy: ProductOperands(dy, w),
+    "gradient of w": lambda x, w, dy: ProductOperands(dy.T, x),
+    "scaled_mm": lambda x, w, dy: _scaled(x, w, (), ()),
+    "scaled_mm of rows": lambda x, w, dy: _scaled(x, w, (x.shape[0], 1), (1, w.shape[0])),
+}
 """Operands of a layer's products by name: y[m, n] = x[m, k] @ w[n, k].T, with dy the gradient of y."""
 
 

@@ -24,7 +24,7 @@ from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS, SMALL_M
-from blackwell_matmul.jobs.worker import Task, compiled_in_pool
+from blackwell_matmul.jobs.worker import compiled_in_pool
 
 RECORD, PACK_FORMAT = "pack.json", 1
 TASK = "blackwell_matmul.tuner.pack_tasks"
@@ -70,19 +70,12 @@ def problems() -> Iterator[dict[str, Any]]:
 def make(gpu: Gpu, tell: Tell) -> Pack:
     """Compile all products of a pack into this machine's cache; those that are there are not compiled again."""
     _root()
-    tasks = {_name(each): _task(each, gpu) for each in problems()}
+    common = {"do": f"{TASK}:compile_product", "gpu": gpu.name}
+    tasks = {"{operation} {dtype} {m}x{n}x{k}".format(**each): {**common, **each} for each in problems()}
     outcomes = compiled_in_pool(tasks, LIMIT_S, TASK, tell).values()
     made = [each.result for each in outcomes if each.result is not None]
     refused = Counter(each.why for each in outcomes if each.result is None)
     return Pack(gpu.name, versions_here(), dict(itertools.chain(*map(dict.items, made))), refused)
-
-
-def _name(problem: Mapping[str, Any]) -> str:
-    return "{operation} {dtype} {m}x{n}x{k}".format(**problem)
-
-
-def _task(problem: Mapping[str, Any], gpu: Gpu) -> Task:
-    return {"do": f"{TASK}:compile_product", "gpu": gpu.name, **problem}
 
 
 def versions_here() -> dict[str, str]:

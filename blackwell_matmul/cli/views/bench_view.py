@@ -29,7 +29,7 @@ def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
     from blackwell_matmul.harness.bench.suites import layers_of
 
     rows = list(results)
-    ordered = sorted(rows, key=lambda row: (row.problem.dtype, *_size(row)))
+    ordered = sorted(rows, key=lambda row: (row.problem.dtype, row.problem.m, row.problem.n, row.problem.k))
     for problem, members in groupby(ordered, key=lambda row: row.problem):
         layers = layers_of(problem) if results.suite == "llm" else ""
         yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), results.machine)
@@ -38,10 +38,6 @@ def result_lines(results: SuiteResults) -> Iterator[RenderableType]:
         which = f"{mean.problems} of {mean.of} problems{band}"
         yield line(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
     yield line(measured_on(results), "dim")
-
-
-def _size(row: BenchRow) -> tuple[int, int, int]:
-    return row.problem.m, row.problem.n, row.problem.k
 
 
 def _problem_lines(title: str, rows: Sequence[BenchRow], machine: Machine) -> Iterator[RenderableType]:

@@ -47,13 +47,10 @@ def _console_class() -> type[Console]:
     class Safe(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for text, style, control in super().render(renderable, options):
-                yield Segment(text if control else _printable_lines(text), style, control)
+                shown = text if control else "\n".join(map(printable, text.split("\n")))
+                yield Segment(shown, style, control)
 
     return Safe
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def complain(sentence: str) -> None:

@@ -29,10 +29,6 @@ _LONGEST_STRING = 1 << 16
 _PRINTF_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
 
 
-def _number(warp: WarpState, address: int, nbytes: int) -> int:
-    return int(gather(warp, np.array([address], np.uint64), "", nbytes)[0])
-
-
 def _string(warp: WarpState, address: int) -> str:
     """Return the characters up to a zero."""
     ((memory, places, _),) = where(warp, np.array([address], np.uint64), "", "reads")
@@ -71,7 +67,7 @@ class _Arguments:
 
     def take(self, nbytes: int) -> int:
         self.at += -self.at % nbytes
-        found = _number(self.warp, self.at, nbytes)
+        found = int(gather(self.warp, np.array([self.at], np.uint64), "", nbytes)[0])
         self.at, self.count = self.at + nbytes, self.count + 1
         return found
 

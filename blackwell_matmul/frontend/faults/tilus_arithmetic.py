@@ -39,7 +39,7 @@ def sound_arithmetic() -> Iterator[None]:
     sets, known = scalars.ScalarSetAnalyzer, analyzers.BoundAnalyzer
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
-    towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: _remainder}
+    towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: lambda a, b: a - b * _quotient(a, b)}
     with lock, replaced(
         (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
         (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
@@ -120,10 +120,6 @@ def _quotient(a: Any, b: Any) -> Any:
     if b == 0:
         return 0
     return a // b if (a < 0) == (b < 0) else -(-a // b)
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a - b * _quotient(a, b)
 
 
 def _with_zero(tree: Any, binary: Callable[..., Any]) -> Callable[..., Any]:

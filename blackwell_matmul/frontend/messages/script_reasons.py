@@ -104,12 +104,9 @@ def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[
     blocks = [node for node in ast.walk(method) if isinstance(node, _Block)]
     for block in sorted(blocks, key=lambda block: block.lineno, reverse=True):
         inside = list(ast.walk(block))
-        if use not in inside and any(isinstance(each, ast.Name) and _binds(each, name) for each in inside):
+        bound = [each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        if use not in inside and name in bound:
             yield block
-
-
-def _binds(node: ast.Name, name: str) -> bool:
-    return node.id == name and isinstance(node.ctx, ast.Store)
 
 
 # --- calls

@@ -99,16 +99,13 @@ def _percent_panel(axes: Any, rows: Sequence[BenchRow], machine: Machine) -> Non
         shift = 0.12 * (number - (len(styles) - 1) / 2)
         found = [(ms.index(row.problem.m), row.percent_of_cublas) for row in rows if row.contender == name]
         known = [(x, percent) for x, percent in found if percent is not None]
-        axes.scatter([x + shift for x, _ in known], [percent for _, percent in known], s=9, alpha=0.45, **_dot(style))
+        places, percents = [x + shift for x, _ in known], [percent for _, percent in known]
+        axes.scatter(places, percents, s=9, alpha=0.45, color=style["color"], linewidths=0)
         means = {x: statistics.geometric_mean([p for other, p in known if other == x]) for x, _ in known}
         axes.plot([x + shift for x in sorted(means)], [means[x] for x in sorted(means)], label=name, **style)
     axes.axhline(100, color=INK, linewidth=0.8, linestyle="--")
     axes.set_xticks(range(len(ms)), [str(m) for m in ms])
     axes.set(xlabel="M", ylabel="% of cuBLAS", ylim=(0, None))
-
-
-def _dot(style: dict[str, Any]) -> dict[str, Any]:
-    return {"color": style["color"], "linewidths": 0}
 
 
 def _styles(rows: Sequence[BenchRow]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -65,25 +65,19 @@ ODD_NK = ((4096, 4096), (1032, 1096), (72, 40))
 STRESSED = ((4096, 4096, 4096), (1792, 4096, 4096), (2432, 4096, 1024), (1000, 1032, 1096), (129, 8192, 1024))
 
 
-def _ladder(dtype: str) -> list[BenchCase]:
-    return [BenchCase(Problem(size, size, size, dtype), "squares") for size in SQUARES]
+def _sizes(suite: str) -> list[tuple[str, tuple[int, int, int]]]:
+    """Return the problems of a suite: the band, and m, n, k."""
+    if suite == "llm":
+        shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
+        bands = {"large M": LARGE_M, "small M": SMALL_M}
+        return [(band, (m, n, k)) for band, ms in bands.items() for n, k in shapes for m in ms]
+    if suite == "odd":
+        return [(suite, (m, n, k)) for n, k in ODD_NK for m in ODD_M]
+    return (
+        [("squares", (size, size, size)) for size in SQUARES] if suite == "ladder" else [(suite, s) for s in STRESSED]
+    )
 
 
-def _llm(dtype: str) -> list[BenchCase]:
-    shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
-    bands = {"large M": LARGE_M, "small M": SMALL_M}
-    return [BenchCase(Problem(m, n, k, dtype), band) for band, ms in bands.items() for n, k in shapes for m in ms]
-
-
-def _odd(dtype: str) -> list[BenchCase]:
-    return [BenchCase(Problem(m, n, k, dtype), "odd") for n, k in ODD_NK for m in ODD_M]
-
-
-def _stress(dtype: str) -> list[BenchCase]:
-    return [BenchCase(Problem(*size, dtype), "stress") for size in STRESSED]
-
-
-_MAKERS = {"ladder": _ladder, "llm": _llm, "odd": _odd, "stress": _stress}
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"ladder": ("fp16", "bf16"), "llm": ("bf16",), "odd": ("fp16", "bf16"), "stress": ("fp16", "bf16")}
 )
@@ -109,7 +103,8 @@ def cases(
     if size is not None:
         made = [BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",)]
     else:
-        made = [case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype)]
+        sizes = _sizes(suite)
+        made = [BenchCase(Problem(*mnk, dtype), band) for dtype in dtypes or SUITES[suite] for band, mnk in sizes]
     return tuple(_formed(case, form, batches) for case in made)
 
 

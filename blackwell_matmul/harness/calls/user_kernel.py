@@ -216,7 +216,7 @@ def importable(folder: Path | None) -> Iterator[None]:
 def _load_failure(path: str, file: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         where = Path(error.filename).name if error.filename and Path(error.filename) != file else path
-        return f"{where}:{error.lineno or 1} is not Python: {_one_line(error.msg)}."
+        return f"{where}:{error.lineno or 1} is not Python: {' '.join(error.msg.split())[:300].rstrip('.')}."
     if isinstance(error, SystemExit):
         return f"{path} exits while it is loaded; put what it does under `if __name__ == '__main__':`."
     return f"{_line_of(error, file, path)} raises {spelled(error)}."
@@ -227,10 +227,6 @@ def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
     return f"{shown}:{lines[-1]}" if lines else shown
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300].rstrip(".")
 
 
 def _script_class(module: ModuleType, name: str) -> type:
@@ -411,11 +407,9 @@ def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> d
     parameters = inspect.signature(kernel.script_cls.__init__).parameters  # type: ignore[misc]
     pairs = _pairs(schedule) if isinstance(schedule, str) else dict(schedule)
     parse = isinstance(schedule, str)
-    return {name: _value(name, value, _wanted(parameters.get(name)), parse) for name, value in pairs.items()}
-
-
-def _wanted(parameter: inspect.Parameter | None) -> Any:
-    return inspect.Parameter.empty if parameter is None else parameter.annotation
+    wanted = {name: each.annotation for name, each in parameters.items()}
+    nothing = inspect.Parameter.empty
+    return {name: _value(name, value, wanted.get(name, nothing), parse) for name, value in pairs.items()}
 
 
 def _pairs(text: str) -> dict[str, str]:

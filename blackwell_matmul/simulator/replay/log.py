@@ -342,10 +342,6 @@ def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Call
     return wrap
 
 
-def _address(cells: np.ndarray) -> int:
-    return int(cells.__array_interface__["data"][0])
-
-
 # --- once more
 
 
@@ -385,7 +381,9 @@ class Replayed:
     @property
     def products(self) -> list[tuple[Any, Product]]:
         """Return the deferred products, each with a key of its accumulator."""
-        in_memory = [(_address(s.product.cells), s.product) for s in self.steps if isinstance(s, Multiplied)]
+        in_memory = [
+            (s.product.cells.__array_interface__["data"][0], s.product) for s in self.steps if isinstance(s, Multiplied)
+        ]
         added = [(s.total, s.term) for s in self.steps if isinstance(s, Added)]
         return [*in_memory, *((total, term) for total, term in added if isinstance(term, Product))]
 

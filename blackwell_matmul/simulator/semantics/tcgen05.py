@@ -468,12 +468,9 @@ def multiply_add(parts: Sequence[Part], item: Element, keep: bool) -> bool:
 def _pair_parts(left: View, right: View, acc: TensorView, peer: Cta) -> list[Part]:
     """Return a pair's parts (PTX ISA, "tcgen05.mma", M = 256). D's rows are where A's are, the even CTA's first; each
     CTA has the half of B for half of D's columns."""
-    sides = sorted(((left, right, acc), (left.in_cta(peer), right.in_cta(peer), acc.in_peer())), key=_rank)
+    both = (left, right, acc), (left.in_cta(peer), right.in_cta(peer), acc.in_peer())
+    sides = sorted(both, key=lambda part: part[2].cta.rank)
     return [(a, b, d.half(i)) for a, _, d in sides for i, (_, b, _) in enumerate(sides)]
-
-
-def _rank(part: Part) -> int:
-    return part[2].cta.rank
 
 
 _PEERS = "the peer's "

@@ -59,7 +59,7 @@ class Tracer(Listener):
             self.of(warp, "issue", f"{op.name} on {text}", op.location)
         if op.barrier is not None and not regions:
             self.of(warp, "issue", f"{op.name} to {op.barrier.name}", op.location)
-        elif _is_told(description):
+        elif any(effect.proxy is Proxy.ASYNC for effect in description.effects):
             self.of(warp, "issue", f"{op.name}{_object(description, regions)}", op.location)
 
     def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
@@ -98,10 +98,6 @@ class Tracer(Listener):
     def found(self, finding: Finding) -> None:
         if self.detailed and finding.cta == self.position:
             self.add(finding.agents[0] if finding.agents else "", "finding", finding.code, finding.location)
-
-
-def _is_told(description: Description) -> bool:
-    return any(effect.proxy is Proxy.ASYNC for effect in description.effects)
 
 
 def _object(description: Description, regions: Mapping[str, Region]) -> str:

@@ -65,7 +65,7 @@ class StageWatch(Listener):
         now, into = warp.cta.engine.time, regions.get("dst")
         if op.barrier is not None and into is not None and "src" in regions:
             self.names.add(op.barrier.name)
-            self.bytes += _nbytes(into)
+            self.bytes += math.prod(end - start for start, end in into.box) * into.storage.item.nbits // 8
             self._loads[op] = self._filled((into.storage, into.box), now, warp)
         elif "a" in regions:
             self._read[op] = self._of(*regions.values())
@@ -85,7 +85,11 @@ class StageWatch(Listener):
     def _of(self, *regions: Region) -> list[Stage]:
         """Return the stages that overlap with these regions."""
         places = [(each.storage, each.box) for each in regions]
-        return [stage for place, stage in self._stages.items() if _reads(places, place)]
+        return [
+            stage
+            for (storage, box), stage in self._stages.items()
+            if any(each is storage and meet(read, box) for each, read in places)
+        ]
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         self._stood[warp] = start, end
@@ -112,14 +116,6 @@ class StageWatch(Listener):
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         if barrier.name in self.names and not barrier.cta.rank:
             self.phases += 1
-
-
-def _nbytes(region: Region) -> int:
-    return math.prod(end - start for start, end in region.box) * region.storage.item.nbits // 8
-
-
-def _reads(places: list[Place], loaded: Place) -> bool:
-    return any(storage is loaded[0] and meet(box, loaded[1]) for storage, box in places)
 
 
 class TwiceWatch(Listener):

@@ -216,13 +216,10 @@ def _place_bytes(lowered: Lowered) -> dict[int, int]:
     sizes: dict[int, int] = {}
     for name, moved in lowered.values.items():
         inst, instruction = lowered.calls[name]
-        if moved is None or not _loads(instruction.description):
+        effects = instruction.description.effects
+        if moved is None or not any(e.space is Space.GLOBAL and e.access is Access.READ for e in effects):
             continue
         tensor = next(each for each in inst.inputs if isinstance(each, GlobalTensor))
         size = math.prod(moved.extents) * int(tensor.dtype.nbits) // 8
         sizes[moved.source] = max(size, sizes.get(moved.source, 0))
     return sizes
-
-
-def _loads(description: Any) -> bool:
-    return any(e.space is Space.GLOBAL and e.access is Access.READ for e in description.effects)

@@ -261,7 +261,7 @@ class TimedEngine(Engine):
         self.in_flight(op.cta)[op] = None
         work = agent.work
         if work.skips:
-            op.complete, op.read_phase = _nothing, None
+            op.complete, op.read_phase = lambda: True, None
         if work.at_once:
             self.serving, self.service = op, agent.step
             self.ends[op] = work.serve(self._sm(op.cta), self._latest(op, agent.time))
@@ -429,10 +429,6 @@ def _awaited(agent: TimedAgent) -> str:
     if barrier is None:
         return "other warps"
     return barrier.name if barrier.cta is agent.warp.cta else str(barrier)
-
-
-def _nothing() -> bool:
-    return True
 
 
 def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:

@@ -89,14 +89,13 @@ class Multiply(Service):
 
 
 @dataclass(frozen=True)
-class CopyScales(Service):
-    """A tcgen05.cp of scales. Its rate is not published; the model takes the products' rate of reading shared
-    memory."""
+class Served(Service):
+    """An operation that one part of the SM serves, or none. end: returns when it is over."""
 
-    count_bytes: int = 0
+    end: Callable[[Sm, float], float] = lambda sm, time: time
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.copy_to_tensor_memory(time, self.count_bytes)
+        end = self.end(sm, time)
         return end, end
 
 
@@ -144,17 +143,6 @@ class Load(Service):
 
 
 @dataclass(frozen=True)
-class ThreadCopy(Service):
-    """A cp.async of one warp."""
-
-    count_bytes: int = 0
-
-    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.copy(time, self.count_bytes)
-        return end, end
-
-
-@dataclass(frozen=True)
 class Store(Service):
     """A TMA store."""
 
@@ -162,37 +150,6 @@ class Store(Service):
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
         return sm.store(time, self.count_bytes)
-
-
-@dataclass(frozen=True)
-class ReadTensorMemory(Service):
-    """A tcgen05.ld, or a tcgen05.st, whose time is hardly published."""
-
-    columns: int = 0
-
-    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.read_tensor_memory(time, self.columns)
-        return end, end
-
-
-@dataclass(frozen=True)
-class Cancel(Service):
-    """A clusterlaunchcontrol.try_cancel."""
-
-    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = time + sm.conditions.cycles(sm.figures.cancel_ns)
-        return end, end
-
-
-@dataclass(frozen=True)
-class Latency(Service):
-    """An operation that occupies no part of the SM."""
-
-    latency_cycles: float = 0.0
-
-    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = time + self.latency_cycles
-        return end, end
 
 
 @dataclass(frozen=True)
@@ -393,7 +350,11 @@ WGMMA_ROWS = 64
 
 
 def _copy_scales(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return CopyScales(instruction, _issue(instruction, figures), count_bytes=_bytes(inst.inputs[1]))
+    """Return the work of tcgen05.cp. Its rate is not published; the model takes the products' rate of reading shared
+    memory."""
+    nbytes = _bytes(inst.inputs[1])
+    end = lambda sm, time: sm.copy_to_tensor_memory(time, nbytes)  # noqa: E731
+    return Served(instruction, _issue(instruction, figures), end=end)
 
 
 def wgmma_interval_of(columns: int, figures: TimeFigures) -> float:
@@ -431,8 +392,8 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    count_bytes = _bytes(inst.inputs[0]) // len(instruction.group.warps)
-    return ThreadCopy(instruction, at_once=True, count_bytes=count_bytes)
+    nbytes = _bytes(inst.inputs[0]) // len(instruction.group.warps)
+    return Served(instruction, at_once=True, end=lambda sm, time: sm.copy(time, nbytes))
 
 
 def _store(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -441,8 +402,9 @@ def _store(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _tensor_memory(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    tensor = inst.output if inst.output is not None else inst.inputs[0]
-    return ReadTensorMemory(instruction, at_once=True, columns=_columns(tensor))
+    """Return the work of tcgen05.ld, or of tcgen05.st, whose time is hardly published."""
+    columns = _columns(inst.output if inst.output is not None else inst.inputs[0])
+    return Served(instruction, at_once=True, end=lambda sm, time: sm.read_tensor_memory(time, columns))
 
 
 def _values(tensor: Any, instruction: Instruction) -> float:
@@ -542,8 +504,13 @@ def _issue(instruction: Instruction, figures: TimeFigures) -> float:
 
 
 def _later(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    told = bool(instruction.description.signalling(When.COMPLETION))
-    return Latency(instruction, at_once=not told, latency_cycles=_issue(instruction, figures))
+    told, cycles = bool(instruction.description.signalling(When.COMPLETION)), _issue(instruction, figures)
+    return Served(instruction, at_once=not told, end=lambda sm, time: time + cycles)
+
+
+def _cancel(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    end = lambda sm, time: time + sm.conditions.cycles(sm.figures.cancel_ns)  # noqa: E731
+    return Served(instruction, _issue(instruction, figures), skips=False, end=end)
 
 
 def _refuse(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -566,7 +533,7 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.TMA_LOAD: _load,
     Unit.TMA_STORE: _store,
     Unit.CP_ASYNC: _copy,
-    Unit.CLC: lambda inst, instruction, figures: Cancel(instruction, _issue(instruction, figures), skips=False),
+    Unit.CLC: _cancel,
     Unit.LINES: _lines,
     Unit.BANKS: _banks,
     Unit.ARITHMETIC: _arithmetic,

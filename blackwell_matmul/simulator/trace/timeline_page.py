@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from html import escape
+from pathlib import Path
 
 from blackwell_matmul.simulator.trace.recorded import Recorded
-from blackwell_matmul.simulator.trace.timeline_script import SCRIPT
 from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, colours, kind_of
+
+SCRIPT = Path(__file__).with_name("timeline.js")
+"""JavaScript of the page, which finds its data in D."""
 
 FIRST_CYCLES = 16_000
 """Cycles that the page shows at first."""
@@ -20,7 +23,8 @@ def as_html(timeline: Recorded) -> str:
     data = json.dumps(_data(timeline), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     text = f"{timeline.part}; cycles from {timeline.zero}, at {timeline.ghz:.2f} GHz"
     return PAGE.format(
-        title=escape(timeline.title), told=escape(text), colours=colours(), legend=legend, data=data, script=SCRIPT
+        title=escape(timeline.title), told=escape(text), colours=colours(), legend=legend, data=data,
+        script=SCRIPT.read_text(encoding="utf-8"),
     )  # fmt: skip
 
 
@@ -91,5 +95,6 @@ mbarrier.</span></p>
 <section><table><thead><tr><th>mbarrier</th><th>phase</th><th>arrivals pending</th><th>bytes pending</th>
 <th>who waits</th><th>last change</th></tr></thead><tbody></tbody></table></section>
 <script>const D={data};
+
 {script}</script></body></html>
 """

@@ -1,6 +1,3 @@
-"""JavaScript of a timeline's page, which finds its data in D."""
-
-SCRIPT = r"""
 const NARROW = innerWidth < 640, LEFT = NARROW ? 112 : 200, NAMES = NARROW ? 6 : 14;
 const ROW = 22, AXIS = 26, NEAR = 4;
 const canvas = document.querySelector("canvas"), pen = canvas.getContext("2d"), tip = document.getElementById("tip");
@@ -300,4 +297,3 @@ if (changes.length) {  // a link to a moment: #at=CYCLE, and if wanted &span=CYC
 } else {
   for (const each of document.querySelectorAll("section, #next, #previous, select")) each.remove();
 }
-"""

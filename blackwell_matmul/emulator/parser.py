@@ -222,15 +222,9 @@ _TOKENS = re.compile(
 
 
 _BOUNDS = (
-    ".maxntid",
-    ".reqntid",
-    ".minnctapersm",
-    ".maxnctapersm",
-    ".maxnreg",
-    ".local_maxnreg",
-    ".reqnctapercluster",
+    ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".local_maxnreg", ".reqnctapercluster",
     ".maxclusterrank",
-)
+)  # fmt: skip
 """Directives of a kernel that take numbers, which are positive; for the cluster 0 means none."""
 
 _PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
@@ -320,6 +314,10 @@ class _Parser:
         while self.next.line == self.tokens[first - 1].line and self.next.kind != "end":
             self.at += 1
         return self.tokens[first : self.at]
+
+    def skip_behind(self, text: str) -> None:
+        while not self.accept(text):
+            self.take()
 
     def skip_braces(self) -> None:
         """Skip to the matching brace."""
@@ -433,15 +431,14 @@ class _Parser:
         """Parse a device function: `.func (results) name (parameters) { … }`, or `;` (PTX ISA, ".func")."""
         self.scopes = [{}]
         if self.accept(".attribute"):
-            while not self.accept(")"):
-                self.take()
+            self.skip_behind(")")
         results = self.at
         if self.next.text == "(":
-            self.skip_formals()
+            self.skip_behind(")")
         function.name, line = self.take().text, self.next.line
         parameters = self.at
         if self.next.text == "(":
-            self.skip_formals()
+            self.skip_behind(")")
         self.directives(function)
         end, first = self.at, len(function.registers)
         if self.next.text == ";":
@@ -456,10 +453,6 @@ class _Parser:
         self.body(function)
         function.own = range(first, len(function.registers))
         module.functions[function.name] = function
-
-    def skip_formals(self) -> None:
-        while not self.accept(")"):
-            self.take()
 
     def formals(self, function: Entry) -> Iterator[Formal]:
         while not self.accept(")"):
@@ -519,8 +512,7 @@ class _Parser:
             elif word in ("v2", "v4"):
                 count = int(word[1:])
             elif self.next.text == "(":  # .attribute(…)
-                while not self.accept(")"):
-                    self.take()
+                self.skip_behind(")")
         if kind in ("", "pred"):
             raise self.fault(f"{self.next.text} in .{space} space has {'the type .pred' if kind else 'no type'}")
         found = []
@@ -663,8 +655,7 @@ class _Parser:
         elif word in _OF_MODULES:
             self.skip_line()
         elif word in (".calltargets", ".callprototype"):
-            while not self.accept(";"):
-                self.take()
+            self.skip_behind(";")
         else:
             raise self.fault(f"{word!r} is no directive of a body")
 

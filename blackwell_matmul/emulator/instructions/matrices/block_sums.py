@@ -1,13 +1,16 @@
-"""Sums of block-scaled products in integers, as measured on tensor cores (MMA-Sim, arXiv 2511.10909).
+"""Sums of block-scaled products in fixed point, as measured on tensor cores (MMA-Sim, arXiv 2511.10909).
 
-An instruction adds D and its products in fixed point: each term is a significand and an exponent, and is cut to some
-bits after the largest exponent. The sum is cut to float32. A term of 8-bit kinds is a product of two elements. A term
-of fp4 kinds is the exact sum of 16 products, times both scales.
+An instruction cuts D and each product to some bits after the largest exponent, and adds them exactly. The sum is cut to
+float32. A term of 8-bit kinds is a product of two elements. A term of fp4 kinds is the exact sum of 16 products, times
+both scales.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +19,8 @@ from blackwell_matmul.emulator.lanes import Array
 NORMAL = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0, "ue4m3": -6, "ue8m0": -127, "f32": -126}
 """Exponent of the least normal number of a type."""
 
-FRACTION = {"e4m3": 3, "e5m2": 2, "e2m3": 3, "e3m2": 2, "e2m1": 1, "ue4m3": 3, "ue8m0": 0, "f32": 23}
-"""Bits of a significand after the point."""
+FRACTION_BITS = 23
+"""Bits of a significand of float32 after the point."""
 
 EIGHT_BITS, FOUR_BITS = 25, 35
 """Bits kept after the largest exponent, for elements of 8 bits and of 4 bits."""
@@ -25,39 +28,37 @@ EIGHT_BITS, FOUR_BITS = 25, 35
 GROUP = 16
 """Products of fp4 that are added exactly."""
 
+NONE = -(1 << 16)
+"""Exponent of zero, below that of each product."""
+
+AT_ONCE = 1 << 15
+"""Products that one call of numpy makes: all of a small instruction, and of a large one what a CPU's cache holds."""
+
 
 @dataclass(frozen=True)
-class FixedPoint:
-    """Numbers: significand * 2 ** (exponent - fraction), integers."""
+class Terms:
+    """Numbers in float64, each exact, with the exponents of their fixed point."""
 
-    significand: Array
-    exponent: Array
-    fraction: int
+    values: Array
+    exponents: Array
 
     @classmethod
-    def of(cls, values: Array, type: str) -> FixedPoint:
-        """Split finite numbers of a type; others count as zero."""
+    def of(cls, values: Array, type: str) -> Terms:
+        """Return the numbers of a type; those that are not finite count as zero."""
         values = np.where(np.isfinite(values), values, 0).astype(np.float64)
-        exponent = np.maximum(np.frexp(values)[1] - 1, NORMAL[type]).astype(np.int64)
-        return cls(np.ldexp(values, FRACTION[type] - exponent).astype(np.int64), exponent, FRACTION[type])
+        exponents = np.maximum(np.frexp(values)[1] - 1, NORMAL[type])
+        return cls(values, np.where(values == 0, NONE, exponents))
 
-    def outer(self, other: FixedPoint) -> FixedPoint:
-        """Return all products of a column of numbers and a row of them."""
-        return FixedPoint(
-            self.significand[:, None] * other.significand,
-            self.exponent[:, None] + other.exponent,
-            self.fraction + other.fraction,
-        )
+    def __getitem__(self, key: Any) -> Terms:
+        return Terms(self.values[key], self.exponents[key])
 
-    def column(self, place: int) -> FixedPoint:
-        return FixedPoint(self.significand[:, place], self.exponent[:, place], self.fraction)
+    def times(self, other: Terms) -> Terms:
+        return Terms(self.values * other.values, self.exponents + other.exponents)
 
-    def cut(self, top: Array, bits: int) -> Array:
-        """Return the numbers in units of 2 ** (top - bits), cut."""
-        left = bits - self.fraction + self.exponent - top
-        size = np.abs(self.significand)
-        moved = np.where(left >= 0, size << np.clip(left, 0, 62), size >> np.clip(-left, 0, 62))
-        return np.sign(self.significand) * moved
+    def outer(self, other: Terms, places: slice) -> Terms:
+        """Return the products of columns, each with the same column of the other: places x rows x rows."""
+        left, right = (Terms(each.values.T[places], each.exponents.T[places]) for each in (self, other))
+        return left[:, :, None].times(right[:, None])
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array | Non
 def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
     """Return D + A times B of one instruction in float32."""
     packed = a.type.startswith("packed")
-    terms = [FixedPoint.of(d, "f32"), *(_groups(a, b) if packed else _products(a, b))]
+    terms = [Terms.of(d, "f32")[None], *(_groups(a, b) if packed else _products(a, b))]
     found = _sum(terms, FOUR_BITS if packed else EIGHT_BITS)
     if all(np.isfinite(each).all() for each in (a.wide, b.wide, d)):
         return found
@@ -99,33 +100,31 @@ def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
     return np.where(np.isfinite(special), found, special).astype(np.float32)
 
 
-def _products(a: ScaledOperand, b: ScaledOperand) -> list[FixedPoint]:
-    (left, of_a), (right, of_b) = ((FixedPoint.of(x.values, x.type), FixedPoint.of(x.factors, x.scale)) for x in (a, b))
-    both = of_a.column(0).outer(of_b.column(0)).exponent
-    pairs = (left.column(k).outer(right.column(k)) for k in range(a.values.shape[1]))
-    return [FixedPoint(each.significand, each.exponent + both, each.fraction) for each in pairs]
+def _products(a: ScaledOperand, b: ScaledOperand) -> Iterator[Terms]:
+    (left, of_a), (right, of_b) = ((Terms.of(x.values, x.type), Terms.of(x.factors, x.scale)) for x in (a, b))
+    both, step = of_a.outer(of_b, slice(1)), max(1, AT_ONCE // (len(a.values) * len(b.values)))
+    for k in range(0, a.values.shape[1], step):
+        yield left.outer(right, slice(k, k + step)).times(both)
 
 
-def _groups(a: ScaledOperand, b: ScaledOperand) -> list[FixedPoint]:
-    left, right = (np.rint(2 * np.asarray(x.values, np.float64)).astype(np.int64) for x in (a, b))
-    of_a, of_b = (FixedPoint.of(x.factors, x.scale) for x in (a, b))
-    block, terms = a.values.shape[1] // a.factors.shape[1], []
+def _groups(a: ScaledOperand, b: ScaledOperand) -> Iterator[Terms]:
+    left, right = (np.asarray(x.values, np.float64) for x in (a, b))
+    of_a, of_b = (Terms.of(x.factors, x.scale) for x in (a, b))
+    block = a.values.shape[1] // a.factors.shape[1]
     for k in range(0, a.values.shape[1], GROUP):
-        scales = of_a.column(k // block).outer(of_b.column(k // block))
         sums = left[:, k : k + GROUP] @ right[:, k : k + GROUP].T
-        terms.append(FixedPoint(sums * scales.significand, scales.exponent, scales.fraction + 2))
-    return terms
+        yield of_a.outer(of_b, slice(k // block, k // block + 1)).times(Terms(sums, np.where(sums == 0, NONE, 0)))
 
 
-def _sum(terms: list[FixedPoint], bits: int) -> Array:
+def _sum(terms: list[Terms], bits: int) -> Array:
+    """Return the sum of terms, each of any number x rows x columns."""
     least = NORMAL["f32"]
-    top = np.full(terms[0].exponent.shape, least, np.int64)
-    for each in terms:
-        np.maximum(top, np.where(each.significand == 0, least, each.exponent), out=top)
-    total = np.sum([each.cut(top, bits) for each in terms], axis=0)
-    size = np.abs(total)
+    top = np.maximum(functools.reduce(np.maximum, [each.exponents.max(axis=0) for each in terms]), least)
+    unit = np.ldexp(1.0, bits - top)
+    total = sum(np.trunc(each.values * unit).sum(axis=0) for each in terms)
+    size = np.abs(total).astype(np.int64)
     length = np.frexp(size.astype(np.float64))[1]
-    dropped = np.maximum(np.maximum(length - 24, least - FRACTION["f32"] - (top - bits)), 0)
+    dropped = np.maximum(np.maximum(length - 24, least - FRACTION_BITS - (top - bits)), 0)
     kept = size >> np.minimum(dropped, 62) << np.minimum(dropped, 62)
     with np.errstate(over="ignore"):
         return np.ldexp(np.sign(total) * kept.astype(np.float64), top - bits).astype(np.float32)

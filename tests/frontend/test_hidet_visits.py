@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 from tilus.hidet.ir.dtypes import float32, int32
 from tilus.hidet.ir.expr import Add, Constant, Var
+from tilus.hidet.ir.func import Function
 from tilus.hidet.ir.functors import IRRewriter
 from tilus.hidet.ir.functors.base_functor import BaseFunctor
 from tilus.hidet.ir.functors.expr_functor import ExprFunctor
 from tilus.hidet.ir.stmt import BreakStmt, EvaluateStmt, SeqStmt
+from tilus.hidet.ir.tools.printer import IRPrinter
+from tilus.hidet.ir.type import void
 from tilus.utils import py
 
 from blackwell_matmul.frontend.faster import hidet_visits
-from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
+from blackwell_matmul.frontend.faster.hidet_visits import LatePrinter, quick_hidet_visits
 
 X = Var("x", int32)
 NODES = (
@@ -115,3 +118,15 @@ def test_all_is_as_before_after_the_block() -> None:
         assert (BaseFunctor.visit, py._is_immutable, py.same_list.__code__) != before
         raise ZeroDivisionError
     assert (BaseFunctor.visit, py._is_immutable, py.same_list.__code__) == before
+
+
+def test_a_late_printer_gives_the_same_texts() -> None:
+    names = [Var("i", int32) for _ in range(3)]
+    body = SeqStmt([EvaluateStmt(each + 1) for each in names])
+    function = Function("f", names[:1], body, void, "cuda_internal")
+    printers = IRPrinter(), LatePrinter()
+    for printer in printers:
+        assert printer(function) is None or printer is printers[0]
+        printer(function)
+    theirs, ours = ([str(printer(each + 2)) for each in reversed(names)] for printer in printers)
+    assert ours == theirs and len(set(theirs)) == 3

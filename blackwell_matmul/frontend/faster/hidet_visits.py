@@ -1,5 +1,5 @@
 """Faster visits of hidet's passes. `BaseFunctor.visit` tests up to sixty types of a node at each visit. Here each class
-of functors does this once for each class of nodes."""
+of functors does this once for each class of nodes. Sums are sorted by their texts, without a text of each function."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.func import Function
 from tilus.hidet.ir.functors.base_functor import BaseFunctor
 from tilus.hidet.ir.functors.expr_functor import ExprFunctor
 from tilus.hidet.ir.functors.module_functor import ModuleFunctor
 from tilus.hidet.ir.functors.stmt_functor import StmtFunctor, StmtRewriter
 from tilus.hidet.ir.functors.type_functor import TypeFunctor
 from tilus.hidet.ir.stmt import SeqStmt, Stmt
+from tilus.hidet.ir.tools.printer import IRPrinter
+from tilus.hidet.transforms import simplify_addition_chain
 from tilus.utils import py
 
 from blackwell_matmul.frontend.faults.tilus_compat import mended
@@ -34,6 +37,7 @@ def quick_hidet_visits() -> AbstractContextManager[None]:
     return mended(
         (BaseFunctor, "visit", _visit_of),
         (py, "_is_immutable", lambda _: _is_immutable),
+        (simplify_addition_chain, "IRPrinter", lambda _: LatePrinter),
         (py.same_list, "__code__", lambda _: _same_list.__code__),  # its name is in each of hidet's modules
     )
 
@@ -68,6 +72,23 @@ def _after_prologue(rewriter: StmtRewriter, made: Stmt) -> Stmt:
     `StmtRewriter.visit_dispatch` does."""
     prologue, rewriter._prologues = rewriter._prologues, []
     return SeqStmt([*prologue, *(made.seq if isinstance(made, SeqStmt) else [made])])
+
+
+class LatePrinter:
+    """A printer that prints functions, each once, when the text of an expression is asked for: only the names of the
+    variables are needed of their texts, and most functions have no sums to sort."""
+
+    def __init__(self) -> None:
+        self._printer, self._functions = IRPrinter(), list[Function]()
+
+    def __call__(self, node: Any) -> Any:
+        """Return the text of an expression, None for a function."""
+        if isinstance(node, Function):
+            self._functions += [] if any(each is node for each in self._functions) else [node]
+            return None
+        while self._functions:
+            self._printer(self._functions.pop(0))
+        return self._printer(node)
 
 
 class _Told:

@@ -83,3 +83,11 @@ def test_every_thread_takes_a_register(part: str, code: str, monkeypatch: pytest
     layout = replicated(1, 1, num_workers=2) * spatial(16, 1).local(1, 32)  # one that no cache knows
     source = in_registers(compile, layout, part, target="sm_90a", cache=False).source
     assert re.search(code, source) and "if (" not in source
+
+
+@pytest.mark.parametrize("layout", [ROWS, COLUMNS, spatial(4, 8).local(4, 4), spatial(2, 2).local(2, 1).spatial(4, 2)])
+def test_places_of_registers_are_tilus_s(layout: Any) -> None:
+    for thread in range(layout.spatial_size):
+        for register in range(layout.local_size):
+            theirs = [int(each) for each in layout.get_global(local_index=register, spatial_index=thread)]
+            assert register_slices._indices(layout, register, thread) == theirs

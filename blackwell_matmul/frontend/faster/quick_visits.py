@@ -3,9 +3,9 @@
 `IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
 instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
 function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-The verifier makes an expression of any two variables that it compares; here, a variable is itself. For the lines of a
-method Python looks for files and takes the rest of one into tokens; here, once. This module imports tilus at its top:
-import it after `import_tilus`.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. Who lists statements
+visits their operands, too; here, nobody does. For the lines of a method Python looks for files and takes the rest of
+one into tokens; here, once. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from weakref import WeakKeyDictionary
 from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools.verifier import IRVerifier
 from tilus.hidet.ir.type import BaseType, DataType
-from tilus.ir import func, inst, layout, prog, stmt, tensor
+from tilus.ir import func, inst, layout, prog, stmt, tensor, tools
+from tilus.ir.analyzers import scalar_analyzer
 from tilus.ir.functors.functor import IRFunctor, IRRewriter
 from tilus.ir.layout.cuda.tcgen05 import smem
 from tilus.ir.layout.inference import inference
@@ -28,7 +29,7 @@ from tilus.ir.tools.rewriter import SimpleRewriter
 from tilus.transforms import layout_inference
 
 from blackwell_matmul.frontend.faults.tilus_compat import mended
-from blackwell_matmul.frontend.recording import operands
+from blackwell_matmul.frontend.recording import children, operands
 from blackwell_matmul.frontend.source_lines import own_lines
 
 _WITH_METHODS_OF_THEIR_OWN = (inst.Instruction, inst.InstructionConfig)
@@ -54,6 +55,7 @@ def quick_visits() -> AbstractContextManager[None]:
         (IRRewriter, "visit_InstStmt", lambda _: _statement),
         (IRRewriter, "visit_Expr", _expression_of),
         (layout_inference, "infer_layout", _infer_by_instructions),
+        *((module, "collect", _collect_of) for module in (tools, inference, scalar_analyzer)),
         (IRVerifier, "defined", lambda _: _defined),
         (inspect, "getsourcefile", lambda _: _source_file),
         (inspect, "getsourcelines", lambda _: _source_lines),
@@ -100,6 +102,30 @@ def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
     if made is None:
         return stmt.SeqStmt(())
     return statement if made is statement.inst else stmt.InstStmt(made)
+
+
+def _collect_of(collect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a `collect` that visits no operands where statements and instructions are asked for."""
+
+    def quick_collect(node: Any, types: Any) -> Any:
+        types = tuple(types)
+        if not isinstance(node, func.Function) or not all(issubclass(each, _WITH_STATEMENTS) for each in types):
+            return collect(node, types)
+        return [each for each in dict.fromkeys(_ends_first(node.body)) if isinstance(each, types)]
+
+    return quick_collect
+
+
+_WITH_STATEMENTS = (stmt.Stmt, inst.Instruction)
+
+
+def _ends_first(statement: Any) -> list[Any]:
+    """Return a statement and all in it, each after what is in it."""
+    left, found = [statement], []
+    while left:
+        found.append(left.pop())
+        left += children(found[-1])
+    return found[::-1]
 
 
 def _expression_of(visit: Any) -> Any:

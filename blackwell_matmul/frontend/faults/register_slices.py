@@ -16,6 +16,8 @@ layout, the others when tilus refuses them.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tilus.hidet.ir.expr import Constant
@@ -103,4 +105,19 @@ def _same_threads(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...], 
 
 
 def _indices(layout: RegisterLayout, local: int, thread: int) -> list[int]:
-    return [int(index) for index in layout.get_global(local_index=local, spatial_index=thread)]
+    """Return the result of `layout.get_global` for numbers; tilus makes expressions of them, which takes longer."""
+    index = dict(zip(layout.spatial_modes, _digits(thread, layout.spatial_shape)))
+    index |= zip(layout.local_modes, _digits(local, layout.local_shape))
+    return [
+        functools.reduce(lambda found, mode: found * layout.mode_shape[mode] + index.get(mode, 0), modes, 0)
+        for modes in layout.grouped_modes
+    ]
+
+
+def _digits(number: int, shape: Sequence[int]) -> list[int]:
+    """Return the index in an array of this shape of the element with this number."""
+    digits = []
+    for extent in reversed(shape):
+        number, digit = divmod(number, extent)
+        digits.append(digit)
+    return digits[::-1]

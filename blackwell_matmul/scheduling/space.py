@@ -393,9 +393,9 @@ def _is_wasteful(tile: TileConfig) -> bool:
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow) or _is_slow_for_short_k(tile)
 
 
-SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 128, 64)
-"""Longest K, fewest tiles of an SM, and the tile's block_m, block_n and e_block_n, of products of Hopper whose time is
-that of storing C (h200_short_k.json). The closed form ranks such tiles badly."""
+SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 128, 64, 2)
+"""Longest K, fewest tiles of an SM, and the tile's block_m, block_n, e_block_n and neighbours, of products of Hopper
+whose time is that of storing C (h200_short_k.json). The closed form ranks such tiles badly."""
 
 
 def _is_slow_for_short_k(tile: TileConfig) -> bool:
@@ -403,7 +403,7 @@ def _is_slow_for_short_k(tile: TileConfig) -> bool:
         return False
     c = tile.asked.batches * tile.asked.m * tile.asked.n
     short = c >= SHORT_K_ROUNDS * tile.gpu.sm_count * math.prod(SHORT_K_TILE[:2])
-    return short and (tile.block_m, tile.block_n, tile.e_block_n) != SHORT_K_TILE
+    return short and (tile.block_m, tile.block_n, tile.e_block_n, tile.neighbours) != SHORT_K_TILE
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:

@@ -187,9 +187,9 @@ def test_few_rows_have_a_tile_of_few_rows_however_many_columns(m: int, n: int, k
 
 
 def test_a_short_k_has_its_own_tile_where_c_is_large() -> None:
-    def tile(m: int, n: int, k: int, batches: int) -> tuple[int, int | None, int | None]:
+    def tile(m: int, n: int, k: int, batches: int) -> tuple[int | None, ...]:
         found = choose(rung("hopper"), Problem(m, n, k, "bf16", batches=batches), H200)
-        return found.block_m, found.block_n, found.e_block_n
+        return found.block_m, found.block_n, found.e_block_n, found.neighbours
 
     assert tile(2048, 2048, 128, 64) == tile(512, 512, 64, 128) == tile(16384, 16384, 128, 1) == space.SHORT_K_TILE
     assert space.SHORT_K_TILE not in (tile(512, 512, 64, 8), tile(2048, 2048, 256, 64))

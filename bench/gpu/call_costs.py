@@ -162,7 +162,8 @@ def parts(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         ours.linear(x, w)
     seen = ready._seen([*kind], tensors)
     assert seen is not None
-    plan = ready._ready[seen[0]]
+    plan = ready._ready.get(seen[0])
+    assert plan is not None
     launches, gpu = plan._launches, plan._launches.device
     alone, _ = launches._moving[torch_cuda.current_stream(gpu)]._new()
     yield "part: checks", lambda: ready._seen([*kind], tensors)

@@ -493,7 +493,7 @@ class HappensBefore(Listener):
         else:
             carried.loosened = Weak(instruction.location, scope)
         carried.last = instruction.location
-        if lanes.name:
+        if lanes.name and not count_bytes:
             carried.alone[warp.cta, warp] = instruction.location
 
     def _arrives_in_time(self, carried: Carried, lanes: Lanes, instruction: Instruction) -> None:

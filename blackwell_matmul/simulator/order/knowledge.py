@@ -198,7 +198,8 @@ class Carried:
 
     coming, past: events released in this phase, and in earlier ones. coming_afar, past_afar: those of other CTAs, for
     waits of cluster scope. loose: events that arrivals were too weak to release. waits: each warp's last wait. relaxed:
-    each warp's last wait that was too weak. alone: the last arrival of a part of a warp.
+    each warp's last wait that was too weak. alone: the last arrival of a part of a warp that
+    announces no bytes.
 
     last: the line of the last arrival. loosened: the last arrival that was too weak. brought: operations that signalled
     in this phase. ended: the event of the end of the last phase with operations, and these operations. arrivals: number

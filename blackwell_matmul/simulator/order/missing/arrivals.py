@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, spell, spell_warps
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import EndSignal, Operation
+from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes, stands_before
 
@@ -115,20 +115,24 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
     lane has accessed or observed. The arrival ended a wait of the warp that makes the other access."""
     op = c.operation
     over = op is None or (op.waited is not None and not op.end_signals)
-    found = _arrived_alone(c, c.other_instruction, c.culprit, c.warp, c.other.event) if over else None
-    return found or _arrived_alone(c, c.instruction, c.lanes, c.culprit.warp)
+    released = [carried for carried, _ in c.waits() if over and not _carried_besides(c, carried)]
+    awaited = [carried for carried, _ in c.waits(c.culprit.warp)]
+    first = _arrived_alone(c, c.other_instruction, c.culprit, released)
+    return first or _arrived_alone(c, c.instruction, c.lanes, awaited)
 
 
-def _arrived_alone(c: Conflict, access: Instruction, lanes: Lanes, waiting: Warp, event: int = 0) -> Missing | None:
-    """Return the sync before an arrival that ended a wait of `waiting`, unless the warp may have to wait for
-    another mbarrier, which carries the access."""
-    for carried, _ in c.waits(waiting) if not lanes.name else ():
-        others = [each for each in c.barriers() if not siblings(each.barrier, carried.barrier)]
-        if any(each.known & event and c.lines.roles.rank(each.barrier, waiting) < 2 for each in others):
-            continue
+def _carried_besides(c: Conflict, carried: Carried) -> bool:
+    """Return True if the warp may have to wait for an mbarrier that carries the other access: for this one, or for one
+    of another ring."""
+    carrying = [each.barrier for each in c.barriers() if each.known & c.other.event]
+    meant = [each for each in carrying if c.lines.roles.rank(each, c.warp) < 2]
+    return any(each is carried.barrier or not siblings(each, carried.barrier) for each in meant)
+
+
+def _arrived_alone(c: Conflict, access: Instruction, lanes: Lanes, awaited: list[Carried]) -> Missing | None:
+    for carried in () if lanes.name else awaited:
         for (cta, warp), where in carried.alone.items():
-            announces = c.order.warpgroups.arrivals[warp][carried.barrier].announces
-            if cta is lanes.cta and not announces and _releases_a_part(c, access, lanes.warp, warp, where):
+            if cta is lanes.cta and _releases_a_part(c, access, lanes.warp, warp, where):
                 alone = f"one lane of {spell([warp])} arrives on {carried.barrier.name} at {where}"
                 sync = f"self.sync() inside of {spell_warps(access.group.warps)} before that"
                 advice = f"publishes what it did itself: the missing sync: {sync}, or an arrival of all lanes"

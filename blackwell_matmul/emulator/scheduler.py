@@ -6,8 +6,10 @@ By default an operation completes late: when a wait names it, or when nothing el
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf, prod
@@ -17,10 +19,11 @@ import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.base.processes import heap_set_aside
-from blackwell_matmul.emulator.code import EXIT, Clock, Executable
+from blackwell_matmul.emulator.code import EXIT, Clock, Executable, last_type
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
-from blackwell_matmul.emulator.lanes import ALL, by_warps
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, by_warps, first
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, Waiting, Waits, WarpState
+from blackwell_matmul.emulator.parser import Register, Vector
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
@@ -115,6 +118,7 @@ class Execution:
     """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel. most: clusters
     that run at once. rows: the warps of the resident clusters. pending: operations that are under way, oldest first.
 
+    effects: changes of memory and of mbarriers, and completed operations, so far; arrivals: at barriers of threads.
     unknown: a sentence for each instruction that is not emulated. completing: the asynchronous operation that does.
     notes: what a GPU leaves open and the kernel did, a sentence for each line.
     """
@@ -131,6 +135,7 @@ class Execution:
     rows: list[Row] = field(default_factory=list)
     pending: dict[InFlight, None] = field(default_factory=dict)
     effects: int = 0
+    arrivals: int = 0
     executed: int = 0
     current: Executable | None = None
     completing: InFlight | None = None
@@ -146,6 +151,7 @@ class Execution:
         self.in_rows = self.listener is None and self.order != "random"
         self.most = self.most if self.in_rows else 1
         self.clusters = len(self.waiting)
+        self.states: Counter[tuple[int, bytes]] = Counter()  # of warps whose instructions have had no effect for long
         seconds = self.choices.limit.seconds
         self.deadline = inf if seconds is None else time.monotonic() + seconds
         self.stretch = TURN_STEPS if seconds is None else TIMED_STEPS
@@ -267,23 +273,30 @@ class Execution:
             self._run_all()
 
     def _run_all(self) -> None:
-        idle, timed_out = 0, None
+        idle = quiet = 0  # instructions without effect, and those with none but arrivals
+        timed_out = None
         while self.waiting or self.resident:
             if not self.resident or (self.order == "random" and self.random.random() < 0.01):
                 self._admit()
-            before = self.effects
+            effects, arrivals = self.effects, self.arrivals
             ran = self._turn()
             self._retire()
-            idle = 0 if self.effects != before else idle + ran
-            if self.effects == before and self.in_rows and ran:
+            quiet = 0 if self.effects != effects else quiet + ran
+            idle = 0 if self.arrivals != arrivals else min(idle + ran, quiet)
+            if self.in_rows and ran and (idle or quiet >= PATIENCE_STEPS):
                 self._part_ready()
-            if not self.resident or (ran and idle < PATIENCE_STEPS):
+            if not self.resident or (ran and quiet < PATIENCE_STEPS):
                 continue
-            if self._complete_some(ran) or self._part_ready() or self._admit():
-                idle = 0
+            completed = self._complete_some(ran)
+            if not completed and not ran and self._part_ready():
+                continue
+            if completed or self._admit():
+                idle = quiet = 0
             elif idle >= IDLE_STEPS:
                 raise self._endless()
-            elif not ran:
+            elif ran:
+                self._check_repeats()
+            else:
                 timed_out = self._time_out(timed_out)
         while self._complete_one(self.pending):
             pass
@@ -341,13 +354,43 @@ class Execution:
 
     def _time_out(self, before: Any) -> Any:
         """Fail every try_wait once when nothing can go on; report a deadlock if that did not help."""
-        state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects
-        waiting = [strand for strand in self._strands() if strand.blocked and strand.blocked[0][2].may_fail]
-        if state == before or not waiting:
+        state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects, self.arrivals
+        if state == before or not self._fail_waits():
             raise self._deadlock()
+        return state
+
+    def _fail_waits(self) -> bool:
+        """Let each try_wait fail; return False if none waits."""
+        waiting = [strand for strand in self._strands() if strand.blocked and strand.blocked[0][2].may_fail]
         for strand in waiting:
             strand.timed_out = True
-        return state
+        return bool(waiting)
+
+    def _check_repeats(self) -> None:
+        """Raise EmulationError where the warps and the memory are as they were before, so that there is no end. Each
+        try_wait fails once before that."""
+        state = self.effects, self._state()
+        self.states[state] += 1
+        if self.states[state] > 2 or (self.states[state] == 2 and not self._fail_waits()):
+            raise self._spinning()
+
+    def _state(self) -> bytes:
+        """Return a digest of all that decides how the warps go on, except memory."""
+        digest = hashlib.blake2b(digest_size=16)
+        for row in self.rows:
+            turns = min((each.turns for each in row.strands), default=0)
+            strands = [(each.pc, each.mask, each.ready(), each.turns - turns) for each in row.strands]
+            digest.update(repr(strands).encode())
+            for content in row.registers:
+                digest.update(content.tobytes() if isinstance(content, np.ndarray) else b"%d" % content)
+            for warp in row.warps:
+                met = sorted((wanted, arrived) for wanted, (arrived, _) in warp.meetings.items())
+                digest.update(repr((met, warp.carry, warp.stack, [id(each) for each in warp.frames])).encode())
+        for cluster in self.resident:
+            named = [item for cta in cluster.ctas for item in cta.named.items()]
+            counts = [(number, each.arrived, each.asked, each.yes) for number, each in named]
+            digest.update(repr((counts, [*cluster.arrived.values()])).encode())
+        return digest.digest()
 
     def _strands(self) -> Iterator[Strand]:
         for row in self.rows:
@@ -543,6 +586,90 @@ class Execution:
             f"endless: {IDLE_STEPS:,} instructions ran and changed neither memory nor a barrier, the last near "
             f"{_where(self.steps[min(where.pc, len(self.steps) - 1)])}."
         )
+
+    def _spinning(self) -> EmulationError:
+        """Return the error for warps that repeat themselves, with what they read in one more turn."""
+        polls = Polls(self.steps)
+        steps, self.steps = self.steps, polls.steps
+        self._turn()
+        self.steps = steps
+        text = "; ".join(polls.sentences()[:6])
+        return EmulationError(
+            f"endless: {text or f'a loop without loads runs near {_where(self.current or steps[0])}'}; the other warps "
+            "have ended, wait or repeat a loop too, and nobody writes another value."
+        )
+
+
+class Polls:
+    """Loads of some turns, and the comparisons of their results. steps: the instructions, which note both."""
+
+    def __init__(self, steps: list[Executable]) -> None:
+        self.loads: dict[int, dict[WarpState, tuple[int, Any]]] = {}  # by place: the first lane, the result of each
+        self.compares: dict[int, dict[WarpState, list[Any]]] = {}  # by place: the operands of each lane
+        self.steps = [self._noting(place, step) for place, step in enumerate(steps)]
+
+    def _noting(self, place: int, step: Executable) -> Executable:
+        opcode, operands = step.source.opcode, step.source.operands
+
+        def load(lanes: Any, mask: int) -> Any:
+            result = step.act(lanes, mask)
+            for warp, part in lanes.parts(mask):
+                numbers = _numbers(operands[0], warp, last_type(step.source))
+                self.loads.setdefault(place, {})[warp] = first(part), numbers
+            return result
+
+        def compare(lanes: Any, mask: int) -> Any:
+            for warp, _ in lanes.parts(mask):
+                self.compares.setdefault(place, {})[warp] = [
+                    _numbers(each, warp, last_type(step.source)) for each in operands[1:3]
+                ]
+            return step.act(lanes, mask)
+
+        if opcode.startswith("setp."):
+            return step._replace(act=compare)
+        return step._replace(act=load) if opcode.startswith(_POLLED) else step
+
+    def sentences(self) -> list[str]:
+        """Return a clause for each load whose result is compared, or for each load if there is none."""
+        found = [(place, self._compared(place)) for place in self.loads]
+        compared = [each for each in found if each[1] is not None]
+        return [self._sentence(*each) for each in compared or found]
+
+    def _compared(self, place: int) -> tuple[int, int] | None:
+        """Return the place of a comparison of the result of a load, and the number of the other operand."""
+        target = _first(self.steps[place].source.operands[0])
+        for other in self.compares:
+            operands = self.steps[other].source.operands[1:3]
+            if target in operands:
+                return other, 1 - operands.index(target)
+        return None
+
+    def _sentence(self, place: int, compared: tuple[int, int] | None) -> str:
+        who = _few([_name(warp.cta, warp) for warp in self.loads[place]])
+        warp, (lane, result) = next(iter(self.loads[place].items()))
+        text = f"is read again and again by {who} at {_where(self.steps[place])}"
+        if compared is None or warp not in self.compares[compared[0]]:
+            return f"{result[lane]} {text}"
+        source, numbers = self.steps[compared[0]].source, self.compares[compared[0]][warp]
+        found, wanted = numbers[1 - compared[1]][lane], numbers[compared[1]][lane]
+        return f"{found} {text}, and compared with {wanted} ({source.opcode}, PTX line {source.line})"
+
+
+_POLLED = ("ld.global", "ld.shared", "ld.acquire", "ld.relaxed", "ld.volatile", "ld.u", "ld.b", "ld.s", "atom.")
+"""Loads of memory that others may write."""
+
+
+def _numbers(operand: Any, warp: WarpState, type: str) -> Any:
+    """Return an operand's numbers, one for each lane; of a vector those of its first element."""
+    operand = _first(operand)
+    if not isinstance(operand, Register):
+        return [getattr(operand, "value", "a value")] * LANES
+    words, kind = warp.registers[operand.slot], TYPES.get(type)
+    return words if kind is None or words.itemsize != np.dtype(kind).itemsize else words.view(kind)
+
+
+def _first(operand: Any) -> Any:
+    return operand.parts[0] if isinstance(operand, Vector) else operand
 
 
 def _name(cta: CtaState, warp: WarpState) -> str:

@@ -114,9 +114,54 @@ def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         match=r"^endless: 30,000 instructions ran and changed neither memory nor a barrier, the last near PTX line",
     ):
         run(
-            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; "
-            "setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
+            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; mov.u32 %r2, 0; L: ld.shared.u32 %r1, [box]; "
+            "add.u32 %r2, %r2, 1; setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
         )
+
+
+SPIN = {
+    "a load": "ld.acquire.gpu.global.s32 %r1, [%x10]; setp.ne.s32 %p1, %r1, 3; @%p1 bra L;",
+    "a failing swap": """
+        mov.s32 %r1, 3; setp.eq.u32 %p1, %r39, 0; @%p1 atom.global.cas.b32 %r1, [%x10], 3, 4; setp.ne.s32 %p2, %r1, 3;
+        @%p2 bra L;""",
+    "a vote": """
+        mov.s32 %r1, 3; setp.eq.u32 %p1, %r39, 0; @%p1 ld.acquire.gpu.global.s32 %r1, [%x10]; setp.ne.s32 %p2, %r1, 3;
+        bar.red.or.pred %p3, 0, %p2; @%p3 bra L;""",
+}
+
+
+@pytest.mark.parametrize("spin", SPIN.values(), ids=SPIN)
+@pytest.mark.parametrize("order", ["late", "eager", "random"])
+def test_a_load_of_what_nobody_writes_is_told_with_what_it_sees_and_wants(spin: str, order: str) -> None:
+    """Of two CTAs one ends; the semaphore stays as it was."""
+    body = f"mov.u32 %r3, %ctaid.x; setp.eq.u32 %p4, %r3, 0; @%p4 bra END; L: {spin} END: ret;"
+    told = (
+        r"^endless: -7 is read again and again by warp \d of CTA \(1, 0, 0\)(, warp .*)? at PTX line \d+: .*\[%x10\].*"
+        r", and compared with 3 \(setp.ne.s32, PTX line \d+\); the other warps have ended, wait or repeat a loop too, "
+        r"and nobody writes another value\.$"
+    )
+    with pytest.raises(EmulationError, match=told):
+        run(body, np.array([-7], np.int32), grid=2, block=64, order=order, limit=scheduler.Limit(steps=500_000))
+
+
+@pytest.mark.parametrize("spin", SPIN.values(), ids=SPIN)
+@pytest.mark.parametrize("order", ["late", "eager", "random"])
+def test_a_load_of_what_a_later_cta_or_a_late_copy_writes_ends(spin: str, order: str) -> None:
+    """CTA 0 spins until the last of 3 CTAs stores 3, with a bulk copy."""
+    body = f"""
+        .shared .align 16 .b8 box[16]; setp.ne.u32 %p5, %r39, 0; mov.u32 %r3, %ctaid.x;
+        setp.eq.u32 %p4, %r3, 0; @%p4 bra L; setp.ne.u32 %p4, %r3, 2; @%p4 bra END; @%p5 bra END;
+        mov.u32 %r2, box; st.shared.v4.u32 [%r2], {{3, 3, 3, 3}}; fence.proxy.async;
+        cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r2], 16; bra END;
+        L: {spin} END: ret;"""
+    memory = np.zeros(4, np.int32)
+    run(body, memory, grid=3, block=64, order=order, limit=scheduler.Limit(steps=500_000))
+    assert memory[3] == 3
+
+
+def test_a_loop_that_changes_nothing_is_endless() -> None:
+    with pytest.raises(EmulationError, match=r"^endless: a loop without loads runs near PTX line \d+: bra"):
+        run("L: bra L;", limit=scheduler.Limit(steps=500_000))
 
 
 def test_a_wait_that_times_out_goes_on() -> None:

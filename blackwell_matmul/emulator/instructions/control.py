@@ -180,7 +180,7 @@ def _arrived(
                 cta.cluster.grid.listener.ended(named)
         return named.rounds > rounds
 
-    cta.cluster.grid.effects += 1
+    cta.cluster.grid.arrivals += 1
     if is_over() or arrives_only:
         return None
     return Waiting(is_over, False, lambda: f"barrier {number}: {named.arrived} of {wanted()} threads are there")
@@ -232,7 +232,7 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
             cluster = warp.cta.cluster
             cluster.arrived[warp] = cluster.arrived.get(warp, 0) | mask
             cluster.awaits[warp] = (cluster.awaits.get(warp, (0, 0))[0] | mask, cluster.rounds)
-            cluster.grid.effects += 1
+            cluster.grid.arrivals += 1
             if cluster.grid.listener is not None:
                 cluster.grid.listener.joined((cluster, cluster.rounds), warp, mask, False)
 

@@ -417,7 +417,10 @@ def atomic(build: Builder, each: Statement) -> Act:
                 old, *new = (_elements(each, kind) for each in (words, *[column[part][turn] for column in news]))
                 results[part][which[turn]] = words
                 value = np.ascontiguousarray(function(old, *new).astype(kind))
-                scatter(warp, at, value.view(WORDS[size]).reshape(-1), space, size, some)
+                effects, written = warp.grid.effects, value.view(WORDS[size]).reshape(-1)
+                scatter(warp, at, written, space, size, some)
+                if np.array_equal(written, words):  # a compare-and-swap that fails
+                    warp.grid.effects = effects
         for target, result in zip(targets, results):
             warp.set(target, result, mask)
 

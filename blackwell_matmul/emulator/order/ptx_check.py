@@ -101,6 +101,7 @@ STOPS = (
     ("an mbarrier of another CTA, ", "remote-mbarrier", "the form with .shared::cluster, without a result"),
     ("a CTA has barriers 0 to ", "no-such-barrier", "a number of a barrier, 0 to 15"),
     (" in a cluster of ", "no-such-cta", "a rank, or a mask, of CTAs that the cluster has"),
+    (" again and again ", "livelock", "a store of the value that the load waits for, before that or by another warp"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip
 """Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""

@@ -70,6 +70,6 @@ def test_a_change_makes_plans_anew_and_the_values_stay() -> None:
 
 
 def test_anything_but_a_truth_is_refused() -> None:
-    with pytest.raises(InputError, match="shared"):
+    with pytest.raises(InputError, match=r"shared is .yes.; it must be True or False, or None to find out"):
         share_gpu("yes")  # type: ignore[arg-type]
     assert shared_gpu._shared is None

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import Gpu
-from blackwell_matmul.problem.form import check_flag
 
 SHARED_CTAS_PER_SM = 8
 """Most CTAs of a shared GPU's grid, for each SM. With more tiles a CTA takes several."""
@@ -39,8 +40,8 @@ def share_gpu(shared: bool | None = None) -> None:
     Raises InputError for anything else.
     """
     global _shared
-    if shared is not None:
-        check_flag("shared", shared)
+    if not (shared is None or isinstance(shared, bool)):
+        raise InputError(f"shared is {shown(shared)}; it must be True or False, or None to find out.")
     _shared = shared
     for forget in _forgetting:
         forget()

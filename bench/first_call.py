@@ -105,8 +105,14 @@ def _on_gpu(tensor: Any) -> Any:
 
 def in_a_process(folder: Path, count: int, gpu: bool) -> list[dict[str, Any]]:
     """Return the rows of `first_calls` in a process of its own, with a cache in a folder."""
-    command = [sys.executable, __file__, "--calls", str(count), *["--gpu"] * gpu]
-    made = subprocess.run(command, env={**os.environ, CACHE: str(folder)}, stdout=subprocess.PIPE, check=True)
+    return output([__file__, "--calls", str(count), *["--gpu"] * gpu], folder)
+
+
+def output(command: list[str], folder: Path) -> Any:
+    """Return the JSON that Python prints, with a cache in a folder. Where it fails it has said why: the script ends."""
+    made = subprocess.run([sys.executable, *command], env={**os.environ, CACHE: str(folder)}, stdout=subprocess.PIPE)
+    if made.returncode:
+        raise SystemExit(made.returncode)
     return json.loads(made.stdout)
 
 
@@ -127,7 +133,9 @@ def _gpu_name() -> str:
 
 
 def main(
-    pack: Annotated[Path | None, typer.Argument(help="A pack for an H100, or for this machine's GPU")] = None,
+    pack: Annotated[
+        Path | None, typer.Argument(exists=True, dir_okay=False, help="For an H100, or this machine's GPU")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The JSON file to write")] = ROOT / "bench" / "results" / "first_call.json",
     calls: Annotated[int, typer.Option(help="How many; without a pack they are made here")] = CALLS,
     gpu: Annotated[bool, typer.Option("--gpu", help="Run on this machine's GPU")] = False,
@@ -138,8 +146,7 @@ def main(
         return
     with tempfile.TemporaryDirectory() as name:
         empty, filled = Path(name) / "empty", Path(name) / "filled"
-        install = [sys.executable, "-m", "blackwell_matmul", "compile", "--pack", str(pack), "--json"]
-        made = subprocess.run(install, env={**os.environ, CACHE: str(filled)}, stdout=subprocess.PIPE, check=True)
+        installed = output(["-m", "blackwell_matmul", "compile", "--pack", str(pack), "--json"], filled)
         found = {
             "without a pack": in_a_process(empty, calls, gpu), "with a pack": in_a_process(filled, calls, gpu),
         }  # fmt: skip
@@ -148,7 +155,7 @@ def main(
         "measured_on": "a GPU" if gpu else "a CPU, with a driver that records",
         "cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg(),
         "python": platform.python_version(), "gpu": _gpu_name() if gpu else GPU,
-        "pack_kernels": json.loads(made.stdout)["kernels"],
+        "pack_kernels": installed["kernels"],
         "pack_bytes": pack.stat().st_size, "summary": {name: summary(rows) for name, rows in found.items()}, **found,
     }  # fmt: skip
     out.write_text(json.dumps(record, indent=1) + "\n")

@@ -16,10 +16,11 @@ from typing import Any
 
 from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from tilus.hidet.ir.expr import Call
 from tilus.hidet.ir.func import Function
 from tilus.hidet.ir.functors import IRRewriter
 from tilus.hidet.ir.stmt import AsmStmt, AssignStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ForStmt, SeqStmt
-from tilus.hidet.ir.tools import collect
+from tilus.hidet.ir.tools import collect, infer_type
 from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
@@ -116,6 +117,7 @@ class LoweredModule:
 def lower(program: Program) -> LoweredModule:
     """Run hidet's passes; raise CompileError, one sentence, if one of them fails."""
     locations: list[Location] = []
+    marked: Any = None
     with tilus_compat.target(program.target):
         try:
             with (
@@ -127,11 +129,13 @@ def lower(program: Program) -> LoweredModule:
                 divided_once(),
                 quick_hidet_visits(),
             ):
-                return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
+                marked = _marked(program, locations)
+                return LoweredModule(optimize_ir_module(marked, Path()), tuple(locations))
         except Exception as error:
             reason = tilus_faults.reason(error)
+            line = _line_without_code(marked, locations, tilus_faults.without_code(error))
             where = f"{program.name} does not compile for {program.target}"
-            raise CompileError(f"{where}: {reason}.") from error
+            raise CompileError(f"{where}: {reason}{'' if line is None else f' ({line})'}.") from error
 
 
 def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:
@@ -209,6 +213,23 @@ class _Marker(IRRewriter):
             return []
         self._locations.append(location)
         return [BlackBoxStmt(f"{_MARK}{len(self._locations) - 1}")]
+
+
+def _line_without_code(module: Any, locations: Sequence[Location], function: tuple[str, str] | None) -> Location | None:
+    """Return the line of the first call of a function of elements of a type; None if there is none."""
+    here: Location | None = None
+    for each in collect(module, (BlackBoxStmt, Call)) if function is not None else ():
+        if isinstance(each, BlackBoxStmt):
+            mark = each.template_string.partition(_MARK)[2]
+            here = locations[int(mark)] if mark else here
+        elif each.func_var.name.endswith(f"_{function[0]}") and _kind(each) == function[1]:
+            return here
+    return None
+
+
+def _kind(call: Call) -> str:
+    """Return the name of the type of a call's first argument; "" where there is none."""
+    return str(getattr(infer_type(call.args[0]), "name", "")) if call.args else ""
 
 
 def _placed(text: str, locations: Sequence[Location], entry: Location | None) -> Iterator[tuple[str, Location | None]]:

@@ -124,13 +124,22 @@ def stores_unseen(templates: Iterable[str]) -> bool:
 
 def reason(error: Exception) -> str:
     """Return the reason why a pass of tilus failed, as a clause. tilus colours names for a terminal."""
-    text = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())
-    unknown = _NO_CODE.search(text)
-    if unknown is not None:
-        name, kind = filter(None, unknown.groups())
+    function = without_code(error)
+    if function is not None:
+        name, kind = function
         wide = "int32" if name in ("max", "min") and "int" in kind else "float32"
         return f"tilus 0.2.0 generates no code for {name} of {kind}; cast to {wide} first"
-    return f"a pass of tilus fails with {type(error).__name__}: {text[:300].rstrip('.')}"
+    return f"a pass of tilus fails with {type(error).__name__}: {_plain(error)[:300].rstrip('.')}"
+
+
+def without_code(error: Exception) -> tuple[str, str] | None:
+    """Return the function and its type of elements without code in tilus, if a pass failed by that; else None."""
+    unknown = _NO_CODE.search(_plain(error))
+    return None if unknown is None else tuple(filter(None, unknown.groups()))  # type: ignore[return-value]
+
+
+def _plain(error: Exception) -> str:
+    return " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())
 
 
 _NO_CODE = re.compile(

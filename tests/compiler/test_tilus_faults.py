@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import compiler_scripts
 import pytest
 import tilus
 import torch
@@ -64,7 +65,10 @@ def test_shared_tensors_of_all_types(name: str) -> None:
 def test_a_function_without_code_is_named() -> None:
     with pytest.raises(CompileError) as caught:
         lower(script_program("AbsOfIntegers", torch.zeros(32, dtype=torch.int32)))
-    assert str(caught.value).endswith("tilus 0.2.0 generates no code for abs of int32; cast to float32 first.")
+    told = r"tilus 0.2.0 generates no code for abs of int32; cast to float32 first \(.*compiler_scripts.py:(\d+)\)\.$"
+    found = re.search(told, str(caught.value))
+    assert found is not None
+    assert "self.abs(" in Path(compiler_scripts.__file__).read_text().splitlines()[int(found[1]) - 1]
 
 
 @pytest.mark.parametrize(

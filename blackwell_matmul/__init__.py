@@ -170,55 +170,54 @@ __all__ = [
 
 moved.install()
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "compiler": ("Bundle", "compile_many"),
-        "emulator": ("check_ptx", "emulate"),
-        "base.errors": (
-            *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
-            *("InputError", "SimulationError", "UnsupportedError"),
-        ),
-        "base.version": ("__version__",),
-        "problem.form": ("Epilogue", "Form"),
-        "hardware.gpus": ("GPUS", "Gpu"),
-        "harness": (
-            *("Result", "ScheduleList", "ScriptResult", "Verdict"),
-            *("check_matmul", "run_matmul", "run_script", "schedules"),
-        ),
-        "harness.checking": ("check",),
-        "harness.compiled": ("compile",),
-        "harness.predicting": ("predict", "trace"),
-        "harness.timelines": ("measured_timeline", "timeline_buffer"),
-        **{f"kernels.blackwell.s{i}": (f"BlackwellMatmulS{i}",) for i in range(3)},
-        **{f"kernels.blackwell.v{i}": (f"BlackwellMatmulV{i}",) for i in range(7)},
-        "kernels.geforce.g1": ("GeforceMatmulG1",),
-        "kernels.geforce.v0": ("GeforceMatmulV0",),
-        **{f"kernels.hopper.v{i}": (f"HopperMatmulV{i}",) for i in range(8)},
-        "kernels.products.blackwell": ("BlackwellMatmul",),
-        "kernels.products.hopper": ("HopperMatmul",),
-        "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
-        "problem.problem": ("Problem", "Schedule"),
-        "runtime": ("Loaded", "load"),
-        "runtime.script": ("Script",),
-        "simulator.simulate": ("simulate",),
-        "simulator.findings": ("Finding", "Run"),
-        "ops.placing": ("copies",),
-        "ops.fusing": ("fused_linear",),
-        "ops.block_scaled.scaled_grouped": ("scaled_grouped_mm",),
-        "ops.block_scaled.mode": ("ScaledMmMode",),
-        "ops.block_scaled.quantizing": ("dequantize", "quantize"),
-        "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
-        "ops.scaled": ("scaled_mm",),
-        "ops.grouped": ("grouped_matmul",),
-        "ops.distributed.shared_gpu": ("share_gpu",),
-        "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
-        "simulator.report": ("Report",),
-        "simulator.timing.predict": ("Prediction",),
-        "simulator.trace.timeline": ("Timeline",),
-        "harness.testing": ("assert_clean",),
-    },
-)
+_HOMES = {
+    "compiler": ("Bundle", "compile_many"),
+    "emulator": ("check_ptx", "emulate"),
+    "base.errors": (
+        *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
+        *("InputError", "SimulationError", "UnsupportedError"),
+    ),
+    "base.version": ("__version__",),
+    "problem.form": ("Epilogue", "Form"),
+    "hardware.gpus": ("GPUS", "Gpu"),
+    "harness": (
+        *("Result", "ScheduleList", "ScriptResult", "Verdict"),
+        *("check_matmul", "run_matmul", "run_script", "schedules"),
+    ),
+    "harness.checking": ("check",),
+    "harness.compiled": ("compile",),
+    "harness.predicting": ("predict", "trace"),
+    "harness.timelines": ("measured_timeline", "timeline_buffer"),
+    **{f"kernels.blackwell.s{i}": (f"BlackwellMatmulS{i}",) for i in range(3)},
+    **{f"kernels.blackwell.v{i}": (f"BlackwellMatmulV{i}",) for i in range(7)},
+    "kernels.geforce.g1": ("GeforceMatmulG1",),
+    "kernels.geforce.v0": ("GeforceMatmulV0",),
+    **{f"kernels.hopper.v{i}": (f"HopperMatmulV{i}",) for i in range(8)},
+    "kernels.products.blackwell": ("BlackwellMatmul",),
+    "kernels.products.hopper": ("HopperMatmul",),
+    "kernels": ("BlackwellMatmulV7", "HopperMatmulV8"),  # `kernels.OLD_NAMES`
+    "problem.problem": ("Problem", "Schedule"),
+    "runtime": ("Loaded", "load"),
+    "runtime.script": ("Script",),
+    "simulator.simulate": ("simulate",),
+    "simulator.findings": ("Finding", "Run"),
+    "ops.placing": ("copies",),
+    "ops.fusing": ("fused_linear",),
+    "ops.block_scaled.scaled_grouped": ("scaled_grouped_mm",),
+    "ops.block_scaled.mode": ("ScaledMmMode",),
+    "ops.block_scaled.quantizing": ("dequantize", "quantize"),
+    "ops.functions": ("baddbmm", "bmm", "linear", "matmul"),
+    "ops.scaled": ("scaled_mm",),
+    "ops.grouped": ("grouped_matmul",),
+    "ops.distributed.shared_gpu": ("share_gpu",),
+    "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
+    "simulator.report": ("Report",),
+    "simulator.timing.predict": ("Prediction",),
+    "simulator.trace.timeline": ("Timeline",),
+    "harness.testing": ("assert_clean",),
+}
+
+__getattr__ = on_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -94,6 +94,7 @@ SECTIONS = {
 UNWRITTEN = {"__version__": "The version that is installed, as a string."}
 """Names that are made when they are asked for, where no docstring can be."""
 
+HOME_OF = {name: home for home, names in blackwell_matmul._HOMES.items() for name in names}
 IN_A_FILE_OF_ITS_NAME = {"emulate": "emulator.emulate.emulate", "check_ptx": "emulator.order.ptx_check.check_ptx"}
 """Names for which griffe would take the file instead."""
 
@@ -128,7 +129,7 @@ def _page(section: Section) -> str:
 def _path(name: str) -> str:
     """Where griffe finds it; of a rung in its file, as the package names it for type checkers."""
     if _kernel_file(name) is not None:
-        return f"blackwell_matmul.{blackwell_matmul._HOME_OF[name]}.{name}"
+        return f"blackwell_matmul.{HOME_OF[name]}.{name}"
     return f"blackwell_matmul.{IN_A_FILE_OF_ITS_NAME.get(name, name)}"
 
 
@@ -139,7 +140,7 @@ def _directive(name: str) -> str:
 
 
 def _kernel_file(name: str) -> Path | None:
-    home = blackwell_matmul._HOME_OF[name]
+    home = HOME_OF[name]
     return PACKAGE / (home.replace(".", "/") + ".py") if home.startswith("kernels.") else None
 
 

@@ -69,7 +69,7 @@ _STORE: dict[str, Any] = {
     "time": Time(Unit.TMA_STORE, "issue_cycles"),
     "mark": True,
 }
-_TENSOR = "cp.async.bulk.tensor"
+_MAPPED = "cp.async.bulk.tensor"
 _LINEAR: dict[str, Any] = {"ptx": "cp.async.bulk", "approximation": "the first warp of the group makes all of the copy"}
 _LINEAR_SIGNALS = Signal("expect_tx"), *_LOAD["signals"]
 
@@ -188,7 +188,7 @@ def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, 
 
 
 @describe("CopyAsyncBulkGlobalToSharedInst", name=LINEAR_LOAD, **_LINEAR, **_LOAD | {"signals": _LINEAR_SIGNALS})
-@describe("CopyAsyncTensorGlobalToSharedInst", name=f"{_TENSOR} (load)", ptx=_TENSOR, **_LOAD)
+@describe("CopyAsyncTensorGlobalToSharedInst", name=f"{_MAPPED} (load)", ptx=_MAPPED, **_LOAD)
 def load(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     shape, item, location = tuple(dst.shape), element(dst.dtype), context.location
@@ -260,7 +260,7 @@ def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
 
 
 @describe("CopyAsyncBulkSharedToGlobalInst", name="cp.async.bulk (store)", **_LINEAR, **_STORE)
-@describe("CopyAsyncTensorSharedToGlobalInst", name=f"{_TENSOR} (store)", ptx=_TENSOR, **_STORE)
+@describe("CopyAsyncTensorSharedToGlobalInst", name=f"{_MAPPED} (store)", ptx=_MAPPED, **_STORE)
 def store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     shape, item, location = tuple(src.shape), element(src.dtype), context.location

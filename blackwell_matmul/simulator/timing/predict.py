@@ -22,8 +22,8 @@ from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_n
 from blackwell_matmul.simulator.timing.explain.beside import Beside, Others
 from blackwell_matmul.simulator.timing.explain.explanation import explain
 from blackwell_matmul.simulator.timing.explain.what_if import BUSY, PredictedRun
-from blackwell_matmul.simulator.timing.model.launch import Settled, TimedLaunch, settled
 from blackwell_matmul.simulator.timing.model.path import TRIP
+from blackwell_matmul.simulator.timing.model.timed_launch import Settled, TimedLaunch, settled
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 

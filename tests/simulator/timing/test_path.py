@@ -4,8 +4,8 @@ import pytest
 
 from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.simulator.timing.explain.what_if import LOADS, MULTIPLY, PRODUCTS, parts
-from blackwell_matmul.simulator.timing.model.launch import settled
 from blackwell_matmul.simulator.timing.model.path import LAUNCH, Cause, PathStep, along
+from blackwell_matmul.simulator.timing.model.timed_launch import settled
 from blackwell_matmul.simulator.timing.predict import _launch
 
 pytestmark = pytest.mark.slow

@@ -172,7 +172,7 @@ def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
 def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
     call = {"m": 8192, "n": 8192, "k": 256, "schedule": "block_m=128,block_n=128", "explained": False}
     every = predict(rung, **call)
-    monkeypatch.setattr("blackwell_matmul.simulator.timing.model.launch.MOST_PREDICTED_EVENTS", 0)
+    monkeypatch.setattr("blackwell_matmul.simulator.timing.model.timed_launch.MOST_PREDICTED_EVENTS", 0)
     assert predict(rung, **call).cycles == pytest.approx(every.cycles, rel=0.02)
 
 

@@ -18,10 +18,10 @@ from blackwell_matmul.hardware.gpu_figures import GpuFigure, TimeFigures
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.explain.beside import Beside, Others
-from blackwell_matmul.simulator.timing.model.launch import Settled
 from blackwell_matmul.simulator.timing.model.one_sm import AS_IT_IS, Change, SmTime
 from blackwell_matmul.simulator.timing.model.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
 from blackwell_matmul.simulator.timing.model.sm import Conditions
+from blackwell_matmul.simulator.timing.model.timed_launch import Settled
 
 BUSY = 0.8
 """Fraction of the time from which on a busy part bounds the launch."""

@@ -21,10 +21,7 @@ How = Literal["simulated", "emulated", "measured"]
 
 @dataclass(frozen=True, repr=False)
 class Ran(OneLine):
-    """A kernel's run by any means. kernel: name of its class. schedule: its knobs, chosen or pinned. seconds: of the
-    host that simulated or emulated it, or of the GPU if measured. findings: of the simulator. disagreements: those of
-    `Run`.
-    """
+    """A kernel's run by any means; the fields are those of `Result`."""
 
     kernel: str
     schedule: Mapping[str, object]
@@ -44,7 +41,7 @@ class Ran(OneLine):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Judged(Ran, ABC):
-    """A run whose outputs were judged. seed: of the inputs and the simulator's order."""
+    """A run whose outputs were judged."""
 
     seed: int | None
     device: str = "cpu"
@@ -112,7 +109,11 @@ class Judged(Ran, ABC):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result(Judged):
-    """One kernel, run once, and its product checked."""
+    """One kernel, run once and checked.
+
+    kernel: name of its class. seconds: of the host that simulated or emulated it, or of `device` if measured. schedule:
+    its knobs, chosen or pinned. findings: of the simulator. disagreements: those of `Run`.
+    """
 
     problem: Problem
     verdict: Verdict
@@ -150,7 +151,7 @@ class ScriptResult(Judged):
     """A script other than a plain matmul, run once, and compared with its file's expectation.
 
     size: (m, n, k) for `example_args`; None for its defaults. outputs: a verdict for each output that `reference`
-    names; empty without `reference`.
+    names; empty without `reference`. The other fields are those of `Result`.
     """
 
     size: tuple[int, int, int] | None

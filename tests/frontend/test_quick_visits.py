@@ -20,3 +20,10 @@ def test_a_list_of_statements_is_tilus_s(program: Program) -> None:
             ours = [tools.collect(node, types) for types in TYPES]
         assert [list(map(id, each)) for each in ours] == [list(map(id, each)) for each in theirs]
         assert len(theirs[0]) > 1
+
+
+def test_nothing_to_replace_leaves_a_function_as_it_is(program: Program) -> None:
+    theirs = tools.rewrite(program.tile, {})
+    with quick_visits():
+        assert tools.rewrite(program.tile, {}) is program.tile
+    assert str(theirs) == str(program.tile)

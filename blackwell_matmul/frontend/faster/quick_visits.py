@@ -56,6 +56,7 @@ def quick_visits() -> AbstractContextManager[None]:
         (IRRewriter, "visit_Expr", _expression_of),
         (layout_inference, "infer_layout", _infer_by_instructions),
         *((module, "collect", _collect_of) for module in (tools, inference, scalar_analyzer)),
+        *((module, "rewrite", _rewrite_of) for module in (tools, layout_inference)),
         (IRVerifier, "defined", lambda _: _defined),
         (inspect, "getsourcefile", lambda _: _source_file),
         (inspect, "getsourcelines", lambda _: _source_lines),
@@ -126,6 +127,11 @@ def _ends_first(statement: Any) -> list[Any]:
         found.append(left.pop())
         left += children(found[-1])
     return found[::-1]
+
+
+def _rewrite_of(rewrite: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a `rewrite` that visits nothing where nothing is to be replaced."""
+    return lambda node, rewrite_map: rewrite(node, rewrite_map) if rewrite_map else node
 
 
 def _expression_of(visit: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools import collect
-from tilus.hidet.ir.type import DataType, PointerType
+from tilus.hidet.ir.type import DataType, PointerType, type_equal
 from tilus.hidet.lang.script import eliminate_indent
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
@@ -272,7 +272,7 @@ class PythonNames(PythonOperators):
             raise Refusal(
                 f"`{name}` is a number of the kernel, and {one_of(rhs)} does not go into it; give it another name"
             )
-        if isinstance(annotated, PointerType) and isinstance(rhs, Expr) and type_of(rhs) != annotated:
+        if isinstance(annotated, PointerType) and isinstance(rhs, Expr) and not type_equal(type_of(rhs), annotated):
             raise Refusal(
                 f"`{name}` is annotated with a pointer of another type than its value has; leave the annotation out, "
                 "and give global_view the dtype of the elements"

@@ -7,6 +7,7 @@ clearest evidence is a wrong line, then a missing edge, then an endless wait, th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -155,10 +156,26 @@ def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a later finding with the same advice, or with the same sync between the same lines."""
+    """Match a later finding with the same advice, with the same sync between the same lines, or with a wait of the same
+    warp for the same mbarrier or ring of mbarriers."""
     between = _between(cause)
-    same = finding.advice == cause.advice or (between and _between(finding) == between)
+    same = finding.advice == cause.advice or (bool(between) and _between(finding) == between)
+    same = same or (finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause)))
     return bool(cause.missing and finding.missing and same)
+
+
+LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")
+"""A wait that is missing: the name of its ring of mbarriers, and its warps, if not those of the finding."""
+
+
+def _lacking(finding: Finding) -> set[tuple[str, int]]:
+    """Return the ring of mbarriers for which a wait is missing, with each warp that lacks the wait."""
+    found = LACKING.search(finding.advice)
+    if found is None or not finding.agents:
+        return set()
+    warps = found[2] or finding.agents[0].partition("warp ")[2].partition(" ")[0]
+    ends = [list(map(int, each.split(".."))) for each in warps.split(",")]
+    return {(found[1], warp) for each in ends for warp in range(each[0], each[-1] + 1)}
 
 
 def _between(finding: Finding) -> str:

@@ -202,9 +202,12 @@ def _passed_again(stuck: Stuck, barrier: Mbarrier, ahead: Warp, line: Location |
 def _never_waits(scene: Scene, stuck: Stuck, back: Mbarrier, ahead: Warp) -> Culprit:
     roles, lines = scene.lines.roles, scene.lines
     arrival = next(each for each in roles.signalling(stuck.barrier, "arrive") if ahead in each.warps_for(stuck.barrier))
-    line = roles.first_write(ahead, lines.round_of(arrival.location)) or arrival.location
-    again = f"{spell([ahead])} writes again at {line} and arrives on {stuck.barrier} at {arrival.location}"
-    text = f"{again} before {spell([stuck.warp])} has read: the missing wait: {back.remedy} before {line}"
+    made = [each for each in lines.touched_by(ahead) if each.location in lines.round_of(arrival.location)]
+    made = [each for each in made if each.write] or made
+    line, write = (made[0].location, made[0].write) if made else (arrival.location, True)
+    does, lacks = ("writes", "read") if write else ("reads", "written")
+    again = f"{spell([ahead])} {does} again at {line} and arrives on {stuck.barrier} at {arrival.location}"
+    text = f"{again} before {spell([stuck.warp])} has {lacks}: the missing wait: {back.remedy} before {line}"
     return Culprit(stuck, text, "wait", line)
 
 
@@ -217,7 +220,7 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
     waits = [
         each for each in scene.lines.roles.signalling(barrier, "mbarrier") if stuck.warp in each.warps_for(barrier)
     ]
-    besides = next((each.location for each in waits if each.location != here), None)
+    besides = next((each.location for each in waits if scene.lines.may_precede(each.location, here)), None)
     if besides is None:
         kept = (barrier, stuck.warp) in scene.known.seen
         return _wrong_parity(stuck, why, f" ({KEPT})" if kept else "")
@@ -225,15 +228,55 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a warp that waits before its first write, for an arrival that comes only after that write."""
-    roles = scene.lines.roles
-    first_wait = not scene.known.passes[stuck.barrier, stuck.warp]
-    for other in scene.stuck if _untouched(stuck) and first_wait else ():
-        each = other.warp in roles.arriving(stuck.barrier) and stuck.warp in roles.arriving(other.barrier)
-        if each and _untouched(other) and roles.writes_for(stuck.warp, other.warp):
-            first = f"and {spell([other.warp])} ends that after phase 0 of {other.barrier}, which {spell([stuck.warp])}"
-            return _wrong_parity(stuck, f"{first} has still to fill", " (mbarrier.producer_initial_phase is the first)")
+    """Find a warp that waits before its first write, for arrivals that come only after that write."""
+    lines, first_wait = scene.lines, not scene.known.passes[stuck.barrier, stuck.warp]
+    written = {each.tensor for each in lines.touched_next(stuck.warp, stuck.wait.location) if each.write}
+    for other in _in_a_circle(scene, stuck) if _untouched(stuck) and first_wait else ():
+        read = {each.tensor for each in lines.touched_next(other.warp, other.wait.location) if not each.write}
+        if written & read and _untouched(other):
+            after = f"after phase 0 of {other.barrier}, which {spell([stuck.warp])} has still to fill"
+            hint = " (mbarrier.producer_initial_phase is the first)"
+            return _wrong_parity(stuck, f"and {_enders(scene, stuck)} that {after}", hint)
     return None
+
+
+def signals_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a signal that its warp makes after the wait, although all that it announces was written before the wait. The
+    wait is for a warp that needs the signal first."""
+    lines, here = scene.lines, stuck.wait.location
+    for other in _in_a_circle(scene, stuck):
+        read = {each.tensor for each in lines.touched_next(other.warp, other.wait.location) if not each.write}
+        written = [each.location for each in lines.touched_by(stuck.warp) if each.write and each.tensor in read]
+        for late in lines.roles.signalling(other.barrier, "arrive"):
+            told = [each for each in written if lines.above(each, late.location)]
+            mine = stuck.warp in late.warps_for(other.barrier) and lines.above(here, late.location)
+            if mine and told and all(lines.leads_to(each, here) for each in told):
+                return _too_late(scene, stuck, other, late)
+    return None
+
+
+def _too_late(scene: Scene, stuck: Stuck, other: Stuck, late: Signaller) -> Culprit:
+    what = f"{late.name} at {late.location} by {spell([stuck.warp])} has to come before the wait on {stuck.barrier} at"
+    why = f"{_enders(scene, stuck)} that only after phase {other.barrier.phase} of {other.barrier}, which it signals"
+    return Culprit(stuck, f"{what} {stuck.wait.location}: {why}", "arrive", late.location)
+
+
+def _in_a_circle(scene: Scene, stuck: Stuck) -> list[Stuck]:
+    """Return the other warps for which the warp waits, directly or not, and which wait for it."""
+    return [each for each in _needed(scene, stuck) if each.warp is not stuck.warp and stuck in _needed(scene, each)]
+
+
+def _needed(scene: Scene, stuck: Stuck) -> list[Stuck]:
+    found = [stuck]
+    for each in found:
+        by = scene.lines.roles.arriving(each.barrier)
+        found += [other for other in scene.stuck if other.warp in by and other not in found[1:]]
+    return found[1:]
+
+
+def _enders(scene: Scene, stuck: Stuck) -> str:
+    ending = sorted(scene.lines.roles.arriving(stuck.barrier) - {stuck.warp}, key=number)
+    return f"{spell(ending)} {'ends' if len(ending) == 1 else 'end'}"
 
 
 def _untouched(stuck: Stuck) -> bool:
@@ -254,6 +297,7 @@ def _waits(stuck: Stuck, why: str) -> str:
 
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
     nobody_arrives, another_stage, count_too_large, count_too_small, run_past, skips_a_phase, starts_too_late,
+    signals_too_late,
 )  # fmt: skip
 
 

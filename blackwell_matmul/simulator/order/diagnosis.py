@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Effect, Instruction
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
@@ -14,7 +15,8 @@ from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, OrderState, phase_name
-from blackwell_matmul.simulator.order.missing.phases import PHASE, passed_before
+from blackwell_matmul.simulator.order.missing.handoffs import Step, before_any_write
+from blackwell_matmul.simulator.order.missing.phases import PARITY, PHASE, passed_before
 from blackwell_matmul.simulator.order.missing.search import missing_edge
 from blackwell_matmul.simulator.order.missing.weak_edges import RELAXED
 from blackwell_matmul.simulator.order.shadow import PastAccess
@@ -76,18 +78,34 @@ class Diagnosis:
         if read.writer is not None:
             other = PastAccess(read.region.box, 0, True, read.writer, read.region)
             self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
-        elif read.wait is not None and read.wait[1].phase < 0 and not read.adds:
+        elif not read.adds and not self._before_any_write(read) and read.wait is not None and read.wait[1].phase < 0:
             name, wait = read.wait
             passed = f"the wait on {name} at {wait.location} passed on {phase_name(-1)}"
-            advice = f"{passed}: the parity that it waits for is wrong"
-            what = f"{read.instruction.name} by {read.lanes} reads {read.region}, which nobody has written"
-            read.warp.cta.grid.findings.add(
-                Finding(
-                    PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.instruction.location,
-                    wait.location, missing="phase", at_fault=wait.location, tensor=read.region.name,
-                    box=read.region.box, agents=(str(read.lanes),), advice=advice,
-                )
-            )  # fmt: skip
+            self._unwritten(read, PHASE, "phase", "nobody has written", f"{passed}: {PARITY}", wait.location)
+
+    def _before_any_write(self, read: EarlyRead) -> bool:
+        """Report the wait that a read of unwritten memory lacks, if threads write the memory and signal an mbarrier."""
+        where = read.instruction.location
+        found = before_any_write(self.lines, Step(read.warp, where))
+        if found is not None:
+            self._unwritten(read, RACE, "wait", *found, where)
+        return found is not None
+
+    @staticmethod
+    def _unwritten(
+        read: EarlyRead, code: Code, edge: str, writers: str, advice: str, at_fault: Location | None
+    ) -> None:
+        """Report the edge that a read of unwritten memory lacks. writers: who writes it, a clause."""
+        where, cta = read.instruction.location, read.warp.cta
+        what = f"{read.instruction.name} by {read.lanes} reads {read.region}, which {writers}"
+        other = at_fault if at_fault != where else None
+        cta.grid.findings.add(
+            Finding(
+                code, Severity.ERROR, f"{what}; {advice}", cta.position, where, other, missing=edge,
+                at_fault=at_fault, tensor=read.region.name, box=read.region.box, agents=(str(read.lanes),),
+                advice=advice,
+            )
+        )  # fmt: skip
 
     def too_narrow(self, drains: Drains) -> None:
         """Report arrivals and waits with a scope that leaves out the other CTA of a pair, unless a conflict has named

@@ -544,8 +544,9 @@ class HappensBefore(Listener):
         before, phase = carried.waits.get(warp.index), barrier.phase - 1
         again = 0 if before is None or before.phase < phase else before.again or self.turn
         carried.waits[warp.index] = LastWait(
-            instruction.location, phase, self.turn, event, carried.turn, carried.commit, again
-        )
+            instruction.location, phase, self.turn, event, carried.turn, carried.commit, again,
+            before.started if before is not None else instruction.location if phase < 0 else None,
+        )  # fmt: skip
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         """Report a warp that waited for the phase before, without an edge from that wait to the end of this phase. The

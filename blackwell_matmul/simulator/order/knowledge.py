@@ -182,7 +182,8 @@ class SemaphoreWait(NamedTuple):
 class LastWait:
     """A wait that passed: its line, phase (-1: before the first) and turn. event: the event of the wait. ended: the
     turn at which that phase ended. commit: the commit that ended the phase. again: the turn of the warp's first wait
-    for a phase that it had waited for before; 0 if none."""
+    for a phase that it had waited for before; 0 if none. started: the line of the warp's first wait, if that
+    passed on the phase before the first."""
 
     location: Location | None
     phase: int
@@ -191,6 +192,7 @@ class LastWait:
     ended: int = 0
     commit: EndSignal | None = None
     again: int = 0
+    started: Location | None = None
 
 
 class Carried:

@@ -28,6 +28,11 @@ class Roles:
         """Return the lines that signal mbarriers or wait for them, in the order of the program."""
         return self._found[0]
 
+    @property
+    def touches(self) -> list[Touch]:
+        """Return the lines that access on-chip tensors, in the order of the program."""
+        return self._found[1]
+
     def waiting(self, barrier: Mbarrier) -> set[Warp]:
         """Return the warps that wait for the mbarrier at some line."""
         return {warp for line in self.signalling(barrier, "mbarrier") for warp in line.warps_for(barrier)}
@@ -62,20 +67,6 @@ class Roles:
         arrived = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
         meant = [each for each in arrived if self.rank(each, warp) < 2]
         return sorted(meant, key=lambda each: (place_of(each) != place_of(barrier), -self.rank(each, warp)))
-
-    def writes_for(self, warp: Warp, reader: Warp) -> bool:
-        """Return True if `warp` writes an on-chip tensor that `reader` reads and does not write."""
-        written, touched = self._touched(warp, write=True), self._touched(reader)
-        return bool(written & touched - self._touched(reader, write=True))
-
-    def _touched(self, warp: Warp, write: bool = False) -> set[int]:
-        touches = [each for each in self._found[1] if warp.index in each.warps]
-        return {each.tensor for each in touches if each.write or not write}
-
-    def first_write(self, warp: Warp, lines: set[Location | None]) -> Location | None:
-        """Return the first of these lines at which the warp writes an on-chip tensor."""
-        found = (each.location for each in self._found[1] if each.write and warp.index in each.warps)
-        return next((line for line in found if line in lines), None)
 
 
 def siblings(one: Mbarrier, other: Mbarrier) -> bool:
@@ -177,6 +168,24 @@ class ProgramLines:
             and not any(sync in branch for branch in self.branches)
             for sync in syncs
         )
+
+    def above(self, first: Location | None, then: Location | None) -> bool:
+        """Return True if `then` comes after `first` in the text."""
+        return first in self.places and then in self.places and self.places[first] < self.places[then]
+
+    def may_precede(self, first: Location | None, then: Location | None) -> bool:
+        """Return True if `first` is another line that comes before `then` in the text or in a loop around both."""
+        around = any(first in loop and then in loop for loop in self.loops)
+        return first != then and (around or self.above(first, then))
+
+    def touched_by(self, warp: Warp) -> list[Touch]:
+        """Return the accesses of a warp to on-chip tensors, in the order of the program."""
+        return [each for each in self.roles.touches if warp.index in each.warps]
+
+    def touched_next(self, warp: Warp, line: Location | None) -> list[Touch]:
+        """Return the accesses of the first line below, in the text, at which the warp accesses on-chip tensors."""
+        below = [each for each in self.touched_by(warp) if self.above(line, each.location)]
+        return [each for each in below if each.location == below[0].location]
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first` only in the next round of a loop."""

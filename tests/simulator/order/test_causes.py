@@ -65,7 +65,7 @@ PLANTED = [
     Planted(Ring, "the reader starts with 1", "# wait", PARITY, (NOBODY, STUCK)),
     Planted(Ring, "the reader never flips", "# wait", PARITY, (OVERRUN, STUCK)),
     Planted(Ring, "the reader flips each time", "# wait", PARITY, (OVERRUN, STUCK)),
-    Planted(Ring, "the reader does not wait", "# load", "part of which nothing has written"),
+    Planted(Ring, "the reader does not wait", "# load", "mbarrier.wait on full[0] before", (NOBODY, STUCK)),
     Planted(Ring, "the loader does not wait", "# copy", "the missing wait: mbarrier.wait on", (STUCK, EARLY_ARRIVAL)),
     Planted(Ring, "one lane arrives", "self.mbarrier.arrive(empty[slot])", "the missing sync: self.sync() inside"),
     Planted(Ring, "each lane arrives twice", "# arrive", "gets 64 arrival(s) where phase 0 lacked 32", (STUCK,)),
@@ -106,7 +106,7 @@ PLANTED = [
         "leaves its only group in flight: wait_group(0) does not", follow=(EXIT,), flags={"first": 1, "second": 1},
     ),
     Planted(Twice, "one group less", "wait_group(1)", "newest 1 of 2 groups", (EXIT,), HOPPER),
-    Planted(TwoGroups, "the other warpgroup waits", "# write", "warp 0 has waited for it", (RACE,), HOPPER),
+    Planted(TwoGroups, "the other warpgroup waits", "# write", "wait on done by warps 4..7 before", (WRITTEN,), HOPPER),
     Planted(Unwritten, "the wrong row", "# load", "part of which nothing has written"),
 ]  # fmt: skip
 

@@ -67,7 +67,7 @@ PAIRS = [
     Pair(TwoShapes, "no fence", FENCE, "fence", "second", "first", says="mma_async of another shape has", **HOPPER),
     Pair(TwoShapes, "no wait", WRITTEN, "wait", "second", "first", says="wgmma.wait_group(0)", **HOPPER),
     Pair(TwoGroups, "told early", WRITTEN, "wait", "write", "mma", says="wait_group(0) before the arrival", **HOPPER),
-    Pair(TwoGroups, "the other warpgroup waits", WRITTEN, "sync", "write", "mma", every=False, **HOPPER),
+    Pair(TwoGroups, "the other warpgroup waits", WRITTEN, "wait", "write", "mma", every=False, **HOPPER),
     Pair(Unused, "no wait", EXIT, "", "mma", **HOPPER),
     Pair(Unused, "no commit", EXIT, "", "mma", says="wgmma.commit_group", **HOPPER),
     Pair(Apart, "another operand", "warpgroup-divergence", "", "mma", "mma", says="must execute it together", **HOPPER),

@@ -13,6 +13,7 @@ from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes, stands_before
+from blackwell_matmul.simulator.order.signallers import COMMIT
 
 
 def commit_tracks_none(c: Conflict) -> Missing | None:
@@ -68,6 +69,20 @@ def arrival_comes_before(c: Conflict) -> Missing | None:
         line = arrives_before(c, barrier, {c.culprit.warp}, c.other_instruction)
         if line is not None:
             return early_arrival(c.culprit.warp, barrier, line, c.other_instruction)
+    return None
+
+
+def commit_comes_before(c: Conflict) -> Missing | None:
+    """Find a commit in the round of the mma that stands before it, and before anything that the commit could track."""
+    op, warp, made = c.operation, c.culprit.warp, c.other_location
+    if op is None or op.op.pipe != op.op.warp.tensor_core:
+        return None
+    for line in c.lines.roles.lines:
+        mine = line.name == COMMIT and warp.index in line.warps and c.lines.leads_to(line.location, made)
+        if mine and not any(c.lines.leads_to(each.location, line.location) for each in c.lines.touched_by(warp)):
+            what = f"{COMMIT} at {line.location} by {c.culprit} tracks nothing of its round"
+            why = f"it comes before {op.op.name} at {made}, and has to come after it"
+            return Missing("commit", f"{what}: {why}", at_fault=line.location)
     return None
 
 

@@ -15,6 +15,7 @@ from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing,
 
 PHASE: Final = "wrong-phase"
 BYTES: Final = "too-few-bytes"
+PARITY = "the parity that it waits for is wrong"
 
 
 def count_too_small(c: Conflict) -> Missing | None:
@@ -108,7 +109,7 @@ def _unannounced(op: Operation, signal: EndSignal) -> bool:
 def stale_phase(wait: LastWait, what: str) -> Missing:
     """Return the phase that the wait lacks. what: the start of the sentence."""
     kept = f" ({KEPT})" if wait.again else ""
-    return Missing("phase", f"{what}: the parity that it waits for is wrong{kept}", PHASE, at_fault=wait.location)
+    return Missing("phase", f"{what}: {PARITY}{kept}", PHASE, at_fault=wait.location)
 
 
 def stale_wait(c: Conflict) -> Missing | None:

@@ -11,11 +11,17 @@ from blackwell_matmul.simulator.order.missing.arrivals import (
     another_cta_signalled,
     arrival_comes_before,
     arrival_tracks_none,
+    commit_comes_before,
     commit_tracks_none,
     one_lane_arrived,
     released_too_early,
 )
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
+from blackwell_matmul.simulator.order.missing.handoffs import (
+    goes_on_without,
+    nobody_waits,
+    reads_before_the_first,
+)
 from blackwell_matmul.simulator.order.missing.issue_order import copied_after, copied_twice, hardware_alone
 from blackwell_matmul.simulator.order.missing.phases import (
     came_too_early,
@@ -35,16 +41,16 @@ from blackwell_matmul.simulator.order.missing.syncs import (
     written_again,
 )
 from blackwell_matmul.simulator.order.missing.too_early import has_to_come_last
-from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, readers_arrive
+from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, reader_went_on
 from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     hardware_alone, copied_twice, copied_after,
-    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
-    came_too_early, wrong_phase, stale_wait, arrival_tracks_none, arrival_comes_before, released_too_early,
-    one_lane_arrived, ran_ahead, written_again, readers_arrive, barrier_carries_it, another_cta_signalled,
-    released_alone, value_too_early, has_to_come_last, another_warp_knows, waited_for_later, each_waits_for_its_own,
-    completion,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, nobody_waits,
+    reads_before_the_first, commit_tracks_none, commit_comes_before, count_too_small, came_too_early, wrong_phase,
+    arrival_tracks_none, arrival_comes_before, released_too_early, one_lane_arrived, goes_on_without, stale_wait,
+    ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, released_alone,
+    value_too_early, has_to_come_last, another_warp_knows, waited_for_later, each_waits_for_its_own, completion,
 )  # fmt: skip
 
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import number, spell
-from blackwell_matmul.simulator.order.knowledge import EndSignal, Operation, TooNew
+from blackwell_matmul.simulator.order.knowledge import Operation, TooNew
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
 from blackwell_matmul.simulator.order.missing.phases import passed_before
 from blackwell_matmul.simulator.order.missing.syncs import can_meet
 
 
-def readers_arrive(c: Conflict) -> Missing | None:
-    """Find memory that is overwritten while a copy into it is in flight. The readers wait for the copy, and then arrive
-    on an mbarrier."""
+def reader_went_on(c: Conflict) -> Missing | None:
+    """Find memory that is overwritten while a copy into it is in flight, because the wait of a reader passed on a phase
+    before that of the copy."""
     signal = c.end_signal
     if signal is None or signal.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
         return None
-    if c.lines.roles.rank(signal.barrier, c.warp) < 2:
-        return None
-    barriers = c.lines.roles.arrived_by_readers(signal.barrier, c.warp)
-    return (_readers_went_on(c, signal) or _wait(c, barriers[0])) if barriers else None
-
-
-def _readers_went_on(c: Conflict, signal: EndSignal) -> Missing | None:
-    """Find a reader whose wait passed on a phase before that of the copy."""
-    for warp in sorted(c.lines.roles.waiting(signal.barrier), key=number):
+    waiting = c.lines.roles.waiting(signal.barrier)
+    for warp in sorted(waiting, key=number) if c.warp not in waiting else ():
         wait = c.order.of(signal.barrier).waits.get(warp.index)
         if wait is not None and (wait.phase < signal.during or wait.again):
             return passed_before(signal.barrier, wait)
@@ -38,10 +31,10 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
     rank = c.lines.roles.rank
     found = min(carrying, key=lambda each: (rank(each, c.warp), (each is signalled) is c.write), default=None)
-    return None if found is None else _wait(c, _meant(c, found))
+    return None if found is None else missing_wait(c, _meant(c, found))
 
 
-def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
+def missing_wait(c: Conflict, barrier: Mbarrier) -> Missing:
     """Return the missing wait for an mbarrier. at_fault: the line of the access, if no line of its warp waits for the
     mbarrier."""
     waiting, waits = c.lines.roles.waiting(barrier), c.waits()
@@ -76,7 +69,7 @@ def completion(c: Conflict) -> Missing | None:
             "wait", f"the missing wait: {signal.barrier} gets its signal, and whoever waits there has to signal {here}"
         )
     if signal is not None:
-        return _wait(c, _meant(c, signal.barrier))
+        return missing_wait(c, _meant(c, signal.barrier))
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 

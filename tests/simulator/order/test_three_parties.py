@@ -1,0 +1,190 @@
+"""One line changed where a tile goes through three or four warps: the first finding names that line, or the wait that
+it takes away, and not one of another pair of warps."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import three_party_scripts
+from orders import ORDERS, run_in
+from three_party_scripts import COLUMNS, ROWS, WIDE, Quantised, Rescaled, StagedStore, TwoReaders
+
+from blackwell_matmul.simulator import Finding
+from blackwell_matmul_studies import mutation
+
+
+def tile(rows: int, columns: int) -> np.ndarray:
+    return (np.arange(rows * columns) % 5 - 2).reshape(rows, columns).astype(np.float16)
+
+
+def rescaled() -> Any:
+    a, o = tile(ROWS, WIDE), np.zeros((ROWS, WIDE), np.float32)
+    wide = a.astype(np.float32)
+    return (4, a, o), [(o, 15 * (wide @ wide.T) @ wide)]
+
+
+def quantised() -> Any:
+    a, b, d = tile(ROWS, 5 * COLUMNS), tile(64, 5 * COLUMNS), np.zeros((ROWS, 64), np.float32)
+    return (5, a, b, d), [(d, 2 * a.astype(np.float32) @ b.astype(np.float32).T)]
+
+
+def both_read() -> Any:
+    a, c, d = tile(ROWS, 5 * COLUMNS), np.zeros((ROWS, ROWS), np.float32), np.zeros((ROWS, ROWS), np.float32)
+    wide = 2 * a.astype(np.float32)
+    return (5, a, c, d), [(c, wide @ wide.T), (d, wide @ wide.T)]
+
+
+def staged() -> Any:
+    a, c = tile(5 * ROWS, COLUMNS), np.zeros((5 * ROWS, ROWS), np.float32)
+    wide = a.astype(np.float32).reshape(5, ROWS, COLUMNS)
+    return (5, a, c), [(c, (wide @ wide.transpose(0, 2, 1)).reshape(5 * ROWS, ROWS))]
+
+
+INPUTS: dict[type, Any] = {Rescaled: rescaled, Quantised: quantised, TwoReaders: both_read, StagedStore: staged}
+
+
+DROP = "self", "pass  # self"
+"""What is replaced in a line, and by what, to drop the line."""
+
+
+class Changed(NamedTuple):
+    """Lines changed, by their marks, and what the first finding says, with `{mark}` for the line of that mark."""
+
+    script: type
+    edits: tuple[tuple[str, str, str], ...]
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.script.__name__}: {' and '.join(f'{mark}: {old} -> {new}' for mark, old, new in self.edits)}"
+
+    @property
+    def text(self) -> str:
+        lines = inspect.getsource(three_party_scripts).splitlines()
+        for mark, old, new in self.edits:
+            at = self.line_of(lines, mark) - 1
+            assert old in lines[at]
+            lines[at] = lines[at].replace(old, new, 1)
+        return "\n".join(lines)
+
+    def line_of(self, lines: list[str], mark: str) -> int:
+        start = next(n for n, line in enumerate(lines) if line.startswith(f"class {self.script.__name__}"))
+        return next(n for n, line in enumerate(lines, 1) if n > start and line.endswith(f"  # {mark}"))
+
+    @property
+    def sentence(self) -> str:
+        lines = self.text.splitlines()
+        return re.sub(r"\{(.+?)\}", lambda mark: str(self.line_of(lines, mark[1])), self.says)
+
+
+def dropped(script: type, mark: str, says: str) -> Changed:
+    return Changed(script, ((mark, *DROP),), says)
+
+
+def turned(script: type, mark: str, old: str, new: str, says: str) -> Changed:
+    """The other parity at a wait."""
+    return Changed(script, ((mark, f"phase={old})", f"phase={new})"),), says)
+
+
+EARLY = f"self.tcgen05.commit(mbarrier=empty[stage])  # early\n{16 * ' '}"
+PARITY = "the parity that it waits for is wrong"
+FIRST = f"passed on the phase before the first: {PARITY}"
+PRODUCER = f"which warp 4 has still to fill: {PARITY}"
+CHANGED = [
+    dropped(Rescaled, "P", "the missing wait: mbarrier.wait on p_full before {second}"),
+    turned(Rescaled, "P", "turn", "turn ^ 1", f"the wait on p_full at {{P}} {FIRST}"),
+    turned(
+        Rescaled,
+        "room",
+        "turn ^ 1",
+        "turn",
+        "the wait on s_empty at {room} by warp 4 is for phase 0, and warps 0..3 end that after phase 0 of s_full,"
+        f" {PRODUCER}",
+    ),
+    turned(
+        Rescaled,
+        "O",
+        "turn ^ 1",
+        "turn",
+        f"the wait on o_full at {{O}} by warp 0 is for phase 1, and it has not waited for phase 0, which is over:"
+        f" {PARITY}",
+    ),
+    Changed(
+        Rescaled,
+        (("tells S", *DROP), ("P", "  # P", "  # P\n                self.tcgen05.commit(mbarrier=s_full)  # late")),
+        "tcgen05.commit at {late} by warp 4 has to come before the wait on p_full at {P}: warps 0..3 end that only"
+        " after phase 0 of s_full, which it signals",
+    ),
+    dropped(Quantised, "room for A", "the missing wait: mbarrier.wait on a_empty[0] before {A}"),
+    dropped(Quantised, "room for B", "the missing wait: mbarrier.wait on taken["),
+    dropped(Quantised, "2 A", "the missing wait: mbarrier.wait on q_full[0] before {multiply}"),
+    turned(Quantised, "2 A", "phase", "phase ^ 1", "the wait on q_full[0] at {2 A} "),
+    turned(Quantised, "room for B", "phase", "phase ^ 1", f"after phase 0 of b_full[0], {PRODUCER}"),
+    dropped(Quantised, "room for 2 A", "the missing wait: mbarrier.wait on taken[0] before {write 2 A}"),
+    dropped(TwoReaders, "room", "the missing wait: mbarrier.wait on empty[0] before {load}"),
+    turned(
+        TwoReaders,
+        "room",
+        "phase",
+        "phase ^ 1",
+        "the wait on empty[0] at {room} by warp 4 is for phase 0, and warps 5, 6 end that after phase 0 of ready[0],"
+        f" {PRODUCER}",
+    ),
+    dropped(TwoReaders, "ready for C", "the missing wait: mbarrier.wait on ready[0] before {multiply for C}"),
+    dropped(TwoReaders, "ready for D", "the missing wait: mbarrier.wait on ready[0] before {multiply for D}"),
+    turned(TwoReaders, "ready for D", "phase", "phase ^ 1", f"the wait on ready[0] at {{ready for D}} {FIRST}"),
+    Changed(
+        TwoReaders,
+        (("ready for C", "ready[", "full["), ("ready for D", "ready[", "full[")),
+        "the missing wait: mbarrier.wait on ready[0] before ",
+    ),
+    Changed(
+        TwoReaders,
+        (("multiply for C", "self.tcgen05.mma", f"{EARLY}self.tcgen05.mma"), ("read for C", *DROP)),
+        "at {early} by the elected lane of warp 5",
+    ),
+    dropped(StagedStore, "room", "the missing wait: mbarrier.wait on empty[0] before {load}"),
+    dropped(StagedStore, "columns", "the missing wait: mbarrier.wait on drained[0] before {multiply}"),
+    turned(StagedStore, "columns", "phase ^ 1", "phase", "after phase 0 of summed[0], which warp 5 has still to fill"),
+    dropped(StagedStore, "stored", "the missing wait: mbarrier.wait on c_empty before {put}"),
+    dropped(StagedStore, "C", "warps 0..3 write at {put}; the missing wait: mbarrier.wait on c_full before {store}"),
+    turned(StagedStore, "C", "turn", "turn ^ 1", f"the wait on c_full at {{C}} {FIRST}"),
+]  # fmt: skip
+
+
+@functools.cache
+def findings(changed: Changed, order: tuple[str, int]) -> tuple[Finding, ...]:
+    script = mutation.load(changed.text, changed.script.__name__, Path(tempfile.mkdtemp()))
+    args, _ = INPUTS[changed.script]()
+    return run_in(order, script(), *args).findings
+
+
+@pytest.mark.parametrize("script", INPUTS, ids=lambda script: script.__name__)
+def test_the_kernel_is_silent_and_right(script: Any) -> None:
+    for order in ORDERS:
+        args, outputs = INPUTS[script]()
+        assert run_in(order, script(), *args).findings == (), order
+        for output, expected in outputs:
+            np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", CHANGED, ids=str)
+def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
+    for order in ORDERS[:3]:
+        message = re.sub(r"\S+\.py:| by warps? [\d.]+(?= before)", "", findings(changed, order)[0].message)
+        assert changed.sentence in message, (order, changed.sentence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", CHANGED, ids=str)
+def test_all_others_follow_from_that(changed: Changed) -> None:
+    first, *others = findings(changed, ORDERS[0])
+    assert first.follows is None
+    assert all(found.follows is not None for found in others), [str(found) for found in others]

@@ -42,9 +42,12 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _rank(finding: Finding) -> int:
     if finding.follows is not None:
         return 5
+    counted = "arrive" if finding.code in ENDLESS else "bytes"
+    if finding.missing == counted:
+        return -1  # a count, or lines of the program, are there to see
     if finding.code in ENDLESS:
-        return -1 if finding.missing == "arrive" else 3  # a count, or lines of the program, are there to see
-    if _elsewhere(finding):
+        return 3
+    if _elsewhere(finding) or _nowhere(finding):
         return 0
     if finding.code in (*LEFT_BEHIND, EARLY):
         return 4
@@ -56,6 +59,11 @@ def _rank(finding: Finding) -> int:
 def _elsewhere(finding: Finding) -> bool:
     """Return True if the line at fault is known, and is not the line of the finding."""
     return finding.at_fault not in (None, finding.location)
+
+
+def _nowhere(finding: Finding) -> bool:
+    """Return True if the finding's warp waits at no line for the mbarrier that it should wait for."""
+    return finding.missing == "wait" and finding.at_fault is not None and finding.at_fault == finding.location
 
 
 Lines = set[Location | None]
@@ -115,7 +123,7 @@ def wrong_by_itself(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
     """Match memory that is overwritten too early, because its reader does not wait and so arrives too early."""
-    nowhere = cause.missing == "wait" and cause.at_fault == cause.location and cause.code == READ
+    nowhere = _nowhere(cause) and cause.code == READ
     again = finding.code in (OVERWRITTEN, "wrong-phase") and finding.location == cause.other
     return nowhere and again and finding.tensor == cause.tensor
 
@@ -160,8 +168,8 @@ def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
     warp for the same mbarrier or ring of mbarriers."""
     between = _between(cause)
     same = finding.advice == cause.advice or (bool(between) and _between(finding) == between)
-    same = same or (finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause)))
-    return bool(cause.missing and finding.missing and same)
+    lacking = finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause))
+    return bool(cause.missing and finding.missing and (same or lacking))
 
 
 LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")

@@ -465,7 +465,7 @@ def test_the_kernel_is_silent_and_right(script: Any) -> None:
 def test_the_first_finding_names_what_was_changed(changed: Changed) -> None:
     for order in ORDERS:
         message = re.sub(r"\S+\.py:", "", findings(changed, order)[0].message)
-        message = re.sub(r"(mbarrier\.wait on \S+) by warp \d+ before", r"\1 before", message)  # if another warp reports
+        message = re.sub(r"(mbarrier\.wait on \S+) by warp \d+ before", r"\1 before", message)  # another reports
         assert changed.sentence() in message, (order, changed.sentence())
 
 

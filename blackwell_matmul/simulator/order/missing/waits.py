@@ -36,14 +36,15 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
 
 def missing_wait(c: Conflict, barrier: Mbarrier) -> Missing:
     """Return the missing wait for an mbarrier. at_fault: the line of the access, if no line of its warp waits for the
-    mbarrier."""
+    mbarrier. Where one write meets another one, and only other warps wait, these may be at fault."""
     waiting, waits = c.lines.roles.waiting(barrier), c.waits()
     nowhere, advice = c.warp not in waiting, f"the missing wait: {barrier.remedy} before {c.here}"
     if waiting and nowhere and not c.write and can_meet(c, c.culprit):
         advice += f", or self.sync() between that of {spell(sorted(waiting, key=number))} and that line"
     if waits and siblings(waits[0][0].barrier, barrier) and waits[0][0].barrier is not barrier:
         advice += f"; the wait at {waits[0][1].location} is on {waits[0][0].barrier.name}"
-    return Missing("wait", advice, at_fault=c.instruction.location if nowhere else None)
+    theirs = waiting and c.write and c.other.write
+    return Missing("wait", advice, at_fault=c.instruction.location if nowhere and not theirs else None)
 
 
 def _meant(c: Conflict, barrier: Mbarrier) -> Mbarrier:

@@ -29,6 +29,8 @@ LEFT_BEHIND = (
 """Seen when a CTA, or the whole grid, has ended."""
 STEPS = ("wait", "commit", "phase", "arrive", "bytes")
 """The edges by which warps keep in step on mbarriers and groups."""
+LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")
+"""A wait that is missing: the name of its ring of mbarriers, and its warps, if not those of the finding."""
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -47,6 +49,9 @@ def _rank(finding: Finding) -> int:
         return -1  # a count, or lines of the program, are there to see
     if finding.code in ENDLESS:
         return 3
+    lacking = LACKING.search(finding.advice)
+    if lacking is not None and lacking[2] is not None:
+        return 1  # the warp that should wait is on the other side: its own finding comes first
     if _elsewhere(finding) or _nowhere(finding):
         return 0
     if finding.code in (*LEFT_BEHIND, EARLY):
@@ -170,10 +175,6 @@ def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
     same = finding.advice == cause.advice or (bool(between) and _between(finding) == between)
     lacking = finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause))
     return bool(cause.missing and finding.missing and (same or lacking))
-
-
-LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")
-"""A wait that is missing: the name of its ring of mbarriers, and its warps, if not those of the finding."""
 
 
 def _lacking(finding: Finding) -> set[tuple[str, int]]:

@@ -106,7 +106,7 @@ PLANTED = [
         "leaves its only group in flight: wait_group(0) does not", follow=(EXIT,), flags={"first": 1, "second": 1},
     ),
     Planted(Twice, "one group less", "wait_group(1)", "newest 1 of 2 groups", (EXIT,), HOPPER),
-    Planted(TwoGroups, "the other warpgroup waits", "# write", "wait on done by warps 4..7 before", (WRITTEN,), HOPPER),
+    Planted(TwoGroups, "the other warpgroup waits", "# write", "mbarrier.wait on done before", (RACE,), HOPPER),
     Planted(Unwritten, "the wrong row", "# load", "part of which nothing has written"),
 ]  # fmt: skip
 

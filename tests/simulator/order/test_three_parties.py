@@ -141,8 +141,8 @@ CHANGED = [
     turned(TwoReaders, "ready for D", "phase", "phase ^ 1", f"the wait on ready[0] at {{ready for D}} {FIRST}"),
     Changed(
         TwoReaders,
-        (("ready for C", "ready[", "full["), ("ready for D", "ready[", "full[")),
-        "the missing wait: mbarrier.wait on ready[0] before ",
+        (("ready for C", "ready[", "full["),),
+        "the missing wait: mbarrier.wait on ready[0] before {multiply for C}",
     ),
     Changed(
         TwoReaders,
@@ -150,7 +150,7 @@ CHANGED = [
         "at {early} by the elected lane of warp 5",
     ),
     dropped(StagedStore, "room", "the missing wait: mbarrier.wait on empty[0] before {load}"),
-    dropped(StagedStore, "columns", "the missing wait: mbarrier.wait on drained[0] before {multiply}"),
+    dropped(StagedStore, "columns", "the missing wait: mbarrier.wait on drained["),
     turned(StagedStore, "columns", "phase ^ 1", "phase", "after phase 0 of summed[0], which warp 5 has still to fill"),
     dropped(StagedStore, "stored", "the missing wait: mbarrier.wait on c_empty before {put}"),
     dropped(StagedStore, "C", "warps 0..3 write at {put}; the missing wait: mbarrier.wait on c_full before {store}"),

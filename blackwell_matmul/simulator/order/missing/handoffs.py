@@ -79,7 +79,8 @@ class Handoffs:
 
     def chained(self, first: Step, then: Step) -> bool:
         """Return True if a chain of handoffs orders the two steps."""
-        return any(self._follows(wait, then) for barrier in self.carriers(first) for wait in self.waits[barrier])
+        carriers = self.carriers(first, then.warp)
+        return any(self._follows(wait, then) for barrier in carriers for wait in self.waits[barrier])
 
     def lacks(self, first: Step, then: Step) -> Iterator[Lack]:
         """Return the waits each of which would close the chain between the two steps; nothing if there is a chain."""

@@ -136,6 +136,7 @@ CHANGED = [
         "the wait on empty[0] at {room} by warp 4 is for phase 0, and warps 5, 6 end that after phase 0 of ready[0],"
         f" {PRODUCER}",
     ),
+    turned(TwoReaders, "loaded", "phase", "phase ^ 1", "the wait on full[0] at {loaded} "),
     dropped(TwoReaders, "ready for C", "the missing wait: mbarrier.wait on ready[0] before {multiply for C}"),
     dropped(TwoReaders, "ready for D", "the missing wait: mbarrier.wait on ready[0] before {multiply for D}"),
     turned(TwoReaders, "ready for D", "phase", "phase ^ 1", f"the wait on ready[0] at {{ready for D}} {FIRST}"),

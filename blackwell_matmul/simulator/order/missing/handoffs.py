@@ -118,11 +118,13 @@ class Handoffs:
                     yield signal.warp, touch
 
     def brings(self, barrier: Mbarrier, wait: Step) -> bool:
-        """Return True if the warp reads next, and nowhere writes, what other warps write before they signal the
-        mbarrier."""
+        """Return True if the warp next reads what a copy brings with its signal of the mbarrier, or what other warps
+        write before they signal it. Memory that the warp writes itself counts for a copy alone."""
         mine = {each.tensor for each in self.lines.touched_by(wait.warp) if each.write}
-        read = {each.tensor for each in self.lines.touched_next(wait.warp, wait.line)} - mine
-        return any(touch.write and touch.tensor in read for warp, touch in self._announced(barrier))
+        read = {each.tensor for each in self.lines.touched_next(wait.warp, wait.line) if not each.write}
+        written = [(warp, each) for warp, each in self._announced(barrier) if each.write and each.tensor in read]
+        copied = any(Step(warp, each.location) in self.signals[barrier] for warp, each in written)
+        return copied or any(each.tensor not in mine for _, each in written)
 
 
 def reads_before_the_first(c: Conflict) -> Missing | None:

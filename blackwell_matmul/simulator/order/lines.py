@@ -25,7 +25,7 @@ class Roles:
 
     @property
     def lines(self) -> list[Signaller]:
-        """Return the lines that signal mbarriers or wait for them, in the order of the program."""
+        """Return the lines that signal mbarriers or wait for them, and syncs, in the order of the program."""
         return self._found[0]
 
     @property

@@ -39,8 +39,9 @@ class Touch:
 
 @dataclass(frozen=True)
 class Signaller:
-    """A line of the program that signals an mbarrier or waits for one. kinds: as in `Signal` and `Wait`. ranks: the
-    CTAs of its cluster whose mbarriers it signals, as a mask (-1 if unknown); None: its own CTA."""
+    """A line of the program that signals an mbarrier or waits for one, or a sync of threads. kinds: as in
+    `Signal` and `Wait`. ranks: the CTAs of its cluster whose mbarriers it signals, as a mask (-1 if unknown); None: its
+    own CTA."""
 
     name: str
     kinds: frozenset[str]
@@ -189,8 +190,8 @@ def _constant(expression: Any) -> int | None:
 
 
 def lines_of(program: Program) -> tuple[list[Signaller], list[Touch]]:
-    """Return the lines that signal mbarriers or wait for them, and those that access on-chip memory, both in the order
-    of the program."""
+    """Return the lines that signal mbarriers or wait for them, syncs included, and those that access on-chip memory,
+    both in the order of the program."""
     walk = _Walk(program)
     for _ in range(2):  # a loop may use what it assigns further down
         walk.signallers.clear()

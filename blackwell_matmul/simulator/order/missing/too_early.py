@@ -38,6 +38,7 @@ def _signalled(c: Conflict, warps: range, meant: Callable[[Location | None], boo
 
 
 def _phase(c: Conflict, barrier: Mbarrier) -> int:
-    """Return the phase of the mbarrier that the next signal is for. Operations in flight have their signals first."""
+    """Return the phase of the mbarrier that the next signal is for. Commits in flight have their signals first."""
     flying = [each for each in c.order.operations.values() if not each.op.done and each.op.barrier is barrier]
-    return barrier.phase + len(flying)
+    commits = [each for each in flying if each.instruction.description.arrives_later]
+    return barrier.phase + len(commits) // barrier.expected

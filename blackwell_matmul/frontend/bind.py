@@ -213,8 +213,10 @@ def _with_defaults(script_cls: type, row: dict[str, Any]) -> dict[str, Any]:
     empty = inspect.Parameter.empty
     missing = [name for name, p in known.items() if name not in row and p.default is empty]
     if missing:
-        names = ", ".join(missing)
-        raise InputError(f"{script_cls.__name__} needs a value for {names}; give it in the schedule.")
+        names, every = ", ".join(missing), ", ".join(known)
+        raise InputError(
+            f"{script_cls.__name__} needs a value for {names}; give it in the schedule, whose parameters are {every}."
+        )
     return {**{name: p.default for name, p in known.items() if p.default is not empty}, **row}
 
 

@@ -190,6 +190,13 @@ def test_a_schedule_that_does_not_fit_is_refused(write, schedule, words):
     assert words in refused(write(matmul()), (32, 32, 32), schedule=schedule)
 
 
+def test_a_parameter_without_a_value_is_named_beside_the_others(write):
+    file = write(matmul().replace("block: int = 32", "block: int"))
+    for given in (None, "scale=2"):
+        words = refused(file, (32, 32, 32), schedule=given)
+        assert "needs a value for block; give it in the schedule, whose parameters are block, waits" in words
+
+
 def test_a_subclass_of_a_rung_chooses_from_the_space(write):
     file = write(
         """

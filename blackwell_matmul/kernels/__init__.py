@@ -49,6 +49,9 @@ PRODUCTS: Mapping[str, str] = MappingProxyType(
 KERNELS: Mapping[str, str] = MappingProxyType({**RUNGS, **PRODUCTS})
 """Rungs and products: all kernels with a name."""
 
+_CHOOSING: Mapping[str, str] = MappingProxyType({"gemv": "blackwell_matmul.kernels.products.gemv:Gemv"})
+"""Kernels with a name that choose their knobs themselves, as the schedule space has others; likewise."""
+
 OLD_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "v7": "blackwell",
@@ -65,7 +68,7 @@ def known_rung(name: str) -> str:
     known = plain_text(name)
     lower = "" if known is None else known.lower()
     lower = OLD_NAMES.get(lower, lower)
-    if lower not in KERNELS:
+    if lower not in KERNELS and lower not in _CHOOSING:
         looks_like_a_file = any(mark in (known or "") for mark in "./\\:")
         hint = "; a script of your own is given as my_kernel.py:MyScript" if looks_like_a_file else ""
         raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(KERNELS)}{hint}.")
@@ -74,7 +77,7 @@ def known_rung(name: str) -> str:
 
 def rung(name: str) -> type[MatmulScript]:
     """Return the class of a rung or a product, which is imported here; InputError for any other name."""
-    module, _, class_name = KERNELS[known_rung(name)].partition(":")
+    module, _, class_name = {**KERNELS, **_CHOOSING}[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 

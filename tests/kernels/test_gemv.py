@@ -191,3 +191,18 @@ def test_operations_are_right_by_it(monkeypatch: pytest.MonkeyPatch, m: int, n: 
     call = Call(m, n, 520, FP16, FP16, PLAIN, batches=3)
     call.c = matmul(call.a, call.b.mT, simulate=True)
     assert call.c.is_contiguous() and call.is_right()
+
+
+@pytest.mark.parametrize("size", ["1 512 512", "512 2 512"])
+@pytest.mark.parametrize("command", ["run", "check", "predict", "compile"])
+def test_commands_take_it_by_its_name(command_line: Any, command: str, size: str) -> None:
+    code, out, _ = command_line(command, "gemv", "--size", *size.split(), "--target", "H100")
+    assert code == 0 and "gemv" in out.lower()
+
+
+def test_commands_refuse_it_for_other_products(command_line: Any) -> None:
+    for command in ("run", "compile"):
+        code, _, error = command_line(command, "gemv", "--size", "8", "512", "512", "--target", "H100")
+        assert code == 2 and "neither operand has 4 rows at most" in error
+    code, _, error = command_line("schedules", "gemv", "--size", "1", "512", "512", "--target", "H100")
+    assert code == 2 and "no knobs of the space" in error

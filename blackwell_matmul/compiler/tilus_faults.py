@@ -135,7 +135,7 @@ def reason(error: Exception) -> str:
 def without_code(error: Exception) -> tuple[str, str] | None:
     """Return the function and its type of elements without code in tilus, if a pass failed by that; else None."""
     unknown = _NO_CODE.search(_plain(error))
-    return None if unknown is None else tuple(filter(None, unknown.groups()))  # type: ignore[return-value]
+    return None if unknown is None else tuple(filter(None, unknown.groups()))
 
 
 def _plain(error: Exception) -> str:

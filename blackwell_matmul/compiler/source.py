@@ -218,7 +218,9 @@ class _Marker(IRRewriter):
 def _line_without_code(module: Any, locations: Sequence[Location], function: tuple[str, str] | None) -> Location | None:
     """Return the line of the first call of a function of elements of a type; None if there is none."""
     here: Location | None = None
-    for each in collect(module, (BlackBoxStmt, Call)) if function is not None else ():
+    if function is None:
+        return None
+    for each in collect(module, (BlackBoxStmt, Call)):
         if isinstance(each, BlackBoxStmt):
             mark = each.template_string.partition(_MARK)[2]
             here = locations[int(mark)] if mark else here

@@ -162,8 +162,8 @@ class _Build:
     def _negative(self, program: Any) -> list[Any]:
         """Return the integer parameters with a negative argument."""
         pairs = zip(self.bound.kernel_args, _function(program).params, strict=True)
-        told = self.bound.divisibility
-        return [var for name, var in pairs if name not in told and tilus_compat.is_integer(var.type)]
+        known = self.bound.divisibility
+        return [var for name, var in pairs if name not in known and tilus_compat.is_integer(var.type)]
 
     def _assumes(self, program: Any) -> tuple[tuple[Any, Location], ...]:
         from tilus.ir.instructions import AssumeInst

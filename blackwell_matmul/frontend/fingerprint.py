@@ -258,8 +258,8 @@ class _Walk:
         if _is_trusted(space.get("__name__", "")):
             cells = value.__closure__  # of a decorator: the functions of others that it calls
             kept = self._watch(_cell_contents, cells) if cells else ()
-            told = [self.refer(each) for each in kept if each is not _MISSING]
-            return f"function {space['__name__']}.{value.__code__.co_qualname} {', '.join(told)}"
+            parts = [self.refer(each) for each in kept if each is not _MISSING]
+            return f"function {space['__name__']}.{value.__code__.co_qualname} {', '.join(parts)}"
         code, defaults, keywords, closure = self._watch(_function_parts, value)
         facts = _facts(code)
         self.found |= facts.names
@@ -267,13 +267,13 @@ class _Walk:
         self.everything |= facts.everything and not space["__name__"].startswith("blackwell_matmul.")
         cells = self._watch(_cell_contents, closure or ())
         outer = dict(zip(code.co_freevars, cells, strict=True))
-        told = [self.refer(each) for each in (defaults, keywords) if each is not None]
-        told += [f"{name}={'' if cell is _MISSING else self.refer(cell)}" for name, cell in outer.items()]
+        parts = [self.refer(each) for each in (defaults, keywords) if each is not None]
+        parts += [f"{name}={'' if cell is _MISSING else self.refer(cell)}" for name, cell in outer.items()]
         chains = [*facts.chains, *_annotated(value)]
-        told += [f"{'.'.join(chain)}={self._chain(chain, outer, space)}" for chain in dict.fromkeys(chains)]
-        told += [f"import {name}={self._imported(name, level, space, facts)}" for name, level in facts.imports]
-        told += [self._annotations(value), *self._attributes(value.__dict__)]
-        return f"function {value.__qualname__} {facts.text} {', '.join(told)}"
+        parts += [f"{'.'.join(chain)}={self._chain(chain, outer, space)}" for chain in dict.fromkeys(chains)]
+        parts += [f"import {name}={self._imported(name, level, space, facts)}" for name, level in facts.imports]
+        parts += [self._annotations(value), *self._attributes(value.__dict__)]
+        return f"function {value.__qualname__} {facts.text} {', '.join(parts)}"
 
     def _chain(self, chain: tuple[str, ...], outer: Mapping[str, object], space: Any) -> str:
         """Describe the value that code reads by a name; after the name of a module, by the attributes that follow."""
@@ -341,13 +341,13 @@ class _Walk:
         if _is_named(value):
             return f"class {value.__module__}.{value.__qualname__}"
         order = self._watch(attrgetter("__mro__"), value)
-        told = [f"class {value.__module__}.{value.__qualname__}"]
-        told += [] if _is_named(type(value)) else [self.refer(type(value))]
+        parts = [f"class {value.__module__}.{value.__qualname__}"]
+        parts += [] if _is_named(type(value)) else [self.refer(type(value))]
         made = not any(each.__module__.startswith("tilus.") for each in order)  # tilus calls no `__new__`
         for each in order:
             if each is not object:
-                told += [f"of {each.__qualname__}", *self._own(each, made)]
-        return ", ".join(told)
+                parts += [f"of {each.__qualname__}", *self._own(each, made)]
+        return ", ".join(parts)
 
     def _own(self, value: type, made: bool) -> list[str]:
         """Describe the attributes of a class itself that are read. made: with `__new__`, which makes its objects."""
@@ -413,11 +413,11 @@ class _Walk:
         if not all(map(_is_of_python, kind.__mro__)) or kind.__module__.startswith("torch.backends."):
             raise Unnameable  # its state is not in Python: of flags such as allow_tf32 in torch's C library
         self._watch(_kind_of, value)
-        told = [self.refer(kind), *self._content(value)]
+        parts = [self.refer(kind), *self._content(value)]
         whole = dataclasses.is_dataclass(kind) or _is_library(kind.__module__)
         state = getattr(value, "__dict__", None)
-        told += [] if state is None else self._attributes(state, whole, _computed(kind))
-        return f"{', '.join(told)}, {', '.join(self._slots(value))}"
+        parts += [] if state is None else self._attributes(state, whole, _computed(kind))
+        return f"{', '.join(parts)}, {', '.join(self._slots(value))}"
 
     def _member(self, value: enum.Enum) -> str:
         """Describe the attributes of a member of an enumeration, and its value, which can be assigned as well."""

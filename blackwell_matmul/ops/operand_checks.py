@@ -209,11 +209,11 @@ def check_batches(a: Tensor, b: Tensor, said: Said) -> None:
 def _check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said) -> None:
     """Check the sizes of a[.., m, k], b[.., k, n] and the residual, which kernels count in 32 bits."""
     (m, k), n = a.shape[-2:], b.shape[-1]
-    for count, told in (
+    for count, size in (
         (m, f"the result has {m} rows"), (n, f"the result has {n} columns"), (k, f"{said.a} has {k} columns"),
     ):  # fmt: skip
         if known(count > MOST):
-            raise InputError(f"{told}, and {said.operation} counts up to {MOST} in 32 bits; multiply parts of it.")
+            raise InputError(f"{size}, and {said.operation} counts up to {MOST} in 32 bits; multiply parts of it.")
     if residual is not None and known(residual.numel() > INT32_MAX):
         raise InputError(
             f"{said.residual} has {residual.numel()} elements, and {said.operation} counts up to {INT32_MAX} of it in "

@@ -25,8 +25,8 @@ from blackwell_matmul.ops.block_scaled.recipes import (
     Scaling,
     check_count,
     recipe_of,
+    scaling_by_type,
     scaling_of,
-    told_scaling,
 )
 from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.ops.finished import EpilogueTensors
@@ -152,8 +152,8 @@ def _scaled_mm_by_types(
     how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
     if min(input.dim(), mat2.dim()) < 2:
         return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, BY_TYPES, plain, call)
-    left = told_scaling(scale_a, input.shape[-2], input.shape[-1])
-    right = told_scaling(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
+    left = scaling_by_type(scale_a, input.shape[-2], input.shape[-1])
+    right = scaling_by_type(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
     return multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, BY_TYPES, plain, call)
 
 

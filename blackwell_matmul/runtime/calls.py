@@ -89,8 +89,8 @@ def device_of(arguments: Sequence[object]) -> int:
     places = {f"argument {i}": str(each.device) for i, each in enumerate(arguments) if isinstance(each, Tensor)}
     if len(set(places.values())) == 1 and all(place.startswith("cuda:") for place in places.values()):
         return next(each.get_device() for each in arguments if isinstance(each, Tensor))
-    told = ", ".join(f"{name} on {place}" for name, place in places.items()) or "no tensor at all"
-    raise InputError(f"The arguments are {told}; all tensors must be on one CUDA device, and there must be one.")
+    placed = ", ".join(f"{name} on {place}" for name, place in places.items()) or "no tensor at all"
+    raise InputError(f"The arguments are {placed}; all tensors must be on one CUDA device, and there must be one.")
 
 
 def address(tensor: Any) -> int:

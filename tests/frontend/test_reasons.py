@@ -570,10 +570,10 @@ def test_a_class_without_source_is_told_to_move_to_a_file() -> None:
 
 
 def test_what_no_phrase_covers_is_short_and_has_no_layouts() -> None:
-    assert phrases.told("Odd thing: SharedLayout(shape=[128, 33], mode_shape=[128, 33])") == "Odd thing"
-    assert phrases.told("takes ┌───┐\n│ 0 │") == "takes"
-    assert phrases.told("<class 'tilus.hidet.ir.expr.Var'> of tilus.hidet.ir.dtypes") == "Var of dtypes"
-    assert len(phrases.told("word " * 200)) <= phrases.LONGEST
+    assert phrases.plain_sentence("Odd thing: SharedLayout(shape=[128, 33], mode_shape=[128, 33])") == "Odd thing"
+    assert phrases.plain_sentence("takes ┌───┐\n│ 0 │") == "takes"
+    assert phrases.plain_sentence("<class 'tilus.hidet.ir.expr.Var'> of tilus.hidet.ir.dtypes") == "Var of dtypes"
+    assert len(phrases.plain_sentence("word " * 200)) <= phrases.LONGEST
 
 
 def test_every_phrase_is_one_sentence() -> None:

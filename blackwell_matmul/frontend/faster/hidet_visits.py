@@ -91,7 +91,7 @@ class LatePrinter:
         return self._printer(node)
 
 
-class _Told:
+class _OwnNames:
     """A stand-in for a functor whose methods return their own names."""
 
     def __getattr__(self, name: str) -> Callable[[Any], str]:
@@ -106,7 +106,7 @@ def _method(functor: type, node: Any) -> str | None:
             continue  # it asks StmtFunctor, which comes after it, and leaves to others what is no statement
         if dispatch is not None and dispatch not in _BY_CLASS:
             return None
-        name = NotImplemented if dispatch is None else dispatch(_Told(), node)
+        name = NotImplemented if dispatch is None else dispatch(_OwnNames(), node)
         if name is not NotImplemented:
             return str(name)
     return None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
-from blackwell_matmul.frontend.messages.phrases import told
+from blackwell_matmul.frontend.messages.phrases import plain_sentence
 from blackwell_matmul.frontend.messages.raised import innermost
 
 
 def no_kernel(script_cls: type, error: ValueError) -> InputError:
     """Return the refusal of a script whose `__call__` has parameters that a kernel cannot have."""
     parameter = (innermost(error, "extract_params", "param") or {}).get("param")
-    text, work = told(str(error)).replace(". ", "; "), "int32, float32, pointers such as ~float16, and int work"
+    text, work = (
+        plain_sentence(str(error)).replace(". ", "; "),
+        "int32, float32, pointers such as ~float16, and int work",
+    )
     if "__call__" not in {name for each in script_cls.__mro__ if _is_users(each) for name in vars(each)}:
         text = "the class has none; write def __call__(self, ...) with the statements of the kernel"
     elif "POSITIONAL_OR_KEYWORD" in text:

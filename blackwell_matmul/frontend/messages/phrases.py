@@ -302,7 +302,7 @@ def one(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
 
 
-def told(text: str) -> str:
+def plain_sentence(text: str) -> str:
     """Return a sentence, without its period, for a message of tilus."""
     text = " ".join(text.split())
     unknown = re.match(r"The AST node (\w+) is not supported", text)
@@ -323,7 +323,9 @@ def untranslated(node: object) -> str:
     if not isinstance(node, ast.AST):
         return _no_syntax("")
     name = type(node).__name__
-    return _no_syntax(name) if name in _SYNTAX else f"tilus has no translation for `{told(ast.unparse(node))}`"
+    return (
+        _no_syntax(name) if name in _SYNTAX else f"tilus has no translation for `{plain_sentence(ast.unparse(node))}`"
+    )
 
 
 def _no_syntax(name: str) -> str:

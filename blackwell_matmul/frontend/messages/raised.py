@@ -53,9 +53,9 @@ def plain_reason(error: BaseException) -> str:
         return _attribute_reason(error)
     text = said(error)
     if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, TypeError)):
-        return phrases.told(f"{type(error).__name__}: {text}")
+        return phrases.plain_sentence(f"{type(error).__name__}: {text}")
     if text:
-        return phrases.told(text)
+        return phrases.plain_sentence(text)
     if isinstance(error, NotImplementedError):
         return phrases.untranslated(None)
     return _failed_assertion(error)
@@ -124,4 +124,4 @@ def _failed_assertion(error: BaseException) -> str:
         if wanted and wanted[2] == each.__name__:
             (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
             return f"{one_of(frame.f_locals.get(wanted[1]))} stands where a {words} must"
-    return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)
+    return phrases.plain_sentence(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)

@@ -116,7 +116,7 @@ def _line_in_frames(errors: Sequence[BaseException], recorder: Recorder) -> Loca
 
 def _diagnostic_reason(diagnostic: Diagnostic) -> str:
     items = [", ".join(map(str, item)) if isinstance(item, (list, tuple)) else item for item in diagnostic.items]
-    return phrases.told(str(diagnostic.message).format(*items))
+    return phrases.plain_sentence(str(diagnostic.message).format(*items))
 
 
 def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str, Location | None]:

@@ -17,8 +17,8 @@ from blackwell_matmul.frontend.messages import other_names, phrases
 from blackwell_matmul.frontend.messages.raised import Refusal, chain, innermost, plain_reason, spelled
 from blackwell_matmul.frontend.messages.wrong_arguments import (
     given_to,
-    told_arguments,
-    told_value,
+    shown_arguments,
+    shown_value,
     words,
     wrong_argument,
 )
@@ -36,7 +36,7 @@ def script_reason(error: TilusProgramError) -> str:
         return _assignee_reason(error)
     if error.msg.startswith("Trying to access variable without definition"):
         return _name_reason(error)
-    return _call_reason(error, last) or phrases.told(str(error.msg))
+    return _call_reason(error, last) or phrases.plain_sentence(str(error.msg))
 
 
 def script_line(error: TilusProgramError) -> Location | None:
@@ -50,7 +50,7 @@ def _cause_reason(error: TilusProgramError, last: BaseException) -> str:
     if isinstance(last, NotImplementedError) and isinstance(last.args[0], tuple):
         return f"a call that returns {len(last.args[0])} values stands alone; give them names, as in `a, _ = ...`"
     if isinstance(last, TilusProgramError):
-        return phrases.told(str(last.msg))
+        return phrases.plain_sentence(str(last.msg))
     return _call_reason(error, last) or plain_reason(last)
 
 
@@ -64,7 +64,9 @@ def _assignee_reason(error: TilusProgramError) -> str:
     """Return the reason with the name of the variable that cannot be assigned, and its owner. tilus's message has only
     the type."""
     plain = innermost(error, "process_name_assign", "name", "bound_value")
-    return _unassignable(error, plain["name"], plain["bound_value"]) if plain else phrases.told(str(error.msg))
+    return (
+        _unassignable(error, plain["name"], plain["bound_value"]) if plain else phrases.plain_sentence(str(error.msg))
+    )
 
 
 def _unassignable(error: TilusProgramError, name: str, value: object) -> str:
@@ -96,7 +98,7 @@ def _name_reason(error: TilusProgramError) -> str:
                 "bind it before that block"
             )
     meant = None if name is None else other_names.instead(name)
-    return phrases.told(str(error.msg)) + (f": {meant}" if meant else "")
+    return phrases.plain_sentence(str(error.msg)) + (f": {meant}" if meant else "")
 
 
 def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[_Block]:
@@ -119,7 +121,7 @@ def _parameter_reason(error: TilusProgramError) -> str:
     constant = "; annotate it with int32 or float32 for a number that the kernel computes"
     hint = constant if call["annotation"] in (bool, int, float) and isinstance(call["arg"], Expr) else ""
     takes = f"the parameter {call['param_name']} takes {words(call['annotation'])}"
-    return f"{takes}, and here is {told_value(call['arg'])}{hint}"
+    return f"{takes}, and here is {shown_value(call['arg'])}{hint}"
 
 
 def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
@@ -159,5 +161,5 @@ def _argument_reason(call: Mapping[str, Any], last: BaseException) -> str | None
         return None
     why = wrong_argument(call["func"], given)
     if why is None and (isinstance(last, IndexError) or (isinstance(last, AssertionError) and not said(last))):
-        why = f"cannot work with these arguments: {told_arguments(call['func'], given)}"
+        why = f"cannot work with these arguments: {shown_arguments(call['func'], given)}"
     return None if why is None else f"{spelled(call['func'])} {why}"

@@ -72,8 +72,8 @@ class Statements:
             return None
         name = self._name(target) or "a register tensor"
         at = f" of line {self._made[target][1].line}" if target in self._made else ""
-        told = f"{name}{at} has shape {_ints(target.shape)} and is assigned {_ints(shape)}"
-        return f"{told}{self._broadcast(inst)}; {self._remedy(inst)}"
+        shapes = f"{name}{at} has shape {_ints(target.shape)} and is assigned {_ints(shape)}"
+        return f"{shapes}{self._broadcast(inst)}; {self._remedy(inst)}"
 
     def _broadcast(self, inst: Any) -> str:
         """Return the shapes that were broadcast to the shape of the assigned value."""

@@ -64,9 +64,9 @@ def wrong_argument(method: MethodType, given: Given, sure: bool = False) -> str 
     return _reason(wrong, wanted) if wrong else None
 
 
-def told_arguments(method: MethodType, given: Given) -> str:
+def shown_arguments(method: MethodType, given: Given) -> str:
     """Return the arguments by name, a tensor by its kind and rank: `src = a 2D global tensor, offsets = [0, 0]`."""
-    return ", ".join(f"{name} = {told_value(each)}" for name, each in given.items() if each is not method.__self__)
+    return ", ".join(f"{name} = {shown_value(each)}" for name, each in given.items() if each is not method.__self__)
 
 
 def _reason(wrong: Given, wanted: Given) -> str:
@@ -76,7 +76,7 @@ def _reason(wrong: Given, wanted: Given) -> str:
         if _fits(wanted[name], instead, True) and _fits(wanted[other], value, True):
             return f"{takes} and {words(wanted[other])} as {other}, and here the two are exchanged"
     hint = _TILES.get(name, "") if wanted[name] is RegisterTensor and isinstance(value, Number) else ""
-    return f"{takes}, and here is {told_value(value)}{hint}"
+    return f"{takes}, and here is {shown_value(value)}{hint}"
 
 
 @functools.cache
@@ -123,10 +123,10 @@ def words(wanted: Any) -> str:
     return _WORDS.get(origin or wanted, getattr(wanted, "__name__", "another value"))
 
 
-def told_value(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Return an argument in a few words: a tensor by its kind and rank."""
     if isinstance(value, Tensor):
         return f"a {len(value.shape)}D {kind(value)}"
     if isinstance(value, Sequence) and any(isinstance(each, (Expr, Tensor)) for each in value):
-        return f"[{', '.join(map(told_value, value))}]"
+        return f"[{', '.join(map(shown_value, value))}]"
     return one_of(value) if value is None or isinstance(value, (Expr, DataType, type)) else shown(value)

@@ -31,7 +31,7 @@ from tilus.lang.transpiler import Transpiler
 
 from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded, wrapped
 from blackwell_matmul.frontend.identity import IdentityMap
-from blackwell_matmul.frontend.messages.phrases import one, told
+from blackwell_matmul.frontend.messages.phrases import one, plain_sentence
 from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -459,7 +459,7 @@ def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any
     except KeyError as error:
         raise refused(node, f"asks for {error}, which the dict has not") from None
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        raise refused(node, f"has no value in Python: {told(str(error))}") from None
+        raise refused(node, f"has no value in Python: {plain_sentence(str(error))}") from None
 
 
 def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:

@@ -57,8 +57,8 @@ class GroupedScript(MatmulScript):
         if reason:
             raise InputError(reason)
         form, rows, columns = cls.form_and_extents(*args)
-        told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(args[4].dtype)]), "form": form}
-        return {**chosen(cls.sizes, gpu, rows, columns), **pins, **told}
+        of_call = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(args[4].dtype)]), "form": form}
+        return {**chosen(cls.sizes, gpu, rows, columns), **pins, **of_call}
 
     def take_form(self, form: Form):
         """Set the attributes that the methods here use. `__init__` calls this."""

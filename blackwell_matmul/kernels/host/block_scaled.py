@@ -119,14 +119,14 @@ def types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
         DTYPE_OF_TORCH[name] for each in BLOCK_SCALED[dtype].elements if (name := f"torch.{each}") in DTYPE_OF_TORCH
     ]
     named = [DTYPE_OF_TORCH.get(str(each.dtype)) for each in (a, b)]
-    told = " ".join(each or able[0] for each in named) if any(named) else plain_text(pinned) or ""
+    types = " ".join(each or able[0] for each in named) if any(named) else plain_text(pinned) or ""
     pairs = [f"{one} {other}" for one in able for other in able]
-    if pinned is not None and (told != plain_text(pinned) or told not in pairs):
+    if pinned is not None and (types != plain_text(pinned) or types not in pairs):
         raise InputError(
             f"types is pinned to {shown(pinned)}, and a is {a.dtype} and b {b.dtype}; pin two of e4m3 and e5m2, as "
             "types='e4m3 e5m2', for bytes of mxfp8 alone."
         )
-    return "" if told == " ".join(able[:1] * 2) else told
+    return "" if types == " ".join(able[:1] * 2) else types
 
 
 def _of_shape(known: Formats, name: str, tensor: Any, extent: str, rows: int, k: int) -> Formats:

@@ -83,7 +83,7 @@ class MatmulScript(Script):
 
         cls.check_arguments(*args)
         knobs = dict(pins)
-        problem, told = cls.problem_of(knobs, *args)
+        problem, of_call = cls.problem_of(knobs, *args)
         element_type = cls.type_named(problem.dtype)
         pinned_type = knobs.pop("dtype", element_type)
         if not same(pinned_type, element_type) and not same(pinned_type, element_type.name):
@@ -92,7 +92,7 @@ class MatmulScript(Script):
         gpu = gpu or cls._gpu(target)
         fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if "persistent" in cls.features else {}
         schedule = space.choose(cls, problem, gpu, knobs)
-        return {"dtype": element_type, **schedule.as_dict(), **fixed, **told}
+        return {"dtype": element_type, **schedule.as_dict(), **fixed, **of_call}
 
     @classmethod
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:

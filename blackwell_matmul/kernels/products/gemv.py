@@ -189,7 +189,7 @@ class Gemv(EpilogueScript):
         """Return the arguments of `__init__` for this call; InputError for a call that the kernel does not compute."""
         cls.check_arguments(*args)
         knobs = dict(pins)
-        problem, told = cls.problem_of(knobs, *args)
+        problem, of_call = cls.problem_of(knobs, *args)
         reason = why_no_gemv(args[3], args[4], problem.form)
         if reason:
             raise InputError(f"Gemv does not compute {problem}: {reason}.")
@@ -197,4 +197,4 @@ class Gemv(EpilogueScript):
         chosen |= {name: knobs[name] for name in cls.knobs if name in knobs}
         check_knobs(chosen, problem)
         few, swap_ab = min(problem.m, problem.n), int(problem.n < problem.m)
-        return {"dtype": cls.type_named(problem.dtype), "few": few, "swap_ab": swap_ab, **chosen, **told}
+        return {"dtype": cls.type_named(problem.dtype), "few": few, "swap_ab": swap_ab, **chosen, **of_call}

@@ -249,11 +249,11 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
             raise InputError(
                 f"e_block_n is {shown(knobs['e_block_n'])}; a strip of a block-scaled C has {STRIP_N} columns."
             )
-        told = {"out": out, "factor": factor is not ABSENT, "two_levels": factor_c is not ABSENT}
+        of_outputs = {"out": out, "factor": factor is not ABSENT, "two_levels": factor_c is not ABSENT}
         of_bias = None if bias is ABSENT else cls.type_of(OUTPUTS[bias.dtype])
         types = types_of(dtype, a, b, knobs.pop("types", None))
         of_operands = {"types": types} if types else {}
-        return Problem(int(m), int(n), int(k), dtype), {**told, "bias": of_bias, **of_operands}
+        return Problem(int(m), int(n), int(k), dtype), {**of_outputs, "bias": of_bias, **of_operands}
 
 
 def check_bias(bias, n):

@@ -101,7 +101,7 @@ def _swizzled(side: str, swizzles: object, most: int, word: str) -> bool:
     return of_blocks and (not named or named[0] == SwizzleType.SWIZZLE_32_4_4)
 
 
-def told_scaling(scale: Tensor, rows: int, k: int) -> Scaling:
+def scaling_by_type(scale: Tensor, rows: int, k: int) -> Scaling:
     """Return the scaling that the type and the shape of scales tell, as torch._scaled_mm: of blocks along the last
     dimension; rows if no other fits."""
     if scale.dtype == torch.float8_e8m0fnu:

@@ -21,12 +21,12 @@ from blackwell_matmul.simulator.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.load_store import by_pointer, pointed
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read
 from blackwell_matmul.simulator.types import element, to_image
 
@@ -154,19 +154,11 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
     },
 )
 def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
-    from blackwell_matmul.simulator.semantics.load_store import _pointer
-
     dst = inst.inputs[0]
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
-    free = free_variables(inst.offset, inst.axes)
-    mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
-    offset = index_function([*inst.axes, *free], inst.offset)
-    mask = None if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
     require_aligned = alignment(inst, context, item)
     context.use(dst)
-    context.scalar(inst.ptr)
-    context.scalars(free)
-    context.scalars(mask_free)
+    offset, mask = by_pointer(inst, context)
 
     def run(warp: Warp, target: View, address: int, values: tuple[Any, ...], mask_values: tuple[Any, ...]) -> None:
         top, bottom = _rows(group, warp.index, shape[0])
@@ -174,8 +166,8 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
             return
         axes = np.meshgrid(np.arange(top, bottom), *(np.arange(e) for e in shape[1:]), indexing="ij")
         where = np.broadcast_to(offset(*axes, *values), axes[0].shape)
-        keep = np.ones(where.shape, bool) if mask is None else np.broadcast_to(mask(*axes, *mask_values), where.shape)
-        cells = _pointer(warp, address, where[keep], item, location)
+        keep = np.broadcast_to(np.asarray(mask(*axes, *mask_values), bool), where.shape)
+        cells = pointed(warp, address, where[keep], item, location)
         require_aligned(warp, address)
         box = ((top, bottom), *((0, e) for e in shape[1:]))
 

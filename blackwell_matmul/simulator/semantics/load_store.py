@@ -244,14 +244,15 @@ def _region(
 _BY_POINTER = "accesses by pointer and offset are checked for bounds, not for order"
 
 
-def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
+def by_pointer(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
     """Return vector functions of (axes…, free scalars…) for offset and mask; each kind's scalars are one argument."""
     free = free_variables(inst.offset, inst.axes)
-    mask_free = free_variables(inst.mask, inst.axes)
+    mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
     context.scalar(inst.ptr)
     context.scalars(free)
     context.scalars(mask_free)
-    return index_function([*inst.axes, *free], inst.offset), index_function([*inst.axes, *mask_free], inst.mask)
+    offset = index_function([*inst.axes, *free], inst.offset)
+    return offset, (lambda *_: True) if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
 
 
 @describe(
@@ -266,13 +267,13 @@ def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
 def load_global_generic(inst: Any, context: LoweringContext) -> Any:
     layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
     require_aligned = alignment(inst, context, item)
-    offset, mask = _generic(inst, context)
+    offset, mask = by_pointer(inst, context)
 
     def run(warp: Warp, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> np.ndarray:
         layout = layouts[warp.index]
         out = np.zeros((WARP, layout.local_size), item.dtype)
         where, keep = _cells(warp, layout, offset, mask, free, mask_free)
-        cells = _pointer(warp, address, where[keep], item, location)
+        cells = pointed(warp, address, where[keep], item, location)
         require_aligned(warp, address)
         active = out[layout.lane : layout.lane + layout.lanes]
         active[keep] = cells[where[keep]]
@@ -295,12 +296,12 @@ def store_global_generic(inst: Any, context: LoweringContext) -> Any:
     layouts, item, location = context.layouts(src), element(src.dtype), context.location
     require_aligned = alignment(inst, context, item)
     context.use(src)
-    offset, mask = _generic(inst, context)
+    offset, mask = by_pointer(inst, context)
 
     def run(warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> None:
         layout = layouts[warp.index]
         where, keep = _cells(warp, layout, offset, mask, free, mask_free)
-        cells = _pointer(warp, address, where[keep], item, location)
+        cells = pointed(warp, address, where[keep], item, location)
         require_aligned(warp, address)
         cells[where[keep]] = registers[layout.lane : layout.lane + layout.lanes][keep]
 
@@ -315,7 +316,7 @@ def _cells(
     return where, np.broadcast_to(np.asarray(mask(*layout.coords, *mask_free), bool), shape)
 
 
-def _pointer(warp: Warp, address: int, where: np.ndarray, item: Any, location: Any) -> np.ndarray:
+def pointed(warp: Warp, address: int, where: np.ndarray, item: Any, location: Any) -> np.ndarray:
     """Return the argument's memory from `address` on, as an array of the type; every index must lie inside it."""
     segment = warp.cta.grid.memory.segment_at(address)
     if segment is None:

@@ -42,13 +42,21 @@ def compile_call(call: KernelCall, *, cache: bool = True, timeline: int | None =
     """Compile a resolved call."""
     from blackwell_matmul.compiler import compile
 
-    options: Any = {"cache": cache, "timeline": timeline, "marks": {} if timeline is None else _marks()}
+    options: Any = {"cache": cache, "timeline": timeline, "marks": {} if timeline is None else mark_names()}
     with call.kernel.loaded():
         return compile(call.script, *call.arguments, schedule=call.pins or None, target=call.arch, **options)
 
 
-def _marks() -> dict[str, str]:
-    """Return the timeline's name of each marked instruction, the only use of the simulator here."""
+BY_POINTER = {
+    "LoadGlobalInst": "LoadGlobalGenericInst", "StoreGlobalInst": "StoreGlobalGenericInst",
+    "CopyAsyncInst": "CopyAsyncGenericInst",
+}  # fmt: skip
+"""What tilus's passes make of instructions on tensors in global memory."""
+
+
+def mark_names() -> dict[str, str]:
+    """Return the timeline's name of each marked instruction, by tilus's classes before and after its passes."""
     from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
-    return {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
+    names = {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
+    return names | {made: names[name] for name, made in BY_POINTER.items()}

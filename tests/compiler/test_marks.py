@@ -19,11 +19,12 @@ from blackwell_matmul import Bundle, Timeline, compile, emulate, measured_timeli
 from blackwell_matmul.base.errors import CompileError, InputError
 from blackwell_matmul.compiler import marks
 from blackwell_matmul.compiler.source import lower
+from blackwell_matmul.harness.compiled import mark_names
 from blackwell_matmul.simulator.description import DESCRIPTIONS
 from blackwell_matmul.simulator.trace.recorder import WAITS
 
 OTHER_WARPS = f"{WAITS}other warps"
-MARKS = {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
+MARKS = mark_names()
 
 SAMPLES = {
     "h0": (64, 128, 192),

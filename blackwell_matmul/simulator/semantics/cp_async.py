@@ -26,7 +26,6 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.load_store import by_pointer, pointed
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read
 from blackwell_matmul.simulator.types import element, to_image
 
@@ -142,44 +141,6 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
     if source.image is not None:
         return source.image[place.picks]
     return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)
-
-
-@describe(
-    "CopyAsyncGenericInst",
-    **{
-        **_COPY,
-        "name": "cp.async (by pointer)",
-        "approximation": "what is read by pointer and offset is checked for bounds, not for order",
-        "again": None,
-    },
-)
-def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
-    dst = inst.inputs[0]
-    shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
-    require_aligned = alignment(inst, context, item)
-    context.use(dst)
-    offset, mask = by_pointer(inst, context)
-
-    def run(warp: Warp, target: View, address: int, values: tuple[Any, ...], mask_values: tuple[Any, ...]) -> None:
-        top, bottom = _rows(group, warp.index, shape[0])
-        if top == bottom:
-            return
-        axes = np.meshgrid(np.arange(top, bottom), *(np.arange(e) for e in shape[1:]), indexing="ij")
-        where = np.broadcast_to(offset(*axes, *values), axes[0].shape)
-        keep = np.broadcast_to(np.asarray(mask(*axes, *mask_values), bool), where.shape)
-        cells = pointed(warp, address, where[keep], item, location)
-        require_aligned(warp, address)
-        box = ((top, bottom), *((0, e) for e in shape[1:]))
-
-        def complete() -> None:
-            tile = np.zeros(where.shape, item.image)
-            tile[keep] = to_image(cells[where[keep]], item)
-            target.write(tile, box)
-
-        regions: dict[str, Region] = {"dst": target.region(box)}
-        context.launch(warp, regions, complete, agent="cp.async", family=_FAMILY)
-
-    return run
 
 
 @describe(

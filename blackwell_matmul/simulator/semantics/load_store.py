@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, Time, Unit, describe
-from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
@@ -239,92 +238,3 @@ def _region(
         return np.asarray(np.ravel_multi_index(_in_root(view, cells), view.storage.shape))
 
     return Region(view.storage, region.box, elements)
-
-
-_BY_POINTER = "accesses by pointer and offset are checked for bounds, not for order"
-
-
-def by_pointer(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
-    """Return vector functions of (axes…, free scalars…) for offset and mask; each kind's scalars are one argument."""
-    free = free_variables(inst.offset, inst.axes)
-    mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
-    context.scalar(inst.ptr)
-    context.scalars(free)
-    context.scalars(mask_free)
-    offset = index_function([*inst.axes, *free], inst.offset)
-    return offset, (lambda *_: True) if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
-
-
-@describe(
-    "LoadGlobalGenericInst",
-    name="load_global_generic",
-    ptx="ld.global",
-    effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    approximation=_BY_POINTER,
-    time=Time(Unit.LINES),
-    mark="load_global",
-)
-def load_global_generic(inst: Any, context: LoweringContext) -> Any:
-    layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
-    require_aligned = alignment(inst, context, item)
-    offset, mask = by_pointer(inst, context)
-
-    def run(warp: Warp, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> np.ndarray:
-        layout = layouts[warp.index]
-        out = np.zeros((WARP, layout.local_size), item.dtype)
-        where, keep = _cells(warp, layout, offset, mask, free, mask_free)
-        cells = pointed(warp, address, where[keep], item, location)
-        require_aligned(warp, address)
-        active = out[layout.lane : layout.lane + layout.lanes]
-        active[keep] = cells[where[keep]]
-        return out
-
-    return run
-
-
-@describe(
-    "StoreGlobalGenericInst",
-    name="store_global_generic",
-    ptx="st.global",
-    effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
-    approximation=_BY_POINTER,
-    time=Time(Unit.LINES),
-    mark="store_global",
-)
-def store_global_generic(inst: Any, context: LoweringContext) -> Any:
-    src = inst.inputs[0]
-    layouts, item, location = context.layouts(src), element(src.dtype), context.location
-    require_aligned = alignment(inst, context, item)
-    context.use(src)
-    offset, mask = by_pointer(inst, context)
-
-    def run(warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> None:
-        layout = layouts[warp.index]
-        where, keep = _cells(warp, layout, offset, mask, free, mask_free)
-        cells = pointed(warp, address, where[keep], item, location)
-        require_aligned(warp, address)
-        cells[where[keep]] = registers[layout.lane : layout.lane + layout.lanes][keep]
-
-    return run
-
-
-def _cells(
-    warp: Warp, layout: WarpLayout, offset: Any, mask: Any, free: tuple[Any, ...], mask_free: tuple[Any, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    shape = (layout.lanes, layout.local_size)
-    where = np.broadcast_to(offset(*layout.coords, *free), shape)
-    return where, np.broadcast_to(np.asarray(mask(*layout.coords, *mask_free), bool), shape)
-
-
-def pointed(warp: Warp, address: int, where: np.ndarray, item: Any, location: Any) -> np.ndarray:
-    """Return the argument's memory from `address` on, as an array of the type; every index must lie inside it."""
-    segment = warp.cta.grid.memory.segment_at(address)
-    if segment is None:
-        raise warp.cta.stop("out-of-bounds", f"address {address:#x} lies in no tensor of this launch", location)
-    start = address - segment.address
-    cells = segment.cells[start:]
-    room = len(cells) // item.dtype.itemsize
-    if where.size and (where.min() < 0 or where.max() >= room):
-        message = f"elements {where.min()}..{where.max()} from the pointer leave {segment.name}, which has {room} there"
-        raise warp.cta.stop("out-of-bounds", message, location)
-    return cells[: room * item.dtype.itemsize].view(item.dtype)

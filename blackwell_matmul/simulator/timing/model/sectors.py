@@ -41,9 +41,7 @@ class SectorsOf:
 
     def at(self, warp: Warp, operands: tuple[Any, ...]) -> MoveLines:
         view, offsets = operands[0], operands[-1]
-        if not isinstance(view, GlobalView):
-            return self.work  # by pointer: lanes are assumed to be coalesced
-        assert isinstance(view.storage, GlobalStorage)
+        assert isinstance(view, GlobalView) and isinstance(view.storage, GlobalStorage)
         layout, bits, name = self.layouts[warp.index], view.storage.item.nbits, view.storage.segment.name
         strides, start = _in_elements(view, offsets)
         start %= SECTOR_BYTES * 8 // bits

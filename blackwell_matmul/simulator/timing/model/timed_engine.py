@@ -468,5 +468,5 @@ def _moves_lines(call: Callable[..., Any], lines: SectorsOf) -> Callable[..., An
     return run
 
 
-MOVES = frozenset({"store_shared", "store_global", "store_global_generic"})
+MOVES = frozenset({"store_shared", "store_global"})
 """Instructions that only move values, and have no result."""

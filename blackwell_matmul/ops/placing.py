@@ -149,9 +149,12 @@ def packed(x: Tensor) -> Tensor:
     return x if x.is_contiguous() else filled(x.new_empty(x.shape), x)
 
 
+WORDS = (torch.int64, torch.int32)
+
+
 def filled(made: Tensor, x: Tensor) -> Tensor:
     """Copy x to made, in words if possible: torch copies padded rows element by element, which takes longer."""
-    for word in (torch.int64, torch.int32):
+    for word in WORDS:
         if made.dtype == x.dtype and _is_of(word, made) and _is_of(word, x):
             made.detach().view(word).copy_(x.detach().view(word))
             return made

@@ -24,8 +24,8 @@ def run_that_gains(gain: float, freed: list[Any]) -> Any:
     names = (COPY_OF_SCALES, COPY_OF_SCALES, "tcgen05.mma")
     each = [(None, SimpleNamespace(name=name, location=line)) for name, line in zip(names, LINES, strict=True)]
 
-    def answer(supposed: Any) -> float:
-        freed.append(supposed.change.free)
+    def answer(conditions: Any, change: Any) -> float:
+        freed.append(change.free)
         return gain
 
     return SimpleNamespace(lowered=SimpleNamespace(calls=dict(enumerate(each))), conditions=None, gain=answer)

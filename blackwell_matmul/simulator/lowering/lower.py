@@ -11,6 +11,7 @@ import ast
 import itertools
 import linecache
 import math
+import types
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -89,10 +90,7 @@ class Lowered:
 
     def main_of(self, callables: Mapping[str, Callable[..., Any]]) -> Main:
         """Return `main` with other callables."""
-        names: dict[str, Any] = {**self.main.__globals__, **callables}
-        exec(compile(self.source, self.main.__code__.co_filename, "exec"), names)
-        main: Main = names["main"]
-        return main
+        return types.FunctionType(self.main.__code__, {**self.main.__globals__, **callables})
 
     def location_of_error(self, error: BaseException) -> Location | None:
         """Return the kernel's line for the innermost generated line of a traceback."""

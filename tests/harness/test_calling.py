@@ -127,6 +127,7 @@ def test_another_activation_is_wrong(form, wrong):
     assert good.ok and not check_product(problem, (x, w, c, *rest)).ok
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scale", BLOCK_SCALES)
 def test_another_scale_of_a_block_is_wrong(scale):
     problem = Problem(136, 144, 400, "e4m3", Form(epilogue=Epilogue(scale=scale)))

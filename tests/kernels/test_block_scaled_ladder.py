@@ -52,6 +52,7 @@ def cases() -> Iterator[Case]:
             yield name, schedule, Problem(m, n, min(k, MOST_K.get(name, k)), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "schedule", "problem"), list(cases()), ids=str)
 def test_a_schedule_is_right_in_every_order_and_in_the_emulator(
     name: str, schedule: Schedule, problem: Problem
@@ -80,6 +81,7 @@ def of_types(problem: Problem, types: tuple[str, str]) -> list[Any]:
     return arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "types"), [*zip(BLOCK_SCALED_LADDER, (*PAIRS, PAIRS[0])), ("g1", PAIRS[1])], ids=str)
 def test_mxfp8_has_any_two_types_of_8_bits(name: str, types: tuple[str, str]) -> None:
     """kind::mxf8f6f4 takes any pair; the simulator and the emulator have the same bits."""

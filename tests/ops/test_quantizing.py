@@ -203,6 +203,7 @@ def test_nvfp4_of_no_numbers():
     assert back[1, 20] == -6 * 448
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_compiled_and_exported_it_is_the_same(name, backend):

@@ -17,6 +17,7 @@ def bench(request):
     return request.param, micro.Bench(card, micro.figures_for(GPUS[request.param]))
 
 
+@pytest.mark.slow
 def test_every_measurement_runs_in_the_emulator(bench, monkeypatch):
     target, card = bench
     monkeypatch.setattr(micro, "PRODUCTS", {kind: micro.PRODUCTS[kind] for kind in ("f16", "mxf8f6f4", "mxf4nvf4")})
@@ -28,6 +29,7 @@ def test_every_measurement_runs_in_the_emulator(bench, monkeypatch):
             assert row["held"] in (None, True), row  # no time is compared, and what is promised holds
 
 
+@pytest.mark.slow
 def test_the_copy_does_not_overtake_the_products(bench):
     target, card = bench
     if target != "sm_100a":

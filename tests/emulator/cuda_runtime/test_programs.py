@@ -15,7 +15,10 @@ from blackwell_matmul.base.errors import EmulationError, InputError, Unsupported
 from blackwell_matmul.emulator.cuda_runtime import run
 from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 
-pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler, which builds CUDA's entry points")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler, which builds CUDA's entry points"),
+]
 
 PTX = """
 .version 8.7

@@ -29,7 +29,7 @@ FAKES = Path(__file__).parents[1] / "harness" / "bench" / "fake_contenders.py"
 def check(name: str) -> dict:
     who = contenders.function(name, f"{FAKES}:{name}")
     return {
-        "do": f"{TASKS}:check", "contender": who.as_task(), "problem": asdict(Problem(8, 8, 8)), "bundle": None,
+        "do": f"{TASKS}:check", "contender": asdict(who), "problem": asdict(Problem(8, 8, 8)), "bundle": None,
         "device": "cpu",
     }  # fmt: skip
 

@@ -202,7 +202,7 @@ def test_commands_take_it_by_its_name(command_line: Any, command: str, size: str
 
 def test_commands_refuse_it_for_other_products(command_line: Any) -> None:
     for command in ("run", "compile"):
-        code, _, error = command_line(command, "gemv", "--size", "8", "512", "512", "--target", "H100")
-        assert code == 2 and "neither operand has 4 rows at most" in error
+        code, _, error = command_line(command, "gemv", "--size", "9", "512", "512", "--target", "H100")
+        assert code == 2 and "neither operand has 8 rows at most" in error
     code, _, error = command_line("schedules", "gemv", "--size", "1", "512", "512", "--target", "H100")
     assert code == 2 and "no knobs of the space" in error

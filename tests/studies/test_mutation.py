@@ -89,9 +89,9 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("self.fence.proxy_async(", DROP, 0, FENCE),
         ("self.sync()", DROP, 1, WRITTEN),
         ("self.sync()", DROP, -1, FREED),
-        ("phase: uint32 = 0", "phase: uint32 = 1", 0, READ),
+        ("phase: uint32 = 0", "phase: uint32 = 1", 0, PHASE),
         ("phase ^= 1", DROP, 0, PHASE),
-        ("wait(mma_barrier, phase=phase)", "wait(mma_barrier, phase=phase ^ 1)", 0, READ),
+        ("wait(mma_barrier, phase=phase)", "wait(mma_barrier, phase=phase ^ 1)", 0, PHASE),
         *MMA_BARRIER,
     ],
     "v1": [

@@ -32,7 +32,7 @@ def test_copy_and_add_without_tma(shape: tuple[int, ...]) -> None:
 def test_without_tma_16_bytes_are_moved_at_a_time() -> None:
     x = torch.zeros(2**20)
     ptx = compile(PlainCopy(), x, x.clone(), target="sm_90a").ptx
-    assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx and "cp.async.bulk" not in ptx
+    assert "ld.global.v4" in ptx and "st.global.v4" in ptx and "cp.async.bulk" not in ptx
 
 
 @pytest.mark.slow

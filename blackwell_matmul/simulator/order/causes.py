@@ -34,8 +34,11 @@ LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: 
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return errors first, then causes before their consequences; otherwise in the order of discovery."""
-    found = sorted(findings, key=_rank)
+    """Return errors first, then causes before their consequences; otherwise in the order of discovery. Of equals a
+    count of bytes comes first, unless a count of arrivals is wrong, by which bytes come too early."""
+    seen = list(findings)
+    counts_arrivals = any(each.missing == "arrive" for each in seen)
+    found = sorted(seen, key=lambda each: (_rank(each), each.missing != "bytes" or counts_arrivals))
     for follows in RULES:
         found = [_linked(each, found, follows) for each in found]
     return tuple(sorted(found, key=lambda each: (each.severity is not Severity.ERROR, _rank(each))))
@@ -44,11 +47,8 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _rank(finding: Finding) -> int:
     if finding.follows is not None:
         return 5
-    counted = "arrive" if finding.code in ENDLESS else "bytes"
-    if finding.missing == counted:
-        return -1  # a count, or lines of the program, are there to see
     if finding.code in ENDLESS:
-        return 3
+        return -1 if finding.missing == "arrive" else 3  # a count, or lines of the program, are there to see
     lacking = LACKING.search(finding.advice)
     if lacking is not None and lacking[2] is not None:
         return 1  # the warp that should wait is on the other side: its own finding comes first

@@ -3,6 +3,7 @@ emulator executes the compiled code where a GPU would."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def test_it_is_compiled_loaded_and_checked(
     entry = bundles.compile_into(tmp_path, who, problem, GPUS[gpu])
     assert not {"form", "dtype", "c_dtype"} & set(entry["schedule"]) and entry["schedule"]["block_m"] > 0
     bundle = {**entry, "folder": str(tmp_path / entry["folder"])}
-    found = tasks.check(told, who.as_task(), problem.as_dict(), bundle, "cpu")
+    found = tasks.check(told, asdict(who), problem.as_dict(), bundle, "cpu")
     assert (found["ok"], len(executed)) == (True, 1) and found["ratio"] <= 2
 
 

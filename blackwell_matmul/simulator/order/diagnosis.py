@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, OrderState, phase_name
-from blackwell_matmul.simulator.order.missing.handoffs import Step, before_any_write
+from blackwell_matmul.simulator.order.missing.handoffs import WarpLine, before_any_write
 from blackwell_matmul.simulator.order.missing.phases import PARITY, PHASE, passed_before
 from blackwell_matmul.simulator.order.missing.search import missing_edge
 from blackwell_matmul.simulator.order.missing.weak_edges import RELAXED
@@ -86,7 +86,7 @@ class Diagnosis:
     def _before_any_write(self, read: EarlyRead) -> bool:
         """Report the wait that a read of unwritten memory lacks, if threads write the memory and signal an mbarrier."""
         where = read.instruction.location
-        found = before_any_write(self.lines, Step(read.warp, where))
+        found = before_any_write(self.lines, WarpLine(read.warp, where))
         if found is not None:
             self._unwritten(read, RACE, "wait", *found, where)
         return found is not None

@@ -31,7 +31,7 @@ GROUP = 16
 NONE = -(1 << 16)
 """Exponent of zero, below that of each product."""
 
-AT_ONCE = 1 << 15
+MOST_AT_ONCE = 1 << 15
 """Products that one call of numpy makes: all of a small instruction, and of a large one what a CPU's cache holds."""
 
 
@@ -102,7 +102,7 @@ def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
 
 def _products(a: ScaledOperand, b: ScaledOperand) -> Iterator[Terms]:
     (left, of_a), (right, of_b) = ((Terms.of(x.values, x.type), Terms.of(x.factors, x.scale)) for x in (a, b))
-    both, step = of_a.outer(of_b, slice(1)), max(1, AT_ONCE // (len(a.values) * len(b.values)))
+    both, step = of_a.outer(of_b, slice(1)), max(1, MOST_AT_ONCE // (len(a.values) * len(b.values)))
     for k in range(0, a.values.shape[1], step):
         yield left.outer(right, slice(k, k + step)).times(both)
 

@@ -14,27 +14,25 @@ from typing import NamedTuple
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cluster, Warp, spell
-from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
+from blackwell_matmul.simulator.order.lines import SIGNALS, ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
 from blackwell_matmul.simulator.order.missing.phases import passed_before
 from blackwell_matmul.simulator.order.missing.waits import missing_wait
 from blackwell_matmul.simulator.order.signallers import Touch
 
-SIGNALS = frozenset({"arrive", "complete_tx"})
 
-
-class Step(NamedTuple):
+class WarpLine(NamedTuple):
     """A line as a warp executes it."""
 
     warp: Warp
     line: Location | None
 
 
-class Lack(NamedTuple):
+class MissingWait(NamedTuple):
     """A wait for an mbarrier that the warp of the step makes nowhere, and that should come before the step. reads: the
     step only reads what another warp writes before it signals the mbarrier. far: the number of handoffs before."""
 
-    step: Step
+    step: WarpLine
     barrier: Mbarrier
     reads: bool
     far: int
@@ -49,21 +47,21 @@ class Handoffs:
         self.signals = {each: self._steps(each, SIGNALS) for each in barriers}
         self.waits = {each: self._steps(each, {"mbarrier"}) for each in barriers}
 
-    def _steps(self, barrier: Mbarrier, kinds: set[str] | frozenset[str]) -> list[Step]:
+    def _steps(self, barrier: Mbarrier, kinds: set[str] | frozenset[str]) -> list[WarpLine]:
         lines = (each for each in self.roles.lines if each.kinds & kinds)
-        return [Step(warp, each.location) for each in lines for warp in each.warps_for(barrier)]
+        return [WarpLine(warp, each.location) for each in lines for warp in each.warps_for(barrier)]
 
-    def _follows(self, first: Step, then: Step) -> bool:
+    def _follows(self, first: WarpLine, then: WarpLine) -> bool:
         return first.warp is then.warp and self.lines.above(first.line, then.line)
 
-    def _signalled(self, step: Step) -> list[Mbarrier]:
+    def _signalled(self, step: WarpLine) -> list[Mbarrier]:
         """Return the mbarriers that the warp signals after the step; those of the step alone, if it is a copy that
         brings bytes."""
         itself = [barrier for barrier, steps in self.signals.items() if step in steps]
         return itself or [each for each, steps in self.signals.items() if any(self._follows(step, s) for s in steps)]
 
     @functools.cache  # noqa: B019 - as long as the diagnosis of one conflict
-    def carriers(self, step: Step, past: Warp | None = None) -> dict[Mbarrier, int]:
+    def carriers(self, step: WarpLine, past: Warp | None = None) -> dict[Mbarrier, int]:
         """Return the mbarriers that carry the step on, the nearest first, each with the number of handoffs before.
         past: a warp whose signals end the chain, because its next round comes after them."""
         found = dict.fromkeys(self._signalled(step), 0)
@@ -77,28 +75,28 @@ class Handoffs:
     def _by(self, barrier: Mbarrier) -> set[Warp]:
         return {signal.warp for signal in self.signals[barrier]}
 
-    def chained(self, first: Step, then: Step) -> bool:
+    def chained(self, first: WarpLine, then: WarpLine) -> bool:
         """Return True if a chain of handoffs orders the two steps."""
         carriers = self.carriers(first, then.warp)
         return any(self._follows(wait, then) for barrier in carriers for wait in self.waits[barrier])
 
-    def lacks(self, first: Step, then: Step) -> Iterator[Lack]:
+    def lacks(self, first: WarpLine, then: WarpLine) -> Iterator[MissingWait]:
         """Return the waits each of which would close the chain between the two steps; nothing if there is a chain."""
         for step in [then, *self._elsewhere(then)] if not self.chained(first, then) else ():
             for barrier, far in self.carriers(first, step.warp).items():
                 busy = step.warp in self.roles.waiting(barrier) | self._by(barrier)
                 reads = None if busy or barrier.cta is not step.warp.cta else self._meets(barrier, step)
                 if reads is not None:
-                    yield Lack(step, barrier, reads, far)
+                    yield MissingWait(step, barrier, reads, far)
 
-    def _elsewhere(self, then: Step) -> Iterator[Step]:
+    def _elsewhere(self, then: WarpLine) -> Iterator[WarpLine]:
         """Return accesses of other warps that a chain orders before the step."""
         for touch in self.roles.touches:
-            step = Step(then.warp.cta.warps[touch.warps[0]], touch.location)
+            step = WarpLine(then.warp.cta.warps[touch.warps[0]], touch.location)
             if step.warp is not then.warp and self.chained(step, then):
                 yield step
 
-    def _meets(self, barrier: Mbarrier, step: Step) -> bool | None:
+    def _meets(self, barrier: Mbarrier, step: WarpLine) -> bool | None:
         """Return True if the step only reads what a warp writes before it signals the mbarrier; False for another
         conflict with such an access; None if each is in a chain with the step, or has no conflict."""
         mine = {each.tensor: each.write for each in self.roles.touches if each.location == step.line}
@@ -106,7 +104,7 @@ class Handoffs:
             touch.write and not mine[touch.tensor]
             for warp, touch in self._announced(barrier)
             if touch.tensor in mine and (touch.write or mine[touch.tensor]) and warp is not step.warp
-            and not self.chained(Step(warp, touch.location), step)
+            and not self.chained(WarpLine(warp, touch.location), step)
         ]  # fmt: skip
         return max(found, default=None)
 
@@ -117,13 +115,13 @@ class Handoffs:
                 if not self.lines.above(signal.line, touch.location):
                     yield signal.warp, touch
 
-    def brings(self, barrier: Mbarrier, wait: Step) -> bool:
+    def brings(self, barrier: Mbarrier, wait: WarpLine) -> bool:
         """Return True if the warp next reads what a copy brings with its signal of the mbarrier, or what other warps
         write before they signal it. Memory that the warp writes itself counts for a copy alone."""
         mine = {each.tensor for each in self.lines.touched_by(wait.warp) if each.write}
         read = {each.tensor for each in self.lines.touched_next(wait.warp, wait.line) if not each.write}
         written = [(warp, each) for warp, each in self._announced(barrier) if each.write and each.tensor in read]
-        copied = any(Step(warp, each.location) in self.signals[barrier] for warp, each in written)
+        copied = any(WarpLine(warp, each.location) in self.signals[barrier] for warp, each in written)
         return copied or any(each.tensor not in mine for _, each in written)
 
 
@@ -133,7 +131,7 @@ def reads_before_the_first(c: Conflict) -> Missing | None:
     handoffs = Handoffs(c.lines, c.warp.cta.cluster)
     for carried in c.barriers():
         for index, wait in carried.waits.items():
-            start = Step(c.warp.cta.warps[index], wait.started)
+            start = WarpLine(c.warp.cta.warps[index], wait.started)
             if wait.started is not None and handoffs.brings(carried.barrier, start):
                 return passed_before(carried.barrier, replace(wait, location=wait.started, phase=-1))
     return None
@@ -157,12 +155,12 @@ def goes_on_without(c: Conflict) -> Missing | None:
     return _best(c, [*(back if handoffs.chained(first, then) else forward)])
 
 
-def _both(c: Conflict) -> tuple[Handoffs, Step, Step]:
-    here, there = Step(c.warp, c.instruction.location), Step(c.culprit.warp, c.other_location)
+def _both(c: Conflict) -> tuple[Handoffs, WarpLine, WarpLine]:
+    here, there = WarpLine(c.warp, c.instruction.location), WarpLine(c.culprit.warp, c.other_location)
     return Handoffs(c.lines, c.warp.cta.cluster), there, here
 
 
-def _best(c: Conflict, found: list[Lack]) -> Missing | None:
+def _best(c: Conflict, found: list[MissingWait]) -> Missing | None:
     """Return the wait of a warp that reads, if there is one, or else the wait that is the last in the chain."""
     lack = max(found, key=lambda each: (each.reads, each.far), default=None)
     if lack is None:
@@ -187,13 +185,13 @@ def _executing(touch: Touch, warp: Warp) -> list[Warp]:
     return [warp.cta.warps[each] for each in touch.warps]
 
 
-def before_any_write(lines: ProgramLines, read: Step) -> tuple[str, str] | None:
+def before_any_write(lines: ProgramLines, read: WarpLine) -> tuple[str, str] | None:
     """Return the line at which other warps write what the step reads, and the wait for them that the warp of the step
     lacks, both as clauses. None if the warp waits, or no line writes there."""
     handoffs = Handoffs(lines, read.warp.cta.cluster)
     mine = {each.tensor for each in lines.roles.touches if each.location == read.line and not each.write}
     writing = [each for each in lines.roles.touches if each.write and each.tensor in mine]
-    steps = [(Step(warp, each.location), each) for each in writing for warp in _executing(each, read.warp)]
+    steps = [(WarpLine(warp, each.location), each) for each in writing for warp in _executing(each, read.warp)]
     found = [(lack, touch) for step, touch in steps for lack in handoffs.lacks(step, read) if lack.step == read]
     if not found:
         return None

@@ -78,10 +78,25 @@ class Diagnosis:
         if read.writer is not None:
             other = PastAccess(read.region.box, 0, True, read.writer, read.region)
             self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
-        elif not read.adds and not self._before_any_write(read) and read.wait is not None and read.wait[1].phase < 0:
+        elif read.adds or self._before_the_sync(read) or self._before_any_write(read):
+            return
+        elif read.wait is not None and read.wait[1].phase < 0:
             name, wait = read.wait
             passed = f"the wait on {name} at {wait.location} passed on {phase_name(-1)}"
             self._unwritten(read, PHASE, "phase", "nobody has written", f"{passed}: {PARITY}", wait.location)
+
+    def _before_the_sync(self, read: EarlyRead) -> bool:
+        """Report the sync that a read of unwritten memory lacks, if the reading warp writes there with other warps."""
+        where, lines = read.instruction.location, self.lines
+        read_there = {each.tensor for each in lines.roles.touches if each.location == where and not each.write}
+        together = [each for each in lines.touched_by(read.warp) if each.write and len(each.warps) > 1]
+        for touch in (each for each in together if each.tensor in read_there):
+            if lines.leads_to(touch.location, where) and not lines.in_turn(touch.location, where, read.warp):
+                sync = f"the missing sync: self.sync() between {touch.location} and {where}"
+                writers = f"{spell([read.warp.cta.warps[each] for each in touch.warps])} write at {touch.location}"
+                self._unwritten(read, RACE, "sync", writers, sync, touch.location)
+                return True
+        return False
 
     def _before_any_write(self, read: EarlyRead) -> bool:
         """Report the wait that a read of unwritten memory lacks, if threads write the memory and signal an mbarrier."""

@@ -152,6 +152,11 @@ class ProgramLines:
         """Return True if `then` comes after `first` in the same round of the innermost loop around `first`."""
         return then in self.round_of(first) and self.places[first] < self.places[then]
 
+    def in_turn(self, first: Location | None, then: Location | None, warp: Warp) -> bool:
+        """Return True if the warp syncs, or waits for an mbarrier, between two lines of one round."""
+        meets = [each for each in self.roles.lines if each.kinds & {"threads", "mbarrier"} and warp.index in each.warps]
+        return any(self.leads_to(first, each.location) and self.leads_to(each.location, then) for each in meets)
+
     def follows(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first`, in the text or in the next round of a loop around both without a
         sync in between."""

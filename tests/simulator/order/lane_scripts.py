@@ -72,3 +72,51 @@ class LaneCopies(tilus.Script):
                 self.copy_async_wait_group(0)  # its wait
         self.sync()
         self.store_global(g_y, self.load_shared(s), offsets=[0, 0])  # load
+
+
+class StoreRing(tilus.Script):
+    """Four warps store tiles by TMA from two buffers; another warp counts their rounds. fault: the missing sync, or a
+    second warp that stores the same tiles."""
+
+    target = "sm_90a"
+
+    def __init__(self, fault: str = ""):
+        super().__init__()
+        self.fault = fault
+
+    def __call__(self, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 5
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[128, 32])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[128, 32])
+        s = self.shared_tensor(dtype=float16, shape=[2, 32, 32])
+        rounds, counted = self.mbarrier.alloc(counts=128), self.mbarrier.alloc(counts=32)
+        self.sync()
+        with self.single_warp(4):
+            for i in range(4):
+                self.mbarrier.wait(rounds, phase=i & 1)
+                self.mbarrier.arrive(counted)
+        with self.warp_group(0, 4):
+            for i in range(4):
+                self.mbarrier.wait(counted, phase=i & 1 ^ 1)
+                self.mbarrier.arrive(rounds)
+                tile = self.load_global(g_x, offsets=[i * 32, 0], shape=[32, 32])
+                with self.single_warp(0):
+                    self.tma.wait_group(n=1 - (self.fault == "two stores"), read=True)  # wait for a buffer
+                if self.fault != "sync behind the wait":
+                    self.sync()
+                self.store_shared(s[i % 2], tile)  # fill a buffer
+                self.fence.proxy_async(space="shared")
+                if self.fault != "sync before the store":
+                    self.sync()
+                with self.single_warp(0):
+                    self.tma.shared_to_global(s[i % 2], g_y, offsets=[i * 32, 0])  # store a buffer
+                    self.tma.commit_group()
+                if self.fault == "two stores":
+                    with self.single_warp(1):
+                        if i > 0:
+                            self.tma.shared_to_global(s[(i + 1) % 2], g_y, offsets=[i * 32 - 32, 0])
+                            self.tma.commit_group()
+                            self.tma.wait_group(n=0, read=True)
+            with self.single_warp(0):
+                self.tma.wait_group(n=0, read=True)

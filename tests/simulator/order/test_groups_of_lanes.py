@@ -3,11 +3,12 @@ commit_group", "cp.async.commit_group")."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
-from lane_scripts import BulkStores, LaneCopies
+from lane_scripts import BulkStores, LaneCopies, StoreRing
 from orders import ORDERS, line_of, run_in
 
 from blackwell_matmul.simulator import Finding, Run
@@ -76,3 +77,39 @@ def test_a_copy_of_all_lanes_that_one_commits_or_waits_for(how: dict[str, Any]) 
     assert named(run, "read-before-complete").location.line == line_of(LaneCopies, "load") and not good
     for order in ORDERS:
         assert not copied(order, **how)[0].ok
+
+
+def ring_of(fault: str, order: Any) -> tuple[Run, bool]:
+    x, y = torch.arange(128 * 32).reshape(128, 32).half(), torch.zeros(128, 32).half()
+    run = run_in(order, StoreRing(fault), x, y, target="sm_90a")
+    return run, torch.equal(y, x)
+
+
+def test_a_ring_of_stores() -> None:
+    for order in ORDERS:
+        run, good = ring_of("", order)
+        assert not run.findings and good, (order, run.findings)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "first", "then"),
+    [
+        ("sync behind the wait", "overwritten-in-flight", "wait for a buffer", "fill a buffer"),
+        ("sync before the store", "data-race", "fill a buffer", "store a buffer"),
+    ],
+)
+def test_a_ring_of_stores_names_the_missing_sync(fault: str, code: str, first: str, then: str) -> None:
+    for order in ORDERS:
+        found = ring_of(fault, order)[0].findings[0]
+        assert (found.code, found.missing) == (code, "sync")
+        advice = found.message.partition("the missing sync: self.sync() ")[2]
+        lines = [*map(int, re.findall(r"lane_scripts\.py:(\d+)", advice))]
+        last = line_of(StoreRing, then)
+        assert lines[:2] == [line_of(StoreRing, first), last] or (advice.startswith("before ") and lines[0] == last)
+
+
+def test_two_stores_of_one_tile_name_the_wait_for_reads_alone() -> None:
+    for order in ORDERS:
+        found = named(ring_of("two stores", order)[0], "overwritten-in-flight")
+        assert "None" not in found.message
+        assert "read=True" in found.message and "waits for its reads alone: without read" in found.message

@@ -8,7 +8,7 @@ from blackwell_matmul.simulator.order.knowledge import Operation, TooNew
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
 from blackwell_matmul.simulator.order.missing.phases import passed_before
-from blackwell_matmul.simulator.order.missing.syncs import can_meet
+from blackwell_matmul.simulator.order.missing.syncs import can_meet, missing_sync, sync_advice
 
 
 def reader_went_on(c: Conflict) -> Missing | None:
@@ -30,6 +30,9 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     signalled = c.operation.mbarrier if c.operation is not None else None
     carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
     rank = c.lines.roles.rank
+    both = c.operation is None and c.warp.index in c.other_instruction.group.warps
+    if both and carrying and all(rank(each, c.warp) == 2 for each in carrying):
+        return missing_sync(c)  # each of the two warps does its part of one line: they meet there
     found = min(carrying, key=lambda each: (rank(each, c.warp), (each is signalled) is c.write), default=None)
     return None if found is None else missing_wait(c, _meant(c, found))
 
@@ -62,7 +65,8 @@ def completion(c: Conflict) -> Missing | None:
     if op is None:
         return None
     if op.passed is not None:
-        return _no_group(c, op) or Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
+        left = Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
+        return _not_synced(c, op) or _no_group(c, op) or left
     signal = c.end_signal
     if signal is not None and signal.barrier.cta is not c.warp.cta:
         here = f"CTA {c.warp.cta.position} before {c.here}"
@@ -75,11 +79,22 @@ def completion(c: Conflict) -> Missing | None:
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
+def _not_synced(c: Conflict, op: Operation) -> Missing | None:
+    """Find a wait of the issuer alone above the access in the same round, without a sync behind the wait."""
+    passed, here, lines = op.passed, c.instruction.location, c.lines
+    if not isinstance(passed, TooNew) or passed.reads or op.lanes.warp is c.warp or not can_meet(c, op.lanes):
+        return None
+    if not lines.leads_to(passed.location, here) or lines.in_turn(passed.location, here, c.warp):
+        return None
+    sync = sync_advice(c, op.lanes, f"between {passed.location} and {here}")
+    return Missing("sync", f"the wait at {passed.location} is for {op.lanes} alone: {sync}", at_fault=passed.location)
+
+
 def _no_group(c: Conflict, op: Operation) -> Missing | None:
     """Find a missing commit: the wait would be right with one more group. The copies after this one are in no group, or
     in the same group in spite of a loop between them."""
     passed = op.passed
-    if not isinstance(passed, TooNew) or passed.newest < passed.n:
+    if not isinstance(passed, TooNew) or passed.reads or passed.newest < passed.n:
         return None
     mine = [each for each in c.order.operations.values() if each.lanes is op.lanes and each.op.name == op.op.name]
     open_ = [each.op.location for each in mine if passed.since < each.turn <= passed.turn]

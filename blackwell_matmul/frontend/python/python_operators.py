@@ -108,6 +108,11 @@ def is_integer(kind: Any) -> bool:
     return isinstance(kind, DataType) and kind.is_integer() and kind != boolean
 
 
+def _holds_more(one: Any, other: Any) -> bool:
+    """Return True if the first of two types of integers has numbers that the other one lacks."""
+    return is_integer(one) and not (fits(one.iinfo().min, other) and fits(one.iinfo().max, other))
+
+
 def is_float(kind: Any) -> bool:
     return isinstance(kind, DataType) and bool(kind.is_float())
 
@@ -229,9 +234,11 @@ class PythonOperators(Transpiler):
         """Return a number as a tile of the type and shape of the other operand."""
         if isinstance(value, RegisterTensor):
             return value
-        why = misfit(value, beside.dtype)
+        why, into = misfit(value, beside.dtype), "float32" if is_float(type_of(value)) else "int64"
+        if isinstance(value, Expr) and is_integer(beside.dtype) and _holds_more(type_of(value), beside.dtype):
+            why = f"is of {beside.dtype.name}, which would cut {_shown(value)}"
         if why is not None:
-            raise Refusal(f"the tile in `{ast.unparse(node)}` {why}; convert the tile first, as in x.to(float32)")
+            raise Refusal(f"the tile in `{ast.unparse(node)}` {why}; convert the tile first, as in x.to({into})")
         return self.allocate_register(dtype=beside.dtype, shape=beside.shape, f_init=lambda _: beside.dtype(value))
 
     # --- one operand

@@ -600,7 +600,8 @@ class HappensBefore(Listener):
             self._initialised(region.storage).mark(region)
 
     def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
-        lanes, semaphore = self.lanes[warp][ELECTED], self.semaphores.setdefault(address, Frontier())
+        lanes, semaphore = self.lanes[warp][ELECTED], Frontier()
+        self.semaphores[address] = semaphore  # the store ends what it has not waited for (PTX ISA, Release Sequence)
         self._publish(semaphore, (lanes,))
         release = SemaphoreRelease(lanes, self._new_event(), instruction.location, value)
         self.releases.setdefault(address, deque(maxlen=TURNS)).append(release)

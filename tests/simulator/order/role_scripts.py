@@ -51,7 +51,7 @@ class PartsInTurn(tilus.Script):
         if part < 2:
             if self.fault != "releases before it stores":
                 self.store_global(g_parts, r, offsets=[part, 0], dims=[1])
-            if part > 0:
+            if part > 0 and self.fault != "takes no turn":
                 self.lock_semaphore(semaphore, value=part)
             if self.fault != "no sync before the release":
                 self.sync()

@@ -128,6 +128,18 @@ def test_the_release_of_the_writer_is_named(fault: str, says: str) -> None:
     assert f"release_semaphore at {role_scripts.__file__}:{release} by" in found.message, str(found)
 
 
+def test_a_release_over_that_of_another_part_is_named() -> None:
+    """The part between does not wait for the part before: the last one has not waited for both."""
+    found = check(PartsInTurn, *turns(), target="sm_100a", schedule={"fault": "takes no turn"}, orders=8, workers=1)
+    source, first = inspect.getsourcelines(PartsInTurn)
+    release = first + next(i for i, text in enumerate(source) if "self.release_semaphore" in text)
+    line = f"release_semaphore at {role_scripts.__file__}:{release}"
+    says = f"{line} of CTA (1, 0, 0) stores 2 over that of CTA (0, 0, 0)"
+    told = next(each for each in found.findings if each.code == "data-race")
+    assert run_in(("eager", 0), PartsInTurn("takes no turn"), *turns()).findings, "the turns come right by chance"
+    assert f"{says}: the missing wait: lock_semaphore before" in told.message, str(told)
+
+
 def test_a_read_behind_its_wait_lacks_a_sync_and_no_wait() -> None:
     """One warp asks again before another one has read the answer, which it has waited for."""
     written = torch.zeros(6, dtype=torch.int32)

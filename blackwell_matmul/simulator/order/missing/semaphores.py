@@ -16,6 +16,23 @@ def value_too_early(c: Conflict) -> Missing | None:
     return _passed(c, c.lanes, here, c.culprit.cta, there) or _passed(c, c.culprit, there, c.warp.cta, here)
 
 
+def stored_over(c: Conflict) -> Missing | None:
+    """Find a release by a third CTA that has not waited for the release of the CTA of the earlier access: what the
+    semaphore held is lost."""
+    lock = _lock(c, c.lanes, c.instruction.location)
+    stored = None if lock is None else lock.stored
+    if lock is None or stored is None or stored.lanes.cta in (c.culprit.cta, c.lanes.cta):
+        return None
+    before = [*c.order.releases[lock.address]]
+    lost = stored in before and c.culprit.cta in {each.lanes.cta for each in before[: before.index(stored)]}
+    locks = {(each.warp.cta, each.address) for each in c.order.locks}
+    if not lost or (stored.lanes.cta, lock.address) in locks:
+        return None
+    over = f"release_semaphore at {stored.location} of CTA {stored.lanes.cta.position} stores {stored.value} over that"
+    advice = f"{over} of CTA {c.culprit.cta.position}: the missing wait: lock_semaphore before {stored.location}"
+    return Missing("wait", advice, at_fault=stored.location)
+
+
 def _passed(
     c: Conflict, ahead: Lanes, access: Location | None, cta: Cta, meant_first: Location | None
 ) -> Missing | None:

@@ -601,7 +601,7 @@ class HappensBefore(Listener):
 
     def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         lanes, semaphore = self.lanes[warp][ELECTED], Frontier()
-        self.semaphores[address] = semaphore  # the store ends what it has not waited for (PTX ISA, Release Sequence)
+        self.semaphores[address] = semaphore  # a plain store carries on no other release (PTX ISA, "Observation Order")
         self._publish(semaphore, (lanes,))
         release = SemaphoreRelease(lanes, self._new_event(), instruction.location, value)
         self.releases.setdefault(address, deque(maxlen=TURNS)).append(release)

@@ -40,6 +40,8 @@ RULES = [  # the expression, what tilus makes of it, what it stays
     (lambda: (N * 4 + M) % 4, "(m % 4)", "(((n * 4) + m) % 4)"),
     (lambda: (F + 1.0) - 1.0, "f", "((f + 1.0f) - 1.0f)"),
     (lambda: (U + uint32(1)) < uint32(5), "(u < uint32(4))", "((u + uint32(1)) < uint32(5))"),
+    (lambda: N - 2 * 10**9 < 2 * 10**9, "(n < 4000000000)", "((n - 2000000000) < 2000000000)"),
+    (lambda: (L + 2 * 10**9) + 2 * 10**9, "(l + 4000000000)", "((l + 2000000000) + 2000000000)"),
 ]
 
 
@@ -106,6 +108,14 @@ def test_a_sum_that_wraps_has_no_bounds(kind: Any, low: int | None, high: int | 
     assert analyzed() == (-1, 299)
     with sound_arithmetic():
         assert analyzed() == (low, high)
+
+
+def test_constants_of_a_chain_are_not_joined_beyond_their_type() -> None:
+    chain, small = (L + 2 * 10**9) + 2 * 10**9, (L + 3) + 4
+    with sound_arithmetic():
+        assert str(AdditionChainRewriter(transform=lambda terms: terms)(chain)) == str(chain)
+        assert str(RuleBasedSimplifier()(small)) == "(l + 7)"
+        assert str(DecomposeRewriter()((L + 10**6) * 10**6)) == str((L + 10**6) * 10**6)
 
 
 def test_sums_of_floats_keep_their_order() -> None:

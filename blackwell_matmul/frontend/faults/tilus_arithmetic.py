@@ -10,6 +10,7 @@ and an int8 was 300. Removable when tilus's rules ask for the sign and the type 
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def sound_arithmetic() -> Iterator[None]:
         (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
         (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
         (chains.DecomposeRewriter, "visit_Multiply",
-         _guarded(chains.DecomposeRewriter.visit_Multiply, _exact, plain.visit_Multiply)),
+         _guarded(chains.DecomposeRewriter.visit_Multiply, _sum_holds, plain.visit_Multiply)),
         (chains.AdditionChainRewriter, "visit_Add",
          _chained(chains.AdditionChainRewriter.visit_Add, plain.visit_Add)),
         (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
@@ -235,8 +236,41 @@ def _not_negative(simplifier: Any, e: Any) -> bool:
     return low is not None and low >= 0
 
 
+def _constants_join(e: Any) -> bool:
+    """Return True if no sum, difference or product of integers in an expression leaves their type. tilus 0.2.0 joins
+    them in int32: `n - 2000000000 < 2000000000` became `n < -294967296`."""
+    mine, inner = _integers(e), [each for x in _operands(e) for each in _integers(x)]
+    if all(-SMALL_CONSTANT < each.value < SMALL_CONSTANT for each in (*mine, *inner)):
+        return True
+    most = min(each.type.iinfo().max for each in (*mine, *inner))
+    pairs = list(itertools.combinations((*mine, *inner), 2))
+    if any(abs(one.value) + abs(other.value) > most for one, other in pairs):
+        return False
+    scales = type(e).__name__ in ("Multiply", *_DIVISIONS)
+    return not scales or all(abs(one.value * other.value) <= most for one in mine for other in inner)
+
+
+SMALL_CONSTANT = 1 << 15
+"""Two integers below this have a product that an int32 holds."""
+
+
+def _operands(e: Any) -> list[Any]:
+    return [x for x in (getattr(e, "a", None), getattr(e, "b", None)) if x is not None]
+
+
+def _integers(e: Any) -> list[Any]:
+    """Return the operands that are integer constants."""
+    return [x for x in _operands(e) if type(x).__name__ == "Constant" and hasattr(x.type, "iinfo")]
+
+
+def _sum_holds(_: Any, e: Any) -> bool:
+    return _exact(None, e) and _constants_join(e)
+
+
 def _rule_holds(simplifier: Any, e: Any) -> bool:
     kind = type(e).__name__
+    if not _constants_join(e):
+        return False
     if kind in _DIVISIONS:
         return _exact(simplifier, e) and _not_negative(simplifier, e)
     if kind in _ORDERINGS:
@@ -285,7 +319,7 @@ def _chained(rule: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) 
     of floats is one item of another sum."""
 
     def visit_add(self: Any, e: Any) -> Any:
-        if _exact(self, e):
+        if _sum_holds(self, e):
             return rule(self, e)
         added = plain(self, e)
         self.add2chain[e] = [added]

@@ -9,7 +9,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
@@ -40,9 +43,20 @@ STARTS = frozenset({"os.fork", "os.posix_spawn", "subprocess.Popen"})
 """Python's audit events of a process that starts."""
 
 
+SLOW = Path(__file__).with_name("slow.txt")
+"""Functions, a line each, that are slow and not marked in their file: `pytest --quick --measure` adds them."""
+
+SLOW_SECONDS = 0.2
+"""CPU time of all cases of a function that is slow. `make quick` has 90 s for some 5,000 cases of 2,000 functions."""
+
+_cpu_seconds: Counter[str] = Counter()
+"""CPU time in this process, by function."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     meaning = "leave out tests marked slow, process or gpu, and skip a test that compiles a kernel"
     parser.addoption("--quick", action="store_true", help=meaning)
+    parser.addoption("--measure", action="store_true", help=f"add to {SLOW.name} what takes long; in one process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,9 +64,36 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not (slow or process or gpu)"
 
 
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = {*SLOW.read_text().splitlines()}
+    for item in items:
+        if _function(item) in slow:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    start = time.process_time()
+    try:
+        return (yield)
+    finally:
+        _cpu_seconds[_function(item)] += time.process_time() - start
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.measure:
+        found = {name for name, seconds in _cpu_seconds.items() if seconds > SLOW_SECONDS}
+        SLOW.write_text("".join(f"{name}\n" for name in sorted({*SLOW.read_text().splitlines(), *found})))
+
+
 def _stay_quick() -> None:
     """From now on, fail each test that starts a process, and skip each that compiles a kernel."""
-    from blackwell_matmul.compiler import nvrtc
+    from blackwell_matmul.compiler import compiling, nvrtc
     from blackwell_matmul.simulator import parallel
 
     def starts(event: str, args: object) -> None:
@@ -61,9 +102,11 @@ def _stay_quick() -> None:
     def compiles(*args: object) -> None:
         pytest.skip("it compiles a kernel, which is not quick")
 
-    parallel._can_fork = lambda: False  # a simulation that takes long would start processes
+    replace = pytest.MonkeyPatch().setattr
+    for module in (parallel, compiling):  # what takes long would start processes
+        replace(module, "can_fork", lambda: False)
+    replace(nvrtc, "compile_source", compiles)
     sys.addaudithook(starts)
-    nvrtc.compile_source = compiles
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

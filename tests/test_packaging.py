@@ -285,3 +285,9 @@ def test_an_editable_install_is_a_path_that_type_checkers_follow() -> None:
     """Otherwise setuptools installs an import hook ("Development Mode"), which they do not run."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     assert options["package-dir"] == {"": "."}
+
+
+def test_each_function_that_quick_leaves_out_is_there() -> None:
+    for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
+        path, _, name = line.partition("::")
+        assert f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text(encoding="utf-8"), line

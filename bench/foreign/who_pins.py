@@ -10,6 +10,7 @@ A fact that no kernel pins is held by nothing but the reading of the manual.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -26,6 +27,7 @@ import numpy as np  # noqa: E402
 
 from blackwell_matmul.emulator import operands, tensor_map  # noqa: E402
 from blackwell_matmul.emulator.instructions import copies, fragments, tensor_cores  # noqa: E402
+from blackwell_matmul.emulator.instructions.matrices import shapes, wmma  # noqa: E402
 from blackwell_matmul.emulator.machine import PhaseBarrier  # noqa: E402
 
 Patch = tuple[Any, str, Any]
@@ -51,8 +53,7 @@ def _descriptor(**swap: str) -> list[Patch]:
 
     def other(bits: int, blackwell: bool) -> Any:
         found = right(bits, blackwell)
-        values = {name: getattr(found, swap.get(name, name)) for name in ("start", "leading", "stride", "swizzle")}
-        return operands.Descriptor(**values)
+        return dataclasses.replace(found, **{name: getattr(found, other) for name, other in swap.items()})
 
     return [(module, "descriptor", other) for module in (operands, fragments, tensor_cores)]
 
@@ -64,27 +65,25 @@ def _chunks(change: Callable[[Any, int, int, bool], Any]) -> list[Patch]:
 def _mn_pitch(found: Any, outer: int, inner: int, k_major: bool) -> Any:
     """MN-major: leading and stride offsets exchanged."""
     if not k_major:
-        found = operands.Descriptor(found.start, found.stride, found.leading, found.swizzle)
+        found = dataclasses.replace(found, leading=found.stride, stride=found.leading)
     return _right_chunks(found, outer, inner, k_major)
 
 
 def _k_unswizzled(found: Any, outer: int, inner: int, k_major: bool) -> Any:
     """K-major without a swizzle: leading and stride offsets exchanged."""
     if k_major and not found.swizzle:
-        found = operands.Descriptor(found.start, found.stride, found.leading, found.swizzle)
+        found = dataclasses.replace(found, leading=found.stride, stride=found.leading)
     return _right_chunks(found, outer, inner, k_major)
 
 
 _right_chunks = operands.chunks
-_right_layout, _right_rows, _right_places = tensor_cores._layout, tensor_cores._rows, tensor_cores._places
+_right_layout, _right_places = tensor_cores.layout, tensor_cores._places
 _right_box, _right_shape, _right_scales = tensor_map.box_of, tensor_cores.shape_of, tensor_cores._scales
 
 
 def _shape(**fields: Any) -> list[Patch]:
-    import dataclasses
-
-    def other(bits: int, kind: str, block: int) -> Any:
-        found = _right_shape(bits, kind, block)
+    def other(*bits_and_kind: Any) -> Any:
+        found = _right_shape(*bits_and_kind)
         return dataclasses.replace(found, **{name: change(found) for name, change in fields.items()})
 
     return [(tensor_cores, "shape_of", other)]
@@ -92,12 +91,6 @@ def _shape(**fields: Any) -> list[Patch]:
 
 def _box(change: Callable[[Any], Any]) -> list[Patch]:
     return [(tensor_map, "box_of", lambda found, place: change(_right_box(found, place)))]
-
-
-def _replaced(box: Any, **fields: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(box, **fields)
 
 
 def _scales(change: Callable[..., Any]) -> list[Patch]:
@@ -133,16 +126,12 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
     "instruction descriptor: negate": lambda: _shape(negate=lambda found: not found.negate),
     "which scale id is A's": lambda: _shape(scales=lambda found: found.scales[::-1]),
     "the type of the scales": lambda: _shape(scale=lambda found: {"ue8m0": "ue4m3", "ue4m3": "ue8m0"}[found.scale]),
-    "scales: row r in column r / 32": lambda: _scales(
-        lambda cta, address, rows, *rest: _right_scales(cta, address, rows, *rest)[::-1]
-    ),
-    "scales: ids count from the lowest byte": lambda: _scales(
-        lambda cta, address, rows, blocks, type, id: _right_scales(cta, address, rows, blocks, type, 4 - blocks - id)
-    ),
-    "accumulator of 64 rows: lanes 0 to 15 of each 32": lambda: [(tensor_cores, "_rows", lambda rows: np.arange(rows))],
-    "pairs of CTAs, 128 rows: the second half of N in lanes 64 on": lambda: [
-        (tensor_cores, "_layout", lambda shape, group: _right_layout(shape, 1 if shape.m == 128 else group))
+    "scales: row r in column r / 32": lambda: _scales(lambda *where: _right_scales(*where)[::-1]),
+    "scales: ids count from the lowest byte": lambda: _scales(_ids_from_the_highest),
+    "accumulator of 64 rows: lanes 0 to 15 of each 32": lambda: [
+        (module, "row_lanes", lambda shape: np.arange(shape.rows)) for module in (shapes, tensor_cores)
     ],
+    "pairs of CTAs, 128 rows: the second half of N in lanes 64 on": lambda: [(tensor_cores, "layout", _unstacked)],
     "fragments: rows of the registers of an accumulator": _register_order,
     "fragments: registers of A": lambda: [(fragments, "_fragments", _columns_before_rows)],
     "tcgen05.ld 16x256b": lambda: [(tensor_cores, "_places", _other_places("16x256b"))],
@@ -150,10 +139,10 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
     "tcgen05.ld 16x64b": lambda: [(tensor_cores, "_places", _other_places("16x64b"))],
     "tcgen05.ld 16x32bx2": lambda: [(tensor_cores, "_places", _other_places("16x32bx2"))],
     "complete_tx counts the part outside of the tensor": lambda: _box(
-        lambda box: _replaced(box, counted_bytes=int((box.places >= 0).sum()) * box.slot_bytes)
+        lambda box: dataclasses.replace(box, counted_bytes=int((box.places >= 0).sum()) * box.slot_bytes)
     ),
     "complete_tx does not count the padding of 4-bit types": lambda: _box(
-        lambda box: _replaced(box, counted_bytes=box.nbytes)
+        lambda box: dataclasses.replace(box, counted_bytes=box.nbytes)
     ),
     "TMA fills with zero": lambda: [(copies, "_fetched", _fetched_ones)],
     "TMA clips what is outside": lambda: [(copies, "_fetched", _fetched_inside)],
@@ -162,7 +151,7 @@ FACTS: dict[str, Callable[[], list[Patch]]] = {
     "cta_group::2: the barrier of a multicast by parity": lambda: [
         (copies, "_signals", lambda targets, signal, pairs, multicast: _signals(targets, signal, False, multicast))
     ],
-    "tf32 ignores 13 bits": lambda: [(operands, "elements", _rounded_tf32), (fragments, "elements", _rounded_tf32)],
+    "tf32 ignores 13 bits": lambda: [(module, "elements", _rounded_tf32) for module in (operands, wmma)],
     "the order of nibbles": lambda: [(operands, "_nibbles", _swapped_nibbles)],
 }  # fmt: skip
 _fragments, _signals, _fetched, _elements = fragments._fragments, copies._signals, copies._fetched, operands.elements
@@ -174,6 +163,15 @@ def _other_places(shape: str) -> Callable[[Any], Any]:
         return (lane, column[::-1]) if shape in each.modifiers else (lane, column)
 
     return other
+
+
+def _ids_from_the_highest(cta: Any, start: int, rows: int, shape: Any, id: int, name: str) -> Any:
+    return _right_scales(cta, start, rows, shape, 4 - shape.k // shape.block - id, name)
+
+
+def _unstacked(shape: Any) -> Any:
+    lane, column = _right_layout(shape)
+    return (lane[:, :1] + 0 * lane, np.arange(shape.n) + 0 * lane) if shape.group == 2 else (lane, column)
 
 
 def _columns_before_rows(raw: Any, format: str, of_a: bool) -> Any:
@@ -188,7 +186,7 @@ def _fetched_ones(cta: Any, found: Any, box: Any) -> Any:
 
 def _fetched_inside(cta: Any, found: Any, box: Any) -> Any:
     places = np.where(box.places < 0, box.places.max(), box.places)
-    return _fetched(cta, found, _replaced(box, places=places))
+    return _fetched(cta, found, dataclasses.replace(box, places=places))
 
 
 def _rounded_tf32(raw: Any, format: str) -> Any:
@@ -207,9 +205,7 @@ def who_notices(fact: str, folder: str, names: list[str]) -> dict[str, Any]:
     from run import outcome
 
     patches = FACTS[fact]() if fact else []
-    for caches in (operands.descriptor, operands.chunks, tensor_map.box_of, tensor_cores._placed):
-        caches.cache_clear()
-    for module, name, other in patches:
+    for module, name, other in patches:  # this process is for this fact: nothing is in a cache
         setattr(module, name, other)
     noticed = {}
     for name in names:

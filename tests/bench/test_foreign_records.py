@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from data import dtype_of, made, poison  # noqa: E402
 from judging import judge  # noqa: E402
 from references import REFERENCES, Expected, expected, spread, unpacked, wide  # noqa: E402
 from run import argument, ptx_of, tensors_of  # noqa: E402
+from who_pins import FACTS  # noqa: E402
 
 RECORDS = sorted((ROOT / "tests" / "emulator" / "foreign").glob("*.json"))
 
@@ -96,3 +98,13 @@ def test_the_same_recipe_gives_the_same_numbers() -> None:
     recipe = {"normal": 1.0, "seed": 4}
     first, second = (made((5, 7), dtype_of("bfloat16"), recipe) for _ in range(2))
     assert first.tobytes() == second.tobytes() and first.dtype == dtype_of("bfloat16")
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_fact_that_is_broken_is_one_that_the_emulator_has(fact: str) -> None:
+    """Compare each replacement with what it replaces: the name is there, and it takes as many arguments."""
+    for place, name, other in FACTS[fact]():
+        replaced = getattr(place, name)
+        assert callable(other) == callable(replaced)
+        if callable(other):
+            assert signature(other).bind(*signature(replaced).parameters)

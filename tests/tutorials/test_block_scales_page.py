@@ -17,6 +17,7 @@ def test_differences_are_those_of_the_files() -> None:
     assert all(f"<summary>{below} to {rung}: " in PAGE for below, rung in (("V1", "S0"), ("V4", "S1"), ("V6", "S2")))
 
 
+@pytest.mark.process
 def test_snippets_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Except what is predicted, which takes long."""
     monkeypatch.chdir(tmp_path)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import refresh
 
+pytestmark = pytest.mark.process  # matplotlib asks for the fonts once
+
 PAGE = (refresh.HERE / "01-block-scaling.md").read_text(encoding="utf-8")
 
 

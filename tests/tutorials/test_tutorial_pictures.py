@@ -38,6 +38,7 @@ def test_picture_needs_nothing_else(path: Path) -> None:
     assert len(svg) < 150_000
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_barrier_of_a_story_is_the_kernels() -> None:
     """Three stages, five k-tiles: the barriers complete as many phases as their stages have turns."""
     pytest.importorskip("matplotlib")
@@ -51,6 +52,7 @@ def test_barrier_of_a_story_is_the_kernels() -> None:
     assert all(barrier.pending == 1 and barrier.tx_bytes == 0 for barrier in story.barriers.values())
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_rings_of_two_tiles_are_the_kernels() -> None:
     """Each accumulator once full and once empty, and two answers."""
     pytest.importorskip("matplotlib")
@@ -65,6 +67,7 @@ def test_rings_of_two_tiles_are_the_kernels() -> None:
     assert {bar.label for bar in story.bars if bar.kind.endswith("of the next")} == {"k 0", "k 1", "k 2"}
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_barriers_of_a_pair_are_the_kernels() -> None:
     """Bytes of both CTAs end the phases of the leader's barriers alone, a commit those of both."""
     pytest.importorskip("matplotlib")
@@ -77,6 +80,7 @@ def test_barriers_of_a_pair_are_the_kernels() -> None:
     assert rings == dict.fromkeys(names, 2)
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_a_tile_ends_in_each_timeline_of_a_rung() -> None:
     """Products of its last k-tiles at the beginning, and the longest wait of the tensor core after them, or none:
     of fewer, shorter tiles than the pictures'."""
@@ -92,6 +96,7 @@ def test_a_tile_ends_in_each_timeline_of_a_rung() -> None:
     assert idle["v3"] > 10_000 and idle["v5"] < 1_000
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_one_cta_at_a_time_takes_longer_by_tma() -> None:
     """Of one turn of tiles, which are as long as the picture's."""
     pytest.importorskip("matplotlib")

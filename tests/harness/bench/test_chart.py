@@ -25,6 +25,7 @@ def test_a_ladder_is_drawn_the_same_each_time(tmp_path):
     assert svg.read_bytes() == first
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_other_suites_get_their_percentages(tmp_path):
     book = SuiteResults(tmp_path, "odd", made_up.MACHINE)
     for m in (1, 63, 1792):
@@ -37,6 +38,7 @@ def test_nothing_timed_is_nothing_drawn(tmp_path):
     assert chart.draw(SuiteResults(tmp_path, "ladder", made_up.MACHINE), tmp_path) == []
 
 
+@pytest.mark.process  # matplotlib asks for the fonts once
 def test_pictures_are_drawn_later_from_the_file(tmp_path):
     made_up.ladder(tmp_path, sizes=(1024,), dtypes=("fp16",)).save()
     (book,) = saved_results(tmp_path)

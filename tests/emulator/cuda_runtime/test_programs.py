@@ -349,7 +349,7 @@ def test_the_exit_code_is_the_programs(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_run_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"^cannot run .*absent.*: No such file or directory\.$"):
+    with pytest.raises(InputError, match=r"^cannot run .*: No such file or directory\.$"):
         run([str(tmp_path / "absent")])
     with pytest.raises(InputError, match="target is 'sm_70'; there are sm_80"):
         run(["true"], "sm_70")

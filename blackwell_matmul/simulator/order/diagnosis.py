@@ -15,7 +15,8 @@ from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, OrderState, phase_name
-from blackwell_matmul.simulator.order.missing.handoffs import WarpLine, before_any_write
+from blackwell_matmul.simulator.order.missing.handoff_chains import WarpLine
+from blackwell_matmul.simulator.order.missing.handoffs import before_any_write
 from blackwell_matmul.simulator.order.missing.phases import PARITY, PHASE, passed_before
 from blackwell_matmul.simulator.order.missing.search import missing_edge
 from blackwell_matmul.simulator.order.missing.weak_edges import RELAXED

@@ -132,13 +132,17 @@ class ProgramLines:
         if not lower or not any(first in branch and then not in branch for branch in self.branches):
             return False
         start = min(self.places[each] for each in max(lower, key=len) if each is not None)
-        together = any(first in loop and then in loop for loop in self.loops)
+        together = self.in_one_loop(first, then)
         above = [each for each in self.roles.lines if self.places[each.location] < start and "mbarrier" in each.kinds]
         below = [each for each in self.roles.lines if self.places[each.location] >= start and each.kinds & SIGNALS]
         pairs = [
             (wait.location, signal.location) for wait in above for signal in below if wait.barriers & signal.barriers
         ]
         return any(not together or self._in_loops_apart(wait, signal) for wait, signal in pairs)
+
+    def in_one_loop(self, first: Location | None, then: Location | None) -> bool:
+        """Return True if a loop is around both lines."""
+        return any(first in loop and then in loop for loop in self.loops)
 
     def depth(self, location: Location | None) -> int:
         """Return the number of loops around a line."""
@@ -160,7 +164,7 @@ class ProgramLines:
     def follows(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first`, in the text or in the next round of a loop around both without a
         sync in between."""
-        again = any(first in loop and then in loop for loop in self.loops) and not self.in_step(first, then)
+        again = self.in_one_loop(first, then) and not self.in_step(first, then)
         return self.places[first] < self.places[then] or again
 
     def in_step(self, first: Location | None, then: Location | None) -> bool:
@@ -180,7 +184,7 @@ class ProgramLines:
 
     def may_precede(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `first` is another line that comes before `then` in the text or in a loop around both."""
-        around = any(first in loop and then in loop for loop in self.loops)
+        around = self.in_one_loop(first, then)
         return first != then and (around or self.above(first, then))
 
     def touched_by(self, warp: Warp) -> list[Touch]:
@@ -196,7 +200,7 @@ class ProgramLines:
         """Return True if `then` comes after `first` only in the next round of a loop."""
         if first is None or then is None or then.line > first.line:
             return False
-        return any(first in loop and then in loop for loop in self.loops)
+        return self.in_one_loop(first, then)
 
     def between(self, first: Location | None, then: Location | None) -> str:
         """Return `34 and 24 of the next round` for two lines of one loop; else both lines, the smaller first, unless

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     SemaphoreWait,
 )
 from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
@@ -96,6 +98,11 @@ class Conflict:
     @property
     def other_name(self) -> str:
         return self.other_instruction.name
+
+    @functools.cached_property
+    def handoffs(self) -> Handoffs:
+        """Return the handoffs among the warps of the cluster."""
+        return Handoffs(self.lines, self.warp.cta.cluster)
 
     def known_to(self, lanes: Lanes) -> bool:
         """Return True if these lanes have observed the earlier access: a barrier with them would order the two."""

@@ -49,9 +49,6 @@ SLOW = Path(__file__).with_name("slow.txt")
 SLOW_SECONDS = 0.2
 """CPU time of all cases of a function that is slow. `make quick` has 90 s for some 5,000 cases of 2,000 functions."""
 
-_cpu_seconds: Counter[str] = Counter()
-"""CPU time in this process, by function."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     meaning = "leave out tests marked slow, process or gpu, and skip a test that compiles a kernel"
@@ -62,6 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.quick and not config.option.markexpr:
         config.option.markexpr = "not (slow or process or gpu)"
+    if config.option.measure:
+        config.pluginmanager.register(Measured())
 
 
 def _function(item: pytest.Item) -> str:
@@ -76,18 +75,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    start = time.process_time()
-    try:
-        return (yield)
-    finally:
-        _cpu_seconds[_function(item)] += time.process_time() - start
+class Measured:
+    """The plugin of --measure, which adds functions to the list."""
 
+    def __init__(self) -> None:
+        self.cpu_seconds: Counter[str] = Counter()  # in this process, by function
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.option.measure:
-        found = {name for name, seconds in _cpu_seconds.items() if seconds > SLOW_SECONDS}
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        start = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.cpu_seconds[_function(item)] += time.process_time() - start
+
+    def pytest_sessionfinish(self) -> None:
+        found = {name for name, seconds in self.cpu_seconds.items() if seconds > SLOW_SECONDS}
         SLOW.write_text("".join(f"{name}\n" for name in sorted({*SLOW.read_text().splitlines(), *found})))
 
 

@@ -245,9 +245,8 @@ def _segment(kernel: str, name: str, value: Any) -> Segment:
 def _require_cpu(kernel: str, name: str, value: Any) -> None:
     device = str(getattr(value, "device", "cpu"))
     if device != "cpu":
-        raise UnsupportedError(
-            f"{kernel} got {name} on {device}; the simulator runs CPU tensors, so pass {name}.cpu()."
-        )
+        way = f"torch.zeros_like({name}, device='cpu')" if device == "meta" else f"{name}.cpu()"
+        raise UnsupportedError(f"{kernel} got {name} on {device}; the simulator runs CPU tensors, so pass {way}.")
 
 
 def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, int]:

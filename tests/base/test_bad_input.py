@@ -248,7 +248,7 @@ class Copy(tilus.Script):
         (numpy.array([[None] * 8] * 8), "is an array of object and the kernel takes ~float16"),
         (numpy.array(1, "float16"), "must have numbers and a dimension"),
         (half(8, 8).to_sparse(), "without memory of its own; pass a dense tensor"),
-        (half(8, 8, device="meta"), "the simulator runs CPU tensors"),
+        (half(8, 8, device="meta"), "the simulator runs CPU tensors, so pass torch.zeros_like"),
         (numpy.float16(1), "it must be a tensor, an array or an address"),
         (torch.Tensor, "it must be a tensor, an array or an address"),
         (2**64, "it must be a tensor, an array or an address"),

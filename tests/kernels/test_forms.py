@@ -291,6 +291,7 @@ def test_what_shares_memory() -> None:
         (pool[::2], pool[1::2], False),
         (pool.view(-1), pool[:, :4], True),
         (pool[:, 12:].expand(8, 4), pool[0, :12].expand(8, 12), False),
+        (pool.to("meta"), pool.to("meta"), False),
     ):
         assert share_memory(x, y) == share_memory(y, x) == shared
 

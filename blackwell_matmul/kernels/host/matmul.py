@@ -244,8 +244,10 @@ def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
 def share_memory(x: Any, y: Any) -> bool:
     """Return True if two tensors, each contiguous along some dimension, have a byte in common; True if unknown.
 
-    Neighbouring columns of one larger matrix have no byte in common.
+    Neighbouring columns of one larger matrix have no byte in common, nor do tensors without memory (torch's "meta").
     """
+    if x.device.type == "meta":
+        return False
     (first, last), (begin, end) = _span(x), _span(y)
     if last <= begin or end <= first:
         return False

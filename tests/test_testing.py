@@ -10,7 +10,7 @@ import pytest
 from blackwell_matmul import BlackwellMatmulV1, InputError, Report
 from blackwell_matmul.harness.calls.user_kernel import load
 from blackwell_matmul.harness.testing import assert_clean
-from blackwell_matmul.kernels import KERNELS
+from blackwell_matmul.kernels import NAMES
 from blackwell_matmul.problem.problem import BITS
 
 SCALE = """
@@ -104,7 +104,7 @@ def test_strict_is_the_default_and_can_be_left_out(scale: str) -> None:
     "args, options, sentence",
     [
         (("v1", 128), {}, "(128,) stands behind BlackwellMatmulV1; give m, n and k, a Problem"),
-        (("v9", 8, 8, 8), {}, f"rung is 'v9'; the rungs are {', '.join(KERNELS)}."),
+        (("v9", 8, 8, 8), {}, f"rung is 'v9'; the rungs are {', '.join(NAMES)}."),
         (("v1", 8, 8, 0), {}, "k is 0; it must be an integer from 1 to 2147483647."),
         (("v1", 8, 8, 8), {"dtype": "fp64"}, f"dtype is 'fp64'; it must be one of {', '.join(BITS)}."),
         (("v1", 8, 8, 8), {"orders": -1}, "orders is -1; it must be an integer from 1 to 10000."),

@@ -97,11 +97,14 @@ Size = Annotated[
 ]
 Json = Annotated[bool, flag("--json", "Print the result as one JSON object.")]
 
+NAMES_TEXT = "v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper, few, gemv"
+"""All names of kernels, short."""
+
 Kernel = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL",
-        help="A rung (v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper), or a script of your own: my_kernel.py:MyScript.",
+        help=f"A rung ({NAMES_TEXT}), or a script of your own: my_kernel.py:MyScript.",
         callback=checked(known_kernel),
     ),
 ]

@@ -10,7 +10,7 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, TimedGpu, TimedTarget, known_kernel
+from blackwell_matmul.cli.options import NAMES_TEXT, Dtype, Json, Pins, Size, TimedGpu, TimedTarget, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.predict_view import prediction_lines
@@ -22,7 +22,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="KERNEL...",
-            help="Rungs (v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper), or scripts of yours: my_kernel.py:MyScript.",
+            help=f"Rungs ({NAMES_TEXT}), or scripts of yours: my_kernel.py:MyScript.",
             callback=lambda names: [known_kernel(name) for name in names],
         ),
     ],

@@ -23,7 +23,7 @@ from blackwell_matmul.scheduling.ladders import LADDERS
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.host.matmul import MatmulScript
 
-__all__ = ["KERNELS", "LADDERS", "OLD_NAMES", "PRODUCTS", "RUNGS", "known_rung", "parse_schedule", "rung"]
+__all__ = ["KERNELS", "LADDERS", "NAMES", "OLD_NAMES", "PRODUCTS", "RUNGS", "known_rung", "parse_schedule", "rung"]
 
 RUNGS: Mapping[str, str] = MappingProxyType(
     {
@@ -47,10 +47,10 @@ PRODUCTS: Mapping[str, str] = MappingProxyType(
 """Kernels of `matmul` and the other operations, in addition to the rungs of GPUs without a product; likewise."""
 
 KERNELS: Mapping[str, str] = MappingProxyType({**RUNGS, **PRODUCTS})
-"""Rungs and products: all kernels with a name."""
+"""Rungs and products: the kernels whose schedules are of the schedule space."""
 
-_CHOOSING: Mapping[str, str] = MappingProxyType({"gemv": "blackwell_matmul.kernels.products.gemv:Gemv"})
-"""Kernels with a name that choose their knobs themselves, as the schedule space has others; likewise."""
+NAMES: Mapping[str, str] = MappingProxyType({**KERNELS, "gemv": "blackwell_matmul.kernels.products.gemv:Gemv"})
+"""All kernels with a name; `gemv` chooses its knobs itself, as the schedule space has others."""
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -68,16 +68,16 @@ def known_rung(name: str) -> str:
     known = plain_text(name)
     lower = "" if known is None else known.lower()
     lower = OLD_NAMES.get(lower, lower)
-    if lower not in KERNELS and lower not in _CHOOSING:
+    if lower not in NAMES:
         looks_like_a_file = any(mark in (known or "") for mark in "./\\:")
         hint = "; a script of your own is given as my_kernel.py:MyScript" if looks_like_a_file else ""
-        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(KERNELS)}{hint}.")
+        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(NAMES)}{hint}.")
     return lower
 
 
 def rung(name: str) -> type[MatmulScript]:
     """Return the class of a rung or a product, which is imported here; InputError for any other name."""
-    module, _, class_name = {**KERNELS, **_CHOOSING}[known_rung(name)].partition(":")
+    module, _, class_name = NAMES[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.kernels import KERNELS
+from blackwell_matmul.kernels import KERNELS, NAMES
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 
@@ -28,5 +28,5 @@ def test_another_name_is_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["simulator_speed.py", "--rungs", "v1", "h99"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(FOLDER / "simulator_speed.py"), run_name="__main__")
-    assert ended.value.code == f"error: rung is 'h99'; the rungs are {', '.join(KERNELS)}."
+    assert ended.value.code == f"error: rung is 'h99'; the rungs are {', '.join(NAMES)}."
     assert capsys.readouterr() == ("", "")

@@ -14,7 +14,7 @@ from test_testing import REFERENCE, SCALE, written
 from blackwell_matmul import SimulationError
 from blackwell_matmul.harness import checking
 from blackwell_matmul.harness.calls.kernel_call import resolve
-from blackwell_matmul.kernels import KERNELS
+from blackwell_matmul.kernels import NAMES
 from blackwell_matmul.simulator import text as texts
 
 Command = Callable[..., tuple[int, str, str]]
@@ -88,7 +88,7 @@ def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["v9"], f"rung is 'v9'; the rungs are {', '.join(KERNELS)}."),
+        (["v9"], f"rung is 'v9'; the rungs are {', '.join(NAMES)}."),
         (["none.py:X"], "cannot read 'none.py': there is no such file."),
         (["v1", "--orders", "0"], "orders is 0; it must be an integer from 1 to 10000."),
         (["v1", "--orders", "x"], "--orders is 'x'; it must be an integer."),

@@ -17,7 +17,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.recording import instructions
-from blackwell_matmul.kernels import KERNELS, OLD_NAMES, RUNGS, known_rung, rung
+from blackwell_matmul.kernels import KERNELS, NAMES, OLD_NAMES, RUNGS, known_rung, rung
 from blackwell_matmul.scheduling.space import SPACE, projection
 
 
@@ -72,9 +72,12 @@ def test_knobs_are_the_parameters() -> None:
         assert set(rung(name).knobs) <= set(SPACE)
 
 
-def test_an_unknown_rung_names_those_that_exist() -> None:
-    with pytest.raises(InputError, match="rung is 'v9'; the rungs are v0, v1, v2"):
-        rung("v9")
+def test_an_unknown_rung_names_all_that_are_known() -> None:
+    with pytest.raises(InputError) as raised:
+        rung("gemvv")
+    listed = str(raised.value).removeprefix("rung is 'gemvv'; the rungs are ").removesuffix(".").split(", ")
+    assert listed == list(NAMES) and {"v0", "h7", "g1", "few", "gemv"} <= set(listed)
+    assert all(rung(name).__module__ == home.partition(":")[0] for name, home in NAMES.items())
 
 
 def test_an_old_name_is_that_of_the_product() -> None:

@@ -47,6 +47,7 @@ Code = Literal[
     "scale-of-padding",
     "scales-in-accumulator",
     "scales-not-duplicated",
+    "semaphore-left-dirty",
     "shift-range",
     "tensor-map",
     "tensor-memory-exhausted",

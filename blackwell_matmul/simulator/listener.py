@@ -143,8 +143,8 @@ class Listener:
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
         """Called for fence.proxy.async for "shared", "global" or, "", both; "registers": wgmma.fence."""
 
-    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
-        """Called before a warp waits for a semaphore in global memory, or stores to it."""
+    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int, held: int) -> None:
+        """Called before a warp waits for a semaphore in global memory, which holds `held`, or stores to it."""
 
     def released(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Called when one thread stores the value to a semaphore in global memory, with a release."""

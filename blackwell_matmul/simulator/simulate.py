@@ -24,7 +24,7 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, lower
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, segment_of
 from blackwell_matmul.simulator.machine.grid import Grid
-from blackwell_matmul.simulator.order.across_ctas import left_behind, merge
+from blackwell_matmul.simulator.order.across_ctas import left_behind, merge, semaphores_left
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.order.lines import ProgramLines
@@ -137,7 +137,8 @@ def run_simulation(
         counts = run_ctas(simulation, workers, progress and _told(progress))
     complete = not any(finding.fatal for finding in grid.findings)
     whole = () if lowered.interacts else merge(grid.memory, grid.dimensions, lowered.cluster, complete)
-    for finding in (*whole, *(left_behind(grid.memory) if complete else ())):
+    left = (*left_behind(grid.memory), *semaphores_left(grid.memory)) if complete else ()
+    for finding in (*whole, *left):
         grid.findings.add(finding)
     differing = disagreements(grid.memory)
     grid.memory.close()

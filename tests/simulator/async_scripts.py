@@ -428,6 +428,7 @@ class AcrossCtas(tilus.Script):
             self.release_semaphore(semaphore, value=1)
         else:
             self.lock_semaphore(semaphore, value=1)
+            self.release_semaphore(semaphore, value=0)
             self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[ROWS, COLUMNS]), offsets=[0, 0])
 
 

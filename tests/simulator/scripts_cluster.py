@@ -134,5 +134,5 @@ class InTurn(tilus.Script):
             self.lock_semaphore(g_lock[0].item_ptr(), turn)
             self.store_global(g_y, self.load_global(g_y, offsets=[0], shape=[32]) * 3 + turn, offsets=[0])
             self.sync()
-            self.release_semaphore(g_lock[0].item_ptr(), turn + 1)
+            self.release_semaphore(g_lock[0].item_ptr(), (turn + 1) % 3)
         self.cluster.sync()

@@ -218,24 +218,63 @@ class Prints(tilus.Script):
 
 
 class InTurn(tilus.Script):
-    """CTAs add to one element in the order of their index, by a semaphore in global memory."""
+    """CTAs add to one element in the order of their index, by a semaphore of the caller. clears: the last one stores 0
+    to it."""
 
-    def __init__(self, release: bool = True):
+    def __init__(self, release: bool = True, clears: bool = True):
         super().__init__()
-        self.release = release
+        self.release, self.clears = release, clears
 
     def __call__(self, blocks: int32, lock_ptr: ~int32, y_ptr: ~int32):
         self.attrs.blocks = blocks
         self.attrs.warps = 2
         g_y = self.global_view(y_ptr, dtype=int32, shape=[64])
         g_lock = self.global_view(lock_ptr, dtype=int32, shape=[1])
-        self.lock_semaphore(g_lock[0].item_ptr(), self.blockIdx.x)
+        self.lock_semaphore(g_lock[0].item_ptr(), self.blockIdx.x)  # lock
         y = self.load_global(g_y, offsets=[0], shape=[64])
         y = y * 3 + self.register_tensor(dtype=int32, shape=[64], init=lambda i: i + self.blockIdx.x)
         self.store_global(g_y, y, offsets=[0])
         self.sync()
         if self.release:
-            self.release_semaphore(g_lock[0].item_ptr(), self.blockIdx.x + 1)
+            self.release_semaphore(
+                g_lock[0].item_ptr(), (self.blockIdx.x + 1) % blocks if self.clears else self.blockIdx.x + 1
+            )
+
+
+class Flagged(tilus.Script):
+    """CTA 0 stores x to t and raises a flag of the caller, and CTA 1 copies t to y. clears: CTA 1
+    lowers the flag at last, by a release ("last") or a plain store ("store"). back: CTA 1 answers by 2 in the flag, for
+    which CTA 0 waits."""
+
+    def __init__(self, clears: str = "", back: bool = False):
+        super().__init__()
+        self.clears, self.back = clears, back
+
+    def __call__(self, x_ptr: ~int32, t_ptr: ~int32, flags_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = 2
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[32])
+        g_t = self.global_view(t_ptr, dtype=int32, shape=[32])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[32])
+        g_flags = self.global_view(flags_ptr, dtype=int32, shape=[2, 3])
+        flag: ~int32 = g_flags[1, 1].item_ptr()
+        if self.blockIdx.x == 0:
+            self.store_global(g_t, self.load_global(g_x, offsets=[0], shape=[32]), offsets=[0])
+            self.sync()
+            self.release_semaphore(flag, 1)  # raise
+            if self.back:
+                self.lock_semaphore(flag, 2)
+        else:
+            self.lock_semaphore(flag, 1)  # wait
+            self.store_global(g_y, self.load_global(g_t, offsets=[0], shape=[32]), offsets=[0])
+            self.sync()
+            if self.back:
+                self.release_semaphore(flag, 2)
+            if self.clears == "last":
+                self.release_semaphore(flag, 0)
+            if self.clears == "store":
+                zero = self.register_tensor(dtype=int32, shape=[1, 1], init=0)
+                self.store_global(g_flags, zero, offsets=[1, 1])
 
 
 class InTurnOfItsOwn(tilus.Script):

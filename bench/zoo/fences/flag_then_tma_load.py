@@ -27,6 +27,7 @@ class Kernel(tilus.Script):
             self.release_semaphore(flag, value=1)
         else:
             self.lock_semaphore(flag, value=1)
+            self.release_semaphore(flag, value=0)
             if self.repaired:
                 self.fence.proxy_async(space="global")
             with self.single_thread():

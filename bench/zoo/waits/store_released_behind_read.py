@@ -31,6 +31,7 @@ class Kernel(tilus.Script):
             self.tma.wait_group(0)
         else:
             self.lock_semaphore(flag, value=1)
+            self.release_semaphore(flag, value=0)
             self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[1, 32]), offsets=[0, 0])
 
 

@@ -139,6 +139,16 @@ class GlobalWorkspace(NamedTuple):
 
 
 @dataclass
+class Semaphore:
+    """A semaphore of a launch. found: its value before. waits: by awaited value, a lock that no release of the launch
+    happens before. stored: the last release."""
+
+    found: int
+    waits: dict[int, Location | None] = field(default_factory=dict)
+    stored: Location | None = None
+
+
+@dataclass
 class Write:
     """A CTA's writes through one view: a rectangle, or single elements."""
 
@@ -152,7 +162,8 @@ class Write:
 class GlobalMemory:
     """All segments of a launch. views: a cache for the kernel's global_view statements. writes: each CTA's stores.
     reads: each CTA's loads of memory that the program may also write. read: addresses of segments that some CTA
-    loaded from. tensors: tensor arguments by name. seen: all views. workspaces: the kernel's allocations."""
+    loaded from. tensors: tensor arguments by name. seen: all views. workspaces: the kernel's allocations.
+    semaphores: those of checked runs, by address."""
 
     segments: list[Segment] = field(default_factory=list)
     storages: dict[ViewKey, GlobalStorage] = field(default_factory=dict)
@@ -163,12 +174,19 @@ class GlobalMemory:
     tensors: Mapping[str, Any] = field(default_factory=dict)
     seen: dict[ViewKey, None] = field(default_factory=dict)
     workspaces: list[GlobalWorkspace] = field(default_factory=list)
+    semaphores: dict[int, Semaphore] = field(default_factory=dict)
 
     def segment_at(self, address: int) -> Segment | None:
         for segment in self.segments:
             if segment.address <= address < segment.address + max(segment.nbytes, 1):
                 return segment
         return None
+
+    def word_at(self, address: int) -> np.ndarray | None:
+        """Return the element of int32 at this address, as an array of one; None outside of all tensors."""
+        segment = self.segment_at(address)
+        start = 0 if segment is None else address - segment.address
+        return None if segment is None else segment.cells[start : start + 4].view(np.int32)
 
     def name_at(self, address: int) -> str:
         """Return the name of the element of 32 bits at this address, by its workspace or its argument."""
@@ -235,6 +253,7 @@ class GlobalMemory:
         self.storages.clear()
         self.views.clear()
         self.workspaces.clear()
+        self.semaphores.clear()
 
     # several processes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage, ViewKey, Write
-from blackwell_matmul.simulator.machine.memory import Box
+from blackwell_matmul.simulator.machine.memory import Box, Region
 
 
 def merge(
@@ -55,6 +55,43 @@ def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
                 "workspace-left-dirty", Severity.UNGUARANTEED, message, location=location, tensor=storage.name,
                 advice=advice,
             )  # fmt: skip
+
+
+def semaphores_left(memory: GlobalMemory) -> Iterator[Finding]:
+    """Report semaphores in tensors of the caller with which a second launch would not go as this one did: it would wait
+    for the value of the start, or would not wait for a value that is there."""
+    owned = [storage.segment for storage, _ in memory.workspaces]
+    for address, semaphore in memory.semaphores.items():
+        segment, cell = memory.segment_at(address), memory.word_at(address)
+        if segment is None or cell is None or segment in owned or cell[0] == semaphore.found:
+            continue
+        if semaphore.found in semaphore.waits:
+            lock, fate = semaphore.waits[semaphore.found], f"waits for {semaphore.found}"
+        elif int(cell[0]) in semaphore.waits:
+            lock, fate = semaphore.waits[int(cell[0])], "passes before anybody releases it"
+        else:
+            continue
+        if not _is_stored(memory, address):
+            advice = f"end with a release_semaphore of {semaphore.found}, or clear the tensor for each launch"
+            message = (
+                f"the kernel found {semaphore.found} in {memory.name_at(address)} and leaves {cell[0]}: unless"
+                f" somebody clears it, the next launch {fate} at {lock}; {advice}"
+            )
+            yield Finding(
+                "semaphore-left-dirty", Severity.UNGUARANTEED, message, location=semaphore.stored, other=lock,
+                tensor=segment.name, advice=advice,
+            )  # fmt: skip
+
+
+def _is_stored(memory: GlobalMemory, address: int) -> bool:
+    """Return True if a store other than a release writes to this address: a kernel may clear a semaphore so."""
+    for write in memory.writes.values():
+        storage = memory.view(write.key)
+        if storage is not None and storage.segment is memory.segment_at(address):
+            begins = storage.byte_ranges(Region(storage, write.box))
+            if ((begins <= address) & (address < begins + storage.item.dtype.itemsize)).any():
+                return True
+    return False
 
 
 def _first_left(storage: GlobalStorage) -> tuple[str, Any]:

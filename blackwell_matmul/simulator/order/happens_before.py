@@ -21,6 +21,7 @@ from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.global_memory import Semaphore
 from blackwell_matmul.simulator.machine.memory import Region, Storage
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
@@ -68,6 +69,7 @@ class HappensBefore(Listener):
         self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
         self.releases: dict[int, deque[SemaphoreRelease]] = {}  # the last ones of each semaphore
+        self.released_by: set[tuple[Cta, int]] = set()  # with the semaphore's address
         self.locks: deque[SemaphoreWait] = deque(maxlen=4 * TURNS)  # the last ones that are over
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
@@ -445,6 +447,7 @@ class HappensBefore(Listener):
         self.carried.clear()
         self.operations.clear()
         self.early.clear()
+        self.released_by.clear()
         del self.warpgroups, self.registers, self.drains, self.diagnosis
 
     def _forget_reached(self) -> None:
@@ -582,9 +585,10 @@ class HappensBefore(Listener):
                 lanes.global_ |= lanes.generic
             lanes.own = 0  # what follows is not covered
 
-    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
+    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int, held: int) -> None:
         """Report a wait for a semaphore in an uncleaned workspace that no store happens before: the wait may read old
         bits."""
+        warp.cta.grid.memory.semaphores.setdefault(address, Semaphore(held))
         region = warp.cta.grid.memory.uncleaned(address)
         if region is None:
             return
@@ -605,11 +609,16 @@ class HappensBefore(Listener):
         self._publish(semaphore, (lanes,))
         release = SemaphoreRelease(lanes, self._new_event(), instruction.location, value)
         self.releases.setdefault(address, deque(maxlen=TURNS)).append(release)
+        self.released_by.add((warp.cta, address))
+        warp.cta.grid.memory.semaphores[address].stored = instruction.location
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Acquire, for the lanes that wait for a semaphore, what its releases published."""
-        stored = next(reversed(self.releases.get(address, ())), None)
+        releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
+        if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
+            warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)
+        stored = next(reversed(releases), None)
         lock = SemaphoreWait(warp, self._new_event(), instruction.location, address, value, stored)
         self.locks.append(lock)
         for lanes in self.lanes[warp].values():

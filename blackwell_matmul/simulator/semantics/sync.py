@@ -114,13 +114,12 @@ def nothing(inst: Any, context: LoweringContext) -> Any:
 
 
 def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
-    segment = warp.cta.grid.memory.segment_at(address)
-    if segment is None:
+    cell = warp.cta.grid.memory.word_at(address)
+    if cell is None:
         raise warp.cta.stop(
             "out-of-bounds", f"semaphore address {address:#x} lies in no tensor of this launch", location
         )
-    start = address - segment.address
-    return segment.cells[start : start + 4].view(np.int32)
+    return cell
 
 
 @describe(
@@ -138,7 +137,7 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, address: int, value: int) -> Any:
         cell = _cell(warp, address, location)
-        warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
+        warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address, int(cell[0]))
         if cell[0] != value:
             name = warp.cta.grid.memory.name_at(address)
             why = lambda: f"the semaphore {name} to become {value}; it is {cell[0]}"  # noqa: E731
@@ -163,8 +162,9 @@ def release_semaphore(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, address: int, value: int) -> None:
         if warp.index == first:
-            warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
+            cell = _cell(warp, address, location)
+            warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address, int(cell[0]))
             context.release(warp, address, value)
-            _cell(warp, address, location)[0] = value
+            cell[0] = value
 
     return run

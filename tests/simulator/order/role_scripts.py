@@ -25,12 +25,12 @@ class InTurn(tilus.Script):
             self.lock_semaphore(semaphore, value=part)
         total = r + self.load_global(g_y, offsets=[0], shape=[4096])
         if self.fault == "releases before it stores":
-            self.release_semaphore(semaphore, value=part + 1)
+            self.release_semaphore(semaphore, value=(part + 1) % 3)
         self.store_global(g_y, total, offsets=[0])
         if self.fault != "no sync before the release":
             self.sync()
         if self.fault != "releases before it stores":
-            self.release_semaphore(semaphore, value=part + 1)
+            self.release_semaphore(semaphore, value=(part + 1) % 3)
 
 
 class PartsInTurn(tilus.Script):

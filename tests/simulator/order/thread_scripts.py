@@ -280,6 +280,7 @@ class Semaphores(tilus.Script):
         else:
             if self.fault != "no lock":
                 self.lock_semaphore(semaphore, value=1)
+                self.release_semaphore(semaphore, value=0)
             r = self.load_global(g_t, offsets=[0], shape=[32])  # load
             self.store_global(g_y, r, offsets=[0])
 
@@ -301,7 +302,7 @@ class SameLine(tilus.Script):
             self.lock_semaphore(semaphore, value=self.blockIdx.x)
         self.store_global(g_y, r, offsets=[0])  # store
         self.sync()
-        self.release_semaphore(semaphore, value=self.blockIdx.x + 1)
+        self.release_semaphore(semaphore, value=(self.blockIdx.x + 1) % 2)
 
 
 class TwoCtas(tilus.Script):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from clean import clean, only
 from orders import ORDERS, line_of, run_in
-from scripts_control import InTurn, InTurnOfItsOwn, Uneven, Unknown
+from scripts_control import Flagged, InTurn, InTurnOfItsOwn, Uneven, Unknown
 from scripts_registers import Reduce, ReduceAll
 from tilus import bfloat16, boolean, float32, int32
 
 from blackwell_matmul.base.errors import UnsupportedError
-from blackwell_matmul.simulator import Severity, simulate
+from blackwell_matmul.simulator import Run, Severity, simulate
+from blackwell_matmul.simulator.check import check
 
 TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 
@@ -78,7 +81,47 @@ def test_semaphores_order_ctas(seed: int) -> None:
     for block in range(5):
         want = want * 3 + torch.arange(64, dtype=torch.int32) + block
     assert torch.equal(y, want)
-    assert lock.item() == 5
+    assert lock.item() == 0
+
+
+def test_a_semaphore_of_the_caller_that_the_next_launch_would_wait_for() -> None:
+    """As the second launch with the same tensor shows."""
+    lock, y = torch.zeros(3, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    lock[0], script = 2, InTurn(clears=False)
+    report = check(InTurn, 4, lock[1:], y, schedule={"clears": False}, orders=3)
+    (told,) = report.findings
+    assert report.ok and told.seeds == (0, 1, 2) and told.tensor == "lock_ptr"
+    assert told.severity is Severity.UNGUARANTEED and told.code == "semaphore-left-dirty"
+    assert "the kernel found 0 in lock_ptr[0] and leaves 4" in told.message
+    assert f"the next launch waits for 0 at {told.other}; end with a release_semaphore of 0" in told.message
+    assert told.other is not None and told.other.line == line_of(InTurn, "# lock")
+    assert told.location is not None and told.location.line == line_of(InTurn, "self.release_semaphore")
+    found = only(simulate(script, 4, lock[1:], y), "deadlock")
+    assert found.location == told.other and "to become 0; it is 4" in found.message
+
+
+def flagged(flags: torch.Tensor, **options: Any) -> Run:
+    x, t, y = (torch.full((32,), each, dtype=torch.int32) for each in (7, 0, 0))
+    run = simulate(Flagged(**options), x, t, flags, y, workers=1)
+    assert torch.equal(x, y)
+    return run
+
+
+def test_a_flag_of_the_caller_that_is_still_up_at_the_next_launch() -> None:
+    flags = torch.zeros(2, 3, dtype=torch.int32)
+    told = only(flagged(flags), "semaphore-left-dirty")
+    assert "found 0 in flags_ptr[4] and leaves 1" in told.message and flags[1, 1] == 1
+    assert "the next launch passes before anybody releases it at" in told.message
+    assert told.other is not None and told.other.line == line_of(Flagged, "# wait")
+    assert told.location is not None and told.location.line == line_of(Flagged, "# raise")
+
+
+@pytest.mark.parametrize("options", [{"clears": "last"}, {"clears": "store"}, {"back": True}], ids=str)
+def test_a_semaphore_with_which_the_next_launch_goes_as_this_one(options: dict[str, Any]) -> None:
+    """It is back at its start; or its value is one that a CTA waits for only behind its own release."""
+    flags = torch.zeros(2, 3, dtype=torch.int32)
+    for _ in range(2):
+        assert flagged(flags, **options).findings == ()
 
 
 def test_a_semaphore_that_nobody_releases() -> None:

@@ -22,10 +22,35 @@ GRADIENTS = "gradients"
 """Name of the kinds of backward passes."""
 
 
+class OperandLayout(NamedTuple):
+    """What the gradient of an operand takes from it, which need not be saved for that. across: it is contiguous along
+    its last dimension but one.
+    """
+
+    shape: torch.Size
+    across: bool
+
+    @classmethod
+    def of(cls, x: Tensor) -> OperandLayout:
+        return cls(x.shape, known(x.stride(-2) == 1) and known(x.stride(-1) != 1))
+
+    def summed(self, made: Tensor) -> Tensor:
+        """Return the gradient summed over the batches that shared the operand, also for symbolic sizes."""
+        if made.dim() > len(self.shape):
+            return made.sum(0)
+        shared = len(self.shape) == 3 and known(self.shape[0] == 1) and not known(made.shape[0] == 1)
+        return made.sum(0, keepdim=True) if shared else made
+
+
+def read_back(x: Tensor, w: Tensor, needs: Needs) -> tuple[Tensor | None, Tensor | None]:
+    """Return what the gradients of x and w read: of each one the other. needs: if x's and w's are needed."""
+    return x if needs[1] else None, w if needs[0] else None
+
+
 class ProductOfTwo(torch.autograd.Function):
     """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b); last tensors may be omitted.
 
-    again: multiplies in the backward pass. Bias and residual are saved for an activation; scales have no gradients.
+    again: multiplies in the backward pass. For an activation all tensors are saved; scales have no gradients.
     """
 
     @staticmethod
@@ -38,24 +63,27 @@ class ProductOfTwo(torch.autograd.Function):
         b: Tensor,
         *tensors: Tensor | None,
     ) -> Tensor:
-        ctx.again, ctx.how, ctx.given = again, how, len(tensors)
+        made = multiply(a, b, *tensors)
+        ctx.again, ctx.how, ctx.given, ctx.dtype = again, how, len(tensors), a.dtype
         ctx.scaled = any(each is not None for each in tensors[2:])
-        kept = () if how.activation == "none" else tensors[:2]
-        ctx.save_for_backward(a, b, *kept)
-        return multiply(a, b, *tensors)
+        ctx.layouts = OperandLayout.of(a), OperandLayout.of(b)
+        alone = how.activation == "none"
+        ctx.save_for_backward(*(read_back(a, b, ctx.needs_input_grad[3:]) if alone else (a, b, *tensors[:2])))
+        return made
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         if ctx.scaled:
             raise UnsupportedError("A product with scales has no gradients; multiply 16-bit tensors where you train.")
-        needs = (*ctx.needs_input_grad[3:], False, False)
-        made = gradients(grad, *ctx.saved_tensors, needs=needs, matmul=ctx.again, how=ctx.how)
+        needs, dz = (*ctx.needs_input_grad[3:], False, False), grad.to(ctx.dtype)
+        made = gradients(dz, *ctx.saved_tensors, layouts=ctx.layouts, needs=needs, matmul=ctx.again, how=ctx.how)
         return None, None, None, *(*made, None, None)[: 2 + ctx.given]
 
 
 class Graded(NamedTuple):
     """The product x[.., k] @ w[n, k].T + factor * residual[.., n] + bias[n] with gradients, the same for all calls of a
     kind; turned: of x[.., k] @ w[k, n], or of batches x[.., m, k] @ w[.., k, n]. flags: those of `matmul`.
+    layouts: of x and w.
 
     multiply: computes it, for a kind that is not ready. again: multiplies in the backward pass, with the flags.
     """
@@ -65,24 +93,29 @@ class Graded(NamedTuple):
     flags: tuple[bool, bool]
     multiply: Callable[..., Tensor]
     again: Callable[..., Tensor]
+    layouts: tuple[OperandLayout, ...] = ()
     ready: Ready | None = None
 
-    def first(self, call: Call, *tensors: Tensor | None) -> Tensor:
+    def first(self, call: Call, x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
         """Return the product for a kind's first call; later ones take the shortest way."""
-        made = _with_gradients(self, call.addresses, *tensors)
+        graded = self._replace(layouts=(OperandLayout.of(x), OperandLayout.of(w)))
+        made = _with_gradients(graded, call.addresses, x, w, *others)
         found = ready.known(call.kind)
         if found is not None:
-            found.graded = functools.partial(_with_gradients, self._replace(ready=found))
+            found.graded = functools.partial(_with_gradients, graded._replace(ready=found))
         return made
 
-    def of_operands(self, dz: Tensor, x: Tensor, w: Tensor, needs: Sequence[bool]) -> Sequence[Tensor | None]:
-        """Return the gradients of x and w. needs: if each is needed."""
-        given = dz, x, w
+    def of_operands(self, dz: Tensor, x: Tensor | None, w: Tensor | None) -> Sequence[Tensor | None]:
+        """Return the gradients of x and w; x: if w's is needed; w: if x's is needed."""
         made: Sequence[Tensor | None] | None
-        made, call = ready.launched(GRADIENTS, given, self.flags, self.turned, *needs)
+        made, call = ready.launched(GRADIENTS, (dz, x, w), self.flags, self.turned, self.layouts)
         if made is not None:
             return made
-        products = [each(*given, self.turned) if needed else None for each, needed in zip((_of_x, _of_w), needs)]
+        of_x, of_w = self.layouts
+        products = (
+            None if w is None else _of_x(dz, w, self.turned).laid_as(of_x),
+            None if x is None else _of_w(dz, x, len(of_w.shape) == 2, self.turned).laid_as(of_w),
+        )
         made = [None if each is None else each.by(self.again) for each in products]
         if call is not None and not call.graded:
             ready.keep(call, ReadyGradients.of(products, self.flags, call.addresses))
@@ -90,7 +123,7 @@ class Graded(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """A gradient left @ right, or its transpose if it is turned; places: of both among dz, x and w."""
+    """A gradient left @ right, or its transpose if it is turned; places: of both among what is given of dz, x and w."""
 
     left: Tensor
     right: Tensor
@@ -101,9 +134,9 @@ class Factors(NamedTuple):
         made = multiply(self.left, self.right)
         return made.mT if self.turned else made
 
-    def laid_as(self, x: Tensor) -> Factors:
+    def laid_as(self, x: OperandLayout) -> Factors:
         """Return the same gradient, contiguous along the same dimension as x, so that autograd copies none."""
-        if _lies_across(x) is self.turned:
+        if x.across is self.turned:
             return self
         return Factors(self.right.mT, self.left.mT, not self.turned, self.places[::-1])
 
@@ -156,21 +189,20 @@ class RowsTimesMatrix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graded: Graded, addresses: list[int], x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
         ctx.graded = graded
-        ctx.save_for_backward(x, w)
+        ctx.save_for_backward(*read_back(x, w, ctx.needs_input_grad[2:]))
         made = None if graded.ready is None else graded.ready(addresses)
         return graded.multiply(x, w, *others) if made is None else made
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         graded, (x, w) = ctx.graded, ctx.saved_tensors
-        _, _, for_x, for_w, *others = ctx.needs_input_grad
-        dz = grad if grad.dtype == x.dtype else grad.to(x.dtype)
-        of_operands = graded.of_operands(dz, x, w, (for_x, for_w))
+        of_operands = graded.of_operands(grad, x, w)
+        others = ctx.needs_input_grad[4:]
         if not others:
             return None, None, *of_operands
         for_bias, for_residual = others
-        of_bias = rows_of(dz).sum(0) if for_bias else None
-        of_residual = (dz if graded.factor == 1 else dz * graded.factor) if for_residual else None
+        of_bias = rows_of(grad).sum(0) if for_bias else None
+        of_residual = (grad if graded.factor == 1 else grad * graded.factor) if for_residual else None
         return None, None, *of_operands, of_bias, of_residual
 
 
@@ -178,60 +210,48 @@ _with_gradients: Callable[..., Tensor] = super(torch.autograd.Function, RowsTime
 """RowsTimesMatrix.apply without what it does for torch.func, of whose tensors there is no `Call`."""
 
 
-def _of_x(dz: Tensor, x: Tensor, w: Tensor, turned: bool) -> Factors:
-    return Factors(dz, w.mT if turned else w, places=(0, 2)).laid_as(x)
+def _of_x(dz: Tensor, w: Tensor, turned: bool) -> Factors:
+    return Factors(dz, w.mT if turned else w, places=(0, -1))
 
 
-def _of_w(dz: Tensor, x: Tensor, w: Tensor, turned: bool) -> Factors:
-    if w.dim() == 2:
+def _of_w(dz: Tensor, x: Tensor, rows: bool, turned: bool) -> Factors:
+    """Return w's gradient. rows: w is a matrix, so that all rows of x and dz are summed."""
+    if rows:
         x, dz = rows_of(x), rows_of(dz)
-    made = Factors(x.mT, dz, False, (1, 0)) if turned else Factors(dz.mT, x, False, (0, 1))
-    return made.laid_as(w)
+    return Factors(x.mT, dz, False, (1, 0)) if turned else Factors(dz.mT, x, False, (0, 1))
 
 
 def gradients(
-    grad: Tensor,
-    a: Tensor,
-    b: Tensor,
+    dz: Tensor,
+    a: Any,
+    b: Any,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
     *,
+    layouts: Sequence[OperandLayout],
     needs: Needs,
     matmul: Callable[..., Tensor],
     how: How,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a, b, the bias and the residual. bias, residual: inputs of an activation besides the
-    product.
+    """Return the gradients of a, b, the bias and the residual. a: if b's is needed; b: if a's is needed. For an
+    activation all of its inputs are given: a, b, the bias and the residual.
 
     The activation's input is recomputed. Training is faster with the activation outside the kernel, as in `linear`.
     """
-    dz = grad.to(a.dtype)
     same = {"simulate": how.simulate, "batch_invariant": how.batch_invariant}
     multiply = functools.partial(matmul, alpha=how.alpha, **same)
     if how.activation != "none":
         dz = through_activation(dz, multiply(a, b, bias, residual, beta=how.beta), how.activation)
-    of_a = _like(Factors(dz, b.mT).laid_as(a).by(multiply), a) if needs[0] else None
-    of_b = _of_b(dz, a, b, multiply) if needs[1] else None
+    like_a, like_b = layouts
+    of_a = like_a.summed(Factors(dz, b.mT).laid_as(like_a).by(multiply)) if needs[0] else None
+    of_b = like_b.summed(_of_b(dz, a, like_b).by(multiply)) if needs[1] else None
     of_bias = dz.flatten(0, -2).sum(0) if needs[2] else None
     of_residual = (dz if how.beta == 1 else dz * how.beta) if needs[3] else None
     return of_a, of_b, of_bias, of_residual
 
 
-def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
+def _of_b(dz: Tensor, a: Tensor, b: OperandLayout) -> Factors:
     """Return B's gradient, by one product if all batches share B, as their rows are adjacent."""
-    if b.dim() == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
+    if len(b.shape) == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
-    return _like(Factors(a.mT, dz).laid_as(b).by(multiply), b)
-
-
-def _lies_across(x: Tensor) -> bool:
-    """Return true if x is contiguous along its last dimension but one."""
-    return known(x.stride(-2) == 1) and known(x.stride(-1) != 1)
-
-
-def _like(made: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient summed over the batches that shared x, also for symbolic sizes."""
-    if made.dim() > x.dim():
-        return made.sum(0)
-    shared = x.dim() == 3 and known(x.shape[0] == 1) and not known(made.shape[0] == 1)
-    return made.sum(0, keepdim=True) if shared else made
+    return Factors(a.mT, dz).laid_as(b)

@@ -21,6 +21,7 @@ from blackwell_matmul.kernels.host.grouped import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.functions import bmm
+from blackwell_matmul.ops.gradients import OperandLayout, read_back
 from blackwell_matmul.ops.launching import Copy, Launches, Ready, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
@@ -113,17 +114,17 @@ class ProductOfGroups(torch.autograd.Function):
         w: Tensor,
         offs: Tensor,
     ) -> Tensor:
-        ctx.again, ctx.rest = again, rest
-        ctx.save_for_backward(x, w, offs)
-        return multiply(x, w, offs, **rest)
+        made = multiply(x, w, offs, **rest)
+        ctx.again, ctx.rest, ctx.layout = again, rest, OperandLayout.of(w)
+        ctx.save_for_backward(*read_back(x, w, ctx.needs_input_grad[3:]), offs)
+        return made
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w, offs = ctx.saved_tensors
         multiply = functools.partial(ctx.again, **ctx.rest)
-        _, _, _, for_x, for_w, _ = ctx.needs_input_grad
-        of_x = _of_x(grad, w, offs, multiply) if for_x else None
-        of_w = _of_w(grad, x, w, offs, multiply) if for_w else None
+        of_x = None if w is None else _of_x(grad, w, offs, multiply)
+        of_w = None if x is None else _of_w(grad, x, ctx.layout, offs, multiply)
         return None, None, None, of_x, of_w, None
 
 
@@ -132,9 +133,9 @@ def _of_x(grad: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]
     return multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
 
 
-def _of_w(grad: Tensor, x: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
+def _of_w(grad: Tensor, x: Tensor, w: OperandLayout, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
     """Return w's gradient: sums for a product, in a linear layer's weight layout if w has it; a product for sums."""
-    turned = w.dim() == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
+    turned = len(w.shape) == 3 and w.across
     return multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
 
 

@@ -179,7 +179,8 @@ TRAINED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_backward_pass_is_launched_at_its_own_addresses(gpu, kinds, monkeypatch, name):
-    """The kernels, operands and layouts of later passes are those of the first, also of one tensor in both places."""
+    """The kernels, operands and layouts of later passes are those of the first, also of one tensor in both places, and
+    of a frozen operand."""
     operation, operands = TRAINED[name]
     launched, at = [], Launches.at
 
@@ -187,26 +188,30 @@ def test_a_backward_pass_is_launched_at_its_own_addresses(gpu, kinds, monkeypatc
         launched.append((launches, addresses[:2]))
         return at(launches, addresses)
 
-    def passed(*tensors):
+    def passed(*tensors, frozen=None):
         """Return each launch with its operands' places, and the gradients' layouts."""
-        for each in tensors:
-            each.requires_grad_().grad = None
+        for place, each in enumerate(tensors):
+            each.requires_grad_(place != frozen).grad = None
         launched.clear()
         made = operation(*tensors)
         dz = zeros(*made.shape)
         backward(made, dz)
         places = {each.data_ptr(): place for place, each in enumerate((dz, *tensors))}
         return [(launches, *map(places.get, read)) for launches, read in launched], [
-            (each.grad.shape, each.grad.stride()) for each in tensors
+            (each.grad.shape, each.grad.stride()) for each in tensors if each.requires_grad
         ]
 
     monkeypatch.setattr(Launches, "at", recorded)
     if name == "square":
         passed(*[zeros(64, 64)] * 2)
-    first, count = passed(*operands()), len(kinds)
+    all_frozen = [None, 0, 1]
+    first, count = [passed(*operands(), frozen=each) for each in all_frozen], len(kinds)
     gpu.clear()
-    assert [passed(*operands()) for _ in range(3)] == [first] * 3
-    assert len(first[0]) == 3 and {each[1:] for each in first[0]} >= {(1, 2)}
+    for _ in range(3):
+        assert [passed(*operands(), frozen=each) for each in all_frozen] == first
+    whole, *parts = [{frozenset(read) for _, *read in launches} for launches, _ in first]
+    of_product, of_x, of_w = (frozenset(each) for each in ((1, 2), (0, 2), (0, 1)))  # the places that each reads
+    assert whole == {of_product, of_x, of_w} and parts == [{of_product, of_w}, {of_product, of_x}]
     assert len(kinds) == count and not gpu.calls("cuTensorMapEncodeTiled")
     assert any(kind[0] == GRADIENTS for kind in kinds._entries)
 

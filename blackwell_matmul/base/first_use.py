@@ -5,11 +5,19 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+Homes = Mapping[str, Sequence[str]]
 
 
-def on_first_use(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package, which imports a name at its first use. homes: names by module of it."""
-    home_of = {name: home for home, names in homes.items() for name in names}
+def on_first_use(package: str, homes: Homes, unlisted: Homes = MappingProxyType({})) -> Callable[[str], object]:
+    """Return the `__getattr__` of a package, which imports a name at its first use, and set its `__all__`.
+
+    homes, unlisted: names by module of the package; `__all__` has those of homes.
+    """
+    listed = _homes_of(homes)
+    vars(sys.modules[package])["__all__"] = sorted(listed)
+    home_of = {**listed, **_homes_of(unlisted)}
 
     def found(name: str) -> object:
         if name not in home_of:
@@ -19,3 +27,7 @@ def on_first_use(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[
         return value
 
     return found
+
+
+def _homes_of(homes: Homes) -> dict[str, str]:
+    return {name: home for home, names in homes.items() for name in names}

@@ -13,29 +13,17 @@ from typing import TYPE_CHECKING
 from blackwell_matmul.base.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.calls.inputs import make_inputs
-    from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
-    from blackwell_matmul.harness.outputs import OutputVerdict
-    from blackwell_matmul.harness.reference import torch_product
-    from blackwell_matmul.harness.result import Result, ScriptResult
-    from blackwell_matmul.harness.run import report, run_matmul, run_script
-    from blackwell_matmul.harness.verdict import Verdict, check_matmul
-
-__all__ = [
-    "OutputVerdict",
-    "Result",
-    "ScheduleList",
-    "ScheduleRow",
-    "ScriptResult",
-    "Verdict",
-    "check_matmul",
-    "make_inputs",
-    "report",
-    "run_matmul",
-    "run_script",
-    "schedules",
-    "torch_product",
-]
+    from blackwell_matmul.harness.calls.inputs import make_inputs as make_inputs
+    from blackwell_matmul.harness.listing import (
+        ScheduleList as ScheduleList,
+        ScheduleRow as ScheduleRow,
+        schedules as schedules,
+    )
+    from blackwell_matmul.harness.outputs import OutputVerdict as OutputVerdict
+    from blackwell_matmul.harness.reference import torch_product as torch_product
+    from blackwell_matmul.harness.result import Result as Result, ScriptResult as ScriptResult
+    from blackwell_matmul.harness.run import report as report, run_matmul as run_matmul, run_script as run_script
+    from blackwell_matmul.harness.verdict import Verdict as Verdict, check_matmul as check_matmul
 
 __getattr__ = on_first_use(
     __name__,

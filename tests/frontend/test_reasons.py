@@ -577,6 +577,6 @@ def test_what_no_phrase_covers_is_short_and_has_no_layouts() -> None:
 
 
 def test_every_phrase_is_one_sentence() -> None:
-    for _, template in phrases._TEMPLATES:
+    for template in phrases._TEMPLATES.values():
         assert not template.endswith(".") and not re.search(r"[.?!] [A-Z]", template)
     assert inspect.getdoc(phrases)

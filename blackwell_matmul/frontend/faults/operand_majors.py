@@ -13,12 +13,22 @@ as one box, and all boxes signal the same mbarrier.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+from tilus.backends.emitters.cuda import cp_async_tensor, wgmma
+from tilus.backends.emitters.cuda.tcgen05.mma import TMemoryMmaSSEmitter
+from tilus.ir import tools
+from tilus.ir.inst import Instruction
+from tilus.ir.instructions.cuda.tcgen05 import Tcgen05MmaSSInst
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.instructions.generic import PermuteSharedInst, ReshapeSharedInst, SliceSharedInst
+from tilus.ir.layout.cuda.tcgen05 import smem
+from tilus.ir.layout.ops import shared_reshape
+from tilus.ir.tensor import SharedTensor
+from tilus.transforms import layout_inference
 
 from blackwell_matmul.frontend.faults.tilus_compat import mended, replaced
 
@@ -34,16 +44,11 @@ TMA_ALIGNMENT_BYTES = 128
 
 def any_major() -> AbstractContextManager[None]:
     """Give MN-major operands their layouts, load them, and multiply them."""
-    emitters = "tilus.backends.emitters.cuda."
-    inference: Any = importlib.import_module("tilus.transforms.layout_inference")
-    wgmma: Any = importlib.import_module(emitters + "wgmma").WgmmaMmaSSEmitter
-    tcgen05: Any = importlib.import_module(emitters + "tcgen05.mma").TMemoryMmaSSEmitter
-    load: Any = importlib.import_module(emitters + "cp_async_tensor").CopyAsyncTensorGlobalToSharedInstEmitter
     return mended(
-        (inference, "infer_layout", _with_majors),
-        (wgmma, "emit_wgmma", _with_transpose_bits),
-        (tcgen05, "check_majorness", _of_each_operand),
-        (load, "emit", _by_boxes),
+        (layout_inference, "infer_layout", _with_majors),
+        (wgmma.WgmmaMmaSSEmitter, "emit_wgmma", _with_transpose_bits),
+        (TMemoryMmaSSEmitter, "check_majorness", _of_each_operand),
+        (cp_async_tensor.CopyAsyncTensorGlobalToSharedInstEmitter, "emit", _by_boxes),
     )
 
 
@@ -54,8 +59,7 @@ def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Infer layouts with the facts known of each operand before: its order, or the layout that the script gave."""
 
     def inferred(func: Any) -> Any:
-        tools: Any = importlib.import_module("tilus.ir.tools")
-        made = views(tools.collect(func, types=[importlib.import_module("tilus.ir.inst").Instruction]))
+        made = views(tools.collect(func, types=[Instruction]))
         known = {tensor: layout for tensor, rows in _operands(func) if (layout := _layout(tensor, rows, made))}
         return infer(tools.rewrite(func, {tensor: tensor.with_layout(layout) for tensor, layout in known.items()}))
 
@@ -64,17 +68,13 @@ def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def views(nodes: Iterable[Any]) -> dict[Any, Any]:
     """Return the instruction that makes each view of a shared tensor, for the views among some nodes of a script."""
-    generic: Any = importlib.import_module("tilus.ir.instructions.generic")
-    kinds = (generic.SliceSharedInst, generic.PermuteSharedInst, generic.ReshapeSharedInst)
+    kinds = (SliceSharedInst, PermuteSharedInst, ReshapeSharedInst)
     return {node.output: node for node in nodes if isinstance(node, kinds)}
 
 
 def _operands(func: Any) -> Iterator[tuple[Any, int]]:
     """Yield each A and B in shared memory without a layout, and the number of its dimension that is m or n."""
-    tools: Any = importlib.import_module("tilus.ir.tools")
-    wgmma: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma")
-    tcgen05: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05")
-    for inst in tools.collect(func, types=[wgmma.WgmmaMmaSSInst, tcgen05.Tcgen05MmaSSInst]):
+    for inst in tools.collect(func, types=[WgmmaMmaSSInst, Tcgen05MmaSSInst]):
         for rows, tensor in enumerate(inst.inputs[:2]):
             if len(tensor.shape) == 2 and tensor.optional_layout is None:
                 yield tensor, rows
@@ -99,11 +99,9 @@ def _given(tensor: Any, made: Any) -> Any:
     source = _given(inst.inputs[0], made)
     if source is None:
         return None
-    reshape: Any = importlib.import_module("tilus.ir.layout.ops").shared_reshape
-    kind = type(inst).__name__
-    if kind == "ReshapeSharedInst":
-        return reshape(source, tensor.shape)
-    if kind == "PermuteSharedInst":
+    if isinstance(inst, ReshapeSharedInst):
+        return shared_reshape(source, tensor.shape)
+    if isinstance(inst, PermuteSharedInst):
         return source.permute(dims=inst.dims)
     return source.slice(retain_dims=_retained(inst))
 
@@ -118,16 +116,14 @@ def contiguous(tensor: Any, made: Any) -> int | None:
         return len(tensor.shape) - 1
     inst = made[tensor]
     source, before = inst.inputs[0], contiguous(inst.inputs[0], made)
-    kind = type(inst).__name__
-    if kind == "ReshapeSharedInst":
+    if isinstance(inst, ReshapeSharedInst):
         return len(tensor.shape) - 1 if before == len(source.shape) - 1 else None
-    dims = list(inst.dims) if kind == "PermuteSharedInst" else _retained(inst)
+    dims = list(inst.dims) if isinstance(inst, PermuteSharedInst) else _retained(inst)
     return None if before is None or before not in dims else dims.index(before)
 
 
 def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
     """Return the layout with the widest spans that fill the rows; None where no span does."""
-    smem: Any = importlib.import_module("tilus.ir.layout.cuda.tcgen05.smem")
     modes = smem.Tcgen05SwizzleMode
     extent, depth = shape[rows], shape[1 - rows]
     for nbytes, mode in zip(SPAN_WIDTHS_BYTES, (modes.B128_SWIZZLE, modes.B64_SWIZZLE, modes.B32_SWIZZLE), strict=True):
@@ -142,17 +138,16 @@ def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
 
 def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Return an emitter of the same wgmma, with imm-trans-a and imm-trans-b for the operands' layouts."""
-    module: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
 
     def emitted(self: Any, inst: Any) -> None:
         a, b = (operand.as_shared_tensor() for operand in inst.inputs[:2])
         majors = [
-            module.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
+            wgmma.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
         ]
         bits = [int(found is not None and found.major_kind == "MN") for found in majors]
-        multiply = module.wgmma_async
+        multiply = wgmma.wgmma_async
         turned = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])  # noqa: E731
-        with replaced((module, "wgmma_async", turned)):
+        with replaced((wgmma, "wgmma_async", turned)):
             emit(self, inst)
 
     return emitted
@@ -204,20 +199,18 @@ def spans(layout: Any, nbits: int) -> tuple[int, ...]:
 
 def _emit_boxes(self: Any, inst: Any, shared: Any, starts: tuple[int, ...]) -> None:
     """Load each box as tilus does, with one tensor map for all boxes."""
-    module: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
-    tensor: Any = importlib.import_module("tilus.ir.tensor").SharedTensor
     self.assert_is_warp_aligned(inst, "TMA global to shared is a warp-cooperative instruction")
     width = shared.shape[-1] // len(starts)
     box = (*shared.shape[:-1], width)
     info = self.resolve_global_tensor_info(inst.inputs[1].as_global_tensor(), offsets=inst.offsets, dims=inst.dims)
     address = self.shared_tensor_shared_space_addr[shared]
-    one = tensor.create(shared.dtype, shape=box, optional_layout=_first_span(shared.layout, width))
+    one = SharedTensor.create(shared.dtype, shape=box, optional_layout=_first_span(shared.layout, width))
     self.shared_tensor_shared_space_addr[one] = address
     tensor_map = ~self.create_tensor_map(info, self.resolve_shared_tensor_info(one), shared.dtype)
     options = {"mbarrier": inst.mbarrier, "cta_group": inst.cta_group, "cache_policy": inst.cache_policy}
-    copy = module.cp_async_tensor_global_to_shared
+    copy = cp_async_tensor.cp_async_tensor_global_to_shared
     if inst.multicast_mask is not None:
-        copy, options["multicast_mask"] = module.cp_async_tensor_global_to_cluster_shared, inst.multicast_mask
+        copy, options["multicast_mask"] = cp_async_tensor.cp_async_tensor_global_to_cluster_shared, inst.multicast_mask
     for number, start in enumerate(starts):
         *outer, inner = inst.offsets
         self.append(
@@ -233,7 +226,6 @@ def _emit_boxes(self: Any, inst: Any, shared: Any, starts: tuple[int, ...]) -> N
 
 def _first_span(layout: Any, width: int) -> Any:
     """Return the layout of the first `width` columns."""
-    ops: Any = importlib.import_module("tilus.ir.layout.ops")
     *outer, columns = layout.shape
-    cut = ops.shared_reshape(layout, [*outer, columns // width, width])
+    cut = shared_reshape(layout, [*outer, columns // width, width])
     return cut.slice(retain_dims=[*range(len(outer)), len(outer) + 1])

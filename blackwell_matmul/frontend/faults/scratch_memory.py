@@ -7,10 +7,10 @@ the same time then mix their sums, without a word: nothing orders the one group 
 
 from __future__ import annotations
 
-import importlib
 from contextlib import AbstractContextManager
 from typing import Any
 
+from tilus.backends.contexts.smem_alloc_ctx import SharedMemoryAllocationContext
 from tilus.hidet.ir.builders import StmtBuilder
 from tilus.hidet.ir.dtypes import uint8
 from tilus.hidet.ir.expr import Var
@@ -23,10 +23,9 @@ SCRATCH_ALIGNMENT_BYTES = 128
 
 def scratch_of_each_group() -> AbstractContextManager[None]:
     """Give each group of threads a part of its own; a group uses its part in program order, between syncs."""
-    context: Any = importlib.import_module("tilus.backends.contexts.smem_alloc_ctx").SharedMemoryAllocationContext
     return mended(
-        (context, "request_shared_workspace", lambda _: lambda self, nbytes: _request(self, nbytes)),
-        (context, "finalize", lambda finalize: lambda self: _finalize(self, finalize)),
+        (SharedMemoryAllocationContext, "request_shared_workspace", lambda _: _request),
+        (SharedMemoryAllocationContext, "finalize", lambda finalize: lambda self: _finalize(self, finalize)),
     )
 
 

@@ -37,10 +37,11 @@ if hasattr(os, "register_at_fork"):  # else a child has what another thread set,
 
 @contextmanager
 def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Replace attributes inside the block, under `lock`. changes: the owner, the name and the value of each."""
+    """Replace or add attributes inside the block, under `lock`. changes: the owner, the name and the value of each."""
     with lock, ExitStack() as stack:
         for owner, name, value in changes:
-            stack.callback(setattr, owner, name, _attribute(owner, name))
+            there = hasattr(owner, name)
+            stack.callback(*((setattr, owner, name, _attribute(owner, name)) if there else (delattr, owner, name)))
             setattr(owner, name, value)
         yield
 
@@ -50,6 +51,29 @@ def mended(*mends: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
     """Replace attributes inside the block, each by the result of a function of the attribute as it was."""
     with lock, replaced(*[(owner, name, mend(_attribute(owner, name))) for owner, name, mend in mends]):
         yield
+
+
+def in_place_of(module: str, place: str) -> Callable[[Callable[..., Any]], Callable[[], AbstractContextManager[None]]]:
+    """Return a decorator. In its block, a function stands in the place of an attribute of a module of tilus: `name` or
+    `Class.name`. The function gets the attribute as it was, and the arguments of the call."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[[], AbstractContextManager[None]]:
+        def mend(original: Any) -> Any:
+            def called(*args: Any, **kwargs: Any) -> Any:
+                return function(known, *args, **kwargs)
+
+            is_static = isinstance(original, staticmethod)
+            known = original.__func__ if is_static else original
+            return staticmethod(called) if is_static else called
+
+        @functools.wraps(function)
+        def inside() -> AbstractContextManager[None]:
+            *classes, name = place.split(".")
+            return mended((functools.reduce(getattr, classes, importlib.import_module(f"tilus.{module}")), name, mend))
+
+        return inside
+
+    return decorated
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -344,45 +368,35 @@ FRAGMENT_K = 16
 """K of an MMA of 16-bit types, for which tilus's layout of an accumulator is right."""
 
 
-def wgmma_fragments() -> AbstractContextManager[None]:
+@in_place_of("ir.layout.inference.inference_rules.wgmma", "generate_wgmma_register_layout")
+def wgmma_fragments(layout: Any, m: int, n: int, mma_m: int, mma_n: int, _: int) -> Any:
     """Lay out an accumulator of wgmma as the instruction writes it, whatever the types of A and B are.
 
     PTX ISA, "wgmma: Register Fragments": each thread holds two neighbours of a row of D. tilus's rule takes K / 8 of
     them, which is two for fp16 and bf16 alone: with fp8, int8 and tf32 columns of D would be exchanged. Removable when
     `generate_wgmma_register_layout` does not depend on K.
     """
-    rule: Any = importlib.import_module("tilus.ir.layout.inference.inference_rules.wgmma")
-
-    def of_16_bits(layout: Any) -> Any:
-        return lambda m, n, mma_m, mma_n, _: layout(m, n, mma_m, mma_n, FRAGMENT_K)
-
-    return mended((rule, "generate_wgmma_register_layout", of_16_bits))
+    return layout(m, n, mma_m, mma_n, FRAGMENT_K)
 
 
 WGMMA_N = 256, 8
 """The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
 
 
-def widest_wgmma() -> AbstractContextManager[None]:
+@in_place_of("ir.instructions.cuda.wgmma", "WgmmaMmaSSInst.get_inst_mnk")
+def widest_wgmma(narrow: Any, m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
     """Multiply a tile with the widest instructions that divide it.
 
     tilus takes the largest power of two in N: seven instructions of N = 32 for 224 columns, which read A seven times
     from shared memory and are bound by that, 1.6 times as slow on an H200 as one of N = 224. Removable when
     `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
     """
-    inst: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma").WgmmaMmaSSInst
-
-    def widened(narrow: Any) -> Any:
-        def widest(m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
-            mma_m, mma_n, mma_k = narrow(m, n, k, *types)
-            return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
-
-        return staticmethod(widest)
-
-    return mended((inst, "get_inst_mnk", widened))
+    mma_m, mma_n, mma_k = narrow(m, n, k, *types)
+    return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
 
 
-def wgmma_descriptors() -> AbstractContextManager[None]:
+@in_place_of("backends.emitters.cuda.wgmma", "SharedMatrixDescriptor.encoded")
+def wgmma_descriptors(_: Any, self: Any) -> Any:
     """Compute the address of an operand of wgmma once, and add its k-steps to it.
 
     tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
@@ -392,11 +406,6 @@ def wgmma_descriptors() -> AbstractContextManager[None]:
     On an H200 256x2112x7168 took 24.3 us in tiles of 64x64, and 22.5 with this. Removable when
     `SharedMatrixDescriptor.encoded` adds to what is encoded.
     """
-    descriptor: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma").SharedMatrixDescriptor
-    return replaced((descriptor, "encoded", _descriptor_of_step))
-
-
-def _descriptor_of_step(self: Any) -> Any:
     from tilus.hidet.ir.dtypes import uint32, uint64
 
     base, step_bytes = _base_and_offset(self.addr)
@@ -416,7 +425,8 @@ def _widest(n: int, most: int, step: int) -> int:
     return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
 
 
-def one_wgmma() -> AbstractContextManager[None]:
+@in_place_of("backends.emitters.cuda.wgmma", "wgmma_async")
+def one_wgmma(multiply: Any, *args: Any, trans_a: int, trans_b: int) -> Any:
     """Compile only the variant of a wgmma with a new N that is called.
 
     `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
@@ -424,19 +434,11 @@ def one_wgmma() -> AbstractContextManager[None]:
     Removable when `wgmma_async` makes the one that it calls.
     """
     made: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.wgmma")
-    called: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
-
-    def called_alone(multiply: Any) -> Any:
-        def one(*args: Any, trans_a: int, trans_b: int) -> Any:
-            found = None
-            for bits in dict.fromkeys([(0, 0), (trans_a, trans_b)]):
-                with replaced((made, "product", functools.partial(_variant, (1, 1, 1, *bits)))):
-                    found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
-            return found
-
-        return one
-
-    return mended((called, "wgmma_async", called_alone))
+    found = None
+    for bits in dict.fromkeys([(0, 0), (trans_a, trans_b)]):
+        with replaced((made, "product", functools.partial(_variant, (1, 1, 1, *bits)))):
+            found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
+    return found
 
 
 def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tuple[int | None, ...]]:
@@ -462,73 +464,55 @@ def tcgen05_mma() -> Iterator[None]:
     emitter: Any = importlib.import_module("tilus.backends.emitters.cuda.tcgen05.mma").TMemoryMmaSSEmitter
     inst: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05").Tcgen05MmaSSInst
     family: Any = importlib.import_module("tilus.target").nvgpu_sm100f
-    with lock:
-        narrow, registered = emitter.__dict__["get_inst_mnk"], emitter.REGISTRY[inst]
-
-        def widest(kind: Any, cta_group: int, m: int, n: int, k: int) -> tuple[int, int, int]:
-            mma_m, mma_n, mma_k = narrow.__func__(kind, cta_group, m, n, k)
-            return mma_m, max(mma_n, _widest(n, *TCGEN05_N)), mma_k
-
-        emitter.get_inst_mnk = staticmethod(widest)
+    with _widest_tcgen05():
+        registered = emitter.REGISTRY[inst]
         emitter.REGISTRY[inst] = {**registered, family: emitter}
         try:
             yield
         finally:
-            emitter.get_inst_mnk, emitter.REGISTRY[inst] = narrow, registered
+            emitter.REGISTRY[inst] = registered
+
+
+@in_place_of("backends.emitters.cuda.tcgen05.mma", "TMemoryMmaSSEmitter.get_inst_mnk")
+def _widest_tcgen05(narrow: Any, kind: Any, cta_group: int, m: int, n: int, k: int) -> tuple[int, int, int]:
+    mma_m, mma_n, mma_k = narrow(kind, cta_group, m, n, k)
+    return mma_m, max(mma_n, _widest(n, *TCGEN05_N)), mma_k
 
 
 @contextmanager
 def products() -> Iterator[None]:
     """Apply all corrections of the instructions that multiply, inside the block."""
-    with (
-        wgmma_fragments(),
-        widest_wgmma(),
-        wgmma_descriptors(),
-        one_wgmma(),
-        tcgen05_mma(),
-        modes_kept_apart(),
-    ):
+    with wgmma_fragments(), widest_wgmma(), wgmma_descriptors(), one_wgmma(), tcgen05_mma(), modes_kept_apart():
         yield
 
 
-def shared_of_any_type() -> AbstractContextManager[None]:
+@in_place_of("backends.emitters.smem", "dynamic_shared_memory")
+def shared_of_any_type(known: Any, byte_offset: Any, dtype: Any) -> Any:
     """Allocate shared tensors of all types. tilus has a function for the address of most, and none for int16, uint16,
     int64 and float64: "Can not find primitive function". Removable when it has."""
-    emitter: Any = importlib.import_module("tilus.backends.emitters.smem")
     from tilus.hidet.ir.expr import cast
     from tilus.hidet.ir.primitives.func import is_primitive_function
 
-    def of_any_type(known: Any) -> Any:
-        def address(byte_offset: Any, dtype: Any) -> Any:
-            if is_primitive_function(f"cuda_dynamic_shared_memory_{dtype.name}"):
-                return known(byte_offset, dtype)
-            return cast(known(byte_offset, "uint8"), ~dtype)
-
-        return address
-
-    return mended((emitter, "dynamic_shared_memory", of_any_type))
+    if is_primitive_function(f"cuda_dynamic_shared_memory_{dtype.name}"):
+        return known(byte_offset, dtype)
+    return cast(known(byte_offset, "uint8"), ~dtype)
 
 
-def workspace_bytes() -> AbstractContextManager[None]:
+@in_place_of("backends.contexts.gmem_alloc_ctx", "GlobalMemoryAllocationContext.allocate_global_memory")
+def workspace_bytes(allocate: Any, self: Any, nbytes: Any, clean: bool) -> Any:
     """Ask for as many bytes of global memory as `global_tensor` needs.
 
     tilus asks for as many bytes as the tensor has bits: eight times too much, at each launch. Removable when
     `AllocateGlobalInstEmitter` divides the bits by 8.
     """
-    context: Any = importlib.import_module("tilus.backends.contexts.gmem_alloc_ctx").GlobalMemoryAllocationContext
-
-    def eighth(allocate: Any) -> Any:
-        return lambda self, nbytes, clean: allocate(self, (nbytes + 7) // 8, clean)
-
-    return mended((context, "allocate_global_memory", eighth))
+    return allocate(self, (nbytes + 7) // 8, clean)
 
 
 _NAMELESS = ("float16", "int64")
 """Modules of `tilus.hidet.ir.primitives.cuda.math` that use `hidet`."""
 
 
-@contextmanager
-def hidet_by_name() -> Iterator[None]:
+def hidet_by_name() -> AbstractContextManager[None]:
     """Let max and min of float16, and int64 to float16, be compiled.
 
     Their modules use `hidet.option` and `hidet.ir` and import neither, so that tilus ends in a NameError. Every target
@@ -537,15 +521,7 @@ def hidet_by_name() -> Iterator[None]:
     math: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.math")
     cuda = SimpleNamespace(get_arch_pair=lambda: (9, 0))
     hidet = SimpleNamespace(option=SimpleNamespace(cuda=cuda), ir=importlib.import_module("tilus.hidet.ir"))
-    modules = [getattr(math, name) for name in _NAMELESS]
-    with lock:
-        for module in modules:
-            module.hidet = hidet
-        try:
-            yield
-        finally:
-            for module in modules:
-                del module.hidet
+    return replaced(*((getattr(math, name), "hidet", hidet) for name in _NAMELESS))
 
 
 def boxes_of_full_rank() -> AbstractContextManager[None]:
@@ -578,23 +554,16 @@ def boxes_of_full_rank() -> AbstractContextManager[None]:
     return mended((emitter, "resolve_global_tensor_info", whole_view), (emitter, "create_tensor_map", whole_box))
 
 
-def strides_that_are_products() -> AbstractContextManager[None]:
+@in_place_of("ir.utils.lineardec", "Linear.__mul__")
+def strides_that_are_products(multiply: Any, self: Any, other: Any) -> Any:
     """Give TMA the stride of a tensor of several matrices, such as m * 136 of [batches, m, 136].
 
     `Linear.__mul__` drops the product of two terms without coordinates: the stride is 0, and every matrix the first.
     Removable when it keeps the last coefficient.
     """
-    linear: Any = importlib.import_module("tilus.ir.utils.lineardec").Linear
-
-    def with_last(multiply: Any) -> Any:
-        def multiplied(self: Any, other: Any) -> Any:
-            if self.is_empty() or other.is_empty() or not (self.is_constant() and other.is_constant()):
-                return multiply(self, other)
-            return linear.from_constant(len(self), self[-1] * other[-1])
-
-        return multiplied
-
-    return mended((linear, "__mul__", with_last))
+    if self.is_empty() or other.is_empty() or not (self.is_constant() and other.is_constant()):
+        return multiply(self, other)
+    return type(self).from_constant(len(self), self[-1] * other[-1])
 
 
 def exact_casts() -> AbstractContextManager[None]:
@@ -615,25 +584,18 @@ def exact_casts() -> AbstractContextManager[None]:
     )
 
 
-def whole_constants() -> AbstractContextManager[None]:
+@in_place_of("hidet.ir.dtypes.integer", "IntegerType.constant")
+def whole_constants(constant: Any, self: Any, value: Any) -> Any:
     """Refuse a float with a fraction as a constant of integers: tilus cuts it, with a warning that names no line.
 
     Removable when `IntegerType.constant` raises.
     """
     from blackwell_matmul.frontend.messages.raised import Refusal
 
-    kind: Any = importlib.import_module("tilus.hidet.ir.dtypes.integer").IntegerType
-
-    def uncut(constant: Any) -> Any:
-        def whole(self: Any, value: Any) -> Any:
-            found = getattr(value, "value", value)
-            if isinstance(found, float) and not found.is_integer():
-                raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
-            return constant(self, int(found) if isinstance(found, float) else value)
-
-        return whole
-
-    return mended((kind, "constant", uncut))
+    found = getattr(value, "value", value)
+    if isinstance(found, float) and not found.is_integer():
+        raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
+    return constant(self, int(found) if isinstance(found, float) else value)
 
 
 def _extracted_low(extract: Any) -> Any:
@@ -753,38 +715,30 @@ def _remainder(a: Range, b: Range) -> Range:
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
 
 
-def modes_kept_apart() -> AbstractContextManager[None]:
+@in_place_of("ir.layout.mfunction.mfunction", "canonicalize_multi_function")
+def modes_kept_apart(_: Any, func: Any) -> Any:
     """Find the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
 
     `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
     their numbers, and `mode_groups` finds no dimension in what is merged ("Cannot group the modes"). Without merging
-    they mean the same. Removable when it compares the numbers, and `mode_groups` takes what is merged.
+    they mean the same: only modes of extent 1 are left out. Removable when it compares the numbers, and `mode_groups`
+    takes what is merged.
     """
-    functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
-    return replaced((functions, "canonicalize_multi_function", _without_ones))
-
-
-def _without_ones(func: Any) -> Any:
-    """Return the same function, without its modes of extent 1."""
     kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
     number = {mode: place for place, mode in enumerate(kept)}
     modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]
     return type(func).create(func.shape, [func.mode_shape[mode] for mode in kept], modes)
 
 
-def declared_copies() -> AbstractContextManager[None]:
+@in_place_of("backends.transforms.inline_register_tensor", "InlineRegisterTensorRewriter.__init__")
+def declared_copies(init: Any, self: Any, copies: Any) -> None:
     """Keep a copy of a copy of registers if its source is removed.
 
     `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
     that it puts elsewhere: after `squeeze` of `unsqueeze`, what reads the second reads the first, which nothing
     declares. Removable when its rewriter follows one copy to the next.
     """
-    inlining: Any = importlib.import_module("tilus.backends.transforms.inline_register_tensor")
-
-    def of_originals(init: Any) -> Any:
-        return lambda self, copies: init(self, {copy: of for copy, of in copies.items() if of.rhs not in copies})
-
-    return mended((inlining.InlineRegisterTensorRewriter, "__init__", of_originals))
+    init(self, {copy: of for copy, of in copies.items() if of.rhs not in copies})
 
 
 def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
-"""Data files: TOML whose tables are entries, each a number with its unit, its source and how it was obtained.
+"""Data files: TOML tables of numbers, each with its unit, its source and how the number was obtained.
 
-A text or a list is an entry too, with unit ""; a table of numbers may stand for one number. Each file is read once.
+A text or a list is an entry with unit "". A table of numbers may replace a single number. Each file is read once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class DataEntry(NamedTuple):
     value: Any
     """Number, table of numbers, or, without a unit, a text or a list."""
     unit: str
-    """Unit, such as "bytes/cycle"; "1" of a ratio."""
+    """Unit, such as "bytes/cycle"; "1" for a ratio."""
     how: How
     """Kind of its origin."""
     source: str
-    """Measurement or page that it is from."""
+    """Measurement or page that the value is from."""
     means: str = ""
     """Meaning of the number, if no docstring of a field has it."""
     gpu: str = ""

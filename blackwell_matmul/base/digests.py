@@ -16,12 +16,12 @@ from pathlib import Path
 Stamp = tuple[int, ...]
 
 EDITED = "edited since it was imported"
-"""Digest of files that differ from those which this process runs."""
+"""Text in place of a digest, for a package whose files were edited after their import."""
 
 PACKAGE = Path(__file__).parents[1]
 
 READ_SUFFIXES = (".py", ".toml")
-"""Endings of the files that results depend on: code, and figures that it reads."""
+"""Suffixes of the files that results depend on: code, and the data files that the code reads."""
 
 
 def digest(content: bytes) -> str:

@@ -25,7 +25,7 @@ class UnsupportedError(BlackwellMatmulError, NotImplementedError):
 
 
 class SimulationError(BlackwellMatmulError):
-    """The simulated program cannot go on (deadlock, illegal memory access); the message has the line."""
+    """The simulated program cannot continue (deadlock, illegal memory access); the message has the line."""
 
 
 class DriverError(BlackwellMatmulError):
@@ -33,4 +33,4 @@ class DriverError(BlackwellMatmulError):
 
 
 class EmulationError(BlackwellMatmulError):
-    """The emulated code cannot go on (undefined behavior, deadlock, endless loop); the message has its line."""
+    """The emulated code cannot continue (undefined behavior, deadlock, endless loop); the message has the PTX line."""

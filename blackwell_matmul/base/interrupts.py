@@ -34,7 +34,8 @@ _kept: Callable[[], str] | None = None
 
 @contextmanager
 def keeping(what: Callable[[], str]) -> Iterator[None]:
-    """Report kept work on an interrupt. what: returns words such as "3 of 12 kernels are compiled and kept"."""
+    """Report on Ctrl-C which finished work stays on disk. what: returns the report's words, such as "3 of 12 kernels
+    are compiled and kept"."""
     global _kept
     before, _kept = _kept, what
     yield  # an exception leaves it: the sentence comes after the block
@@ -50,8 +51,10 @@ def sentence() -> str:
 
 @contextmanager
 def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.Event]:
-    """Handle Ctrl-C around a command; the event is set if it came. say: reports it from another thread if there is no
-    orderly end. last: the process exits afterwards and ignores further ones.
+    """Handle Ctrl-C around a command; yield an event that Ctrl-C sets.
+
+    say: reports Ctrl-C from another thread, if the command does not end by itself. last: the process exits after this
+    block and ignores further interrupts.
     """
     global _kept
     _kept, came, over = None, threading.Event(), threading.Event()
@@ -110,7 +113,7 @@ def held() -> Iterator[None]:
 
 
 def leave_with_parent() -> None:
-    """End this process of multiprocessing when its parent has ended in any way."""
+    """End this process of a multiprocessing pool as soon as its parent process has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

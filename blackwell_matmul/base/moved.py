@@ -16,7 +16,7 @@ from typing import Any, cast
 PROJECT = "blackwell_matmul"
 
 FOLDERS = {"trials": "jobs", "doctor": "cli.doctor"}
-"""Old name of a folder at the top to its new one; its modules keep their names."""
+"""Old top-level folder name to new one; the modules inside keep their names."""
 
 RENAMED = {
     "runtime.known_calls": "compiler.entries",
@@ -62,7 +62,7 @@ SPLIT = {
         "beside explain_beside explain_idle explain_launch explain_loads explain_threads stages thread_watches what_if"
     ),
 }
-"""Old folder and new folder to the modules that went from one to the other."""
+"""Pair of old and new folder to the modules that moved from the old to the new one."""
 
 MOVED = RENAMED | {old + name: new + name for (old, new), names in SPLIT.items() for name in names.split()}
 
@@ -88,7 +88,7 @@ class OldNames:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back: it has been executed."""
+        """Restore the module's own spec. The module was executed under its new name."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 

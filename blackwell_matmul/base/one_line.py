@@ -16,7 +16,7 @@ class OneLine:
         raise NotImplementedError
 
     def _rows(self) -> Iterable[Mapping[str, object]]:
-        """Return rows of one kind, each with the same names."""
+        """Return rows of one kind; all rows have the same keys."""
         return ()
 
     def __repr__(self) -> str:
@@ -29,7 +29,7 @@ class OneLine:
 
 
 def spelled_out(values: Mapping[str, object]) -> str:
-    """Return text such as `block_m=128,stages=3`."""
+    """Return a mapping as text, such as `block_m=128,stages=3`."""
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 

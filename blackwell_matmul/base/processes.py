@@ -22,8 +22,8 @@ def collect_seldom() -> None:
 
 
 class ForAWhile:
-    """A temporary change of process-wide state. One thread makes and undoes it at a time; others continue with the
-    state they find.
+    """A temporary change of process-wide state. One thread at a time makes and undoes the change; other threads use
+    the current state.
 
     A forked child undoes a change that another thread of its parent made.
     """

@@ -78,7 +78,8 @@ def sealed(body: Mapping[str, Any], form: int) -> bytes:
 
 
 def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
-    """Return the body of a file's record; InputError if it has changed since it was sealed. what: such as "bundle"."""
+    """Return the body of a record file; InputError if the file has changed since it was sealed. what: noun for the
+    message, such as "bundle"."""
     content = content_of(path, MOST_RECORD_BYTES)
     try:
         record = parsed(content)

@@ -24,7 +24,7 @@ def strides_of(value: Any) -> Extents:
 
 
 def steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return extent and stride of each dimension with more than one element; others do not matter."""
+    """Return extent and stride of each dimension with more than one element."""
     return [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
 
 
@@ -51,7 +51,7 @@ def told(shape: Sequence[int], strides: Sequence[int]) -> str:
 
 
 def require_row_major(kernel: str, name: str, value: Any) -> None:
-    """Raise InputError for a tensor or array that is not contiguous, for kernels that take no strides."""
+    """Raise InputError for a tensor or array that is not contiguous. For kernels that take no strides."""
     shape, strides = tuple(value.shape), strides_of(value)
     if not is_row_major(shape, strides):
         raise InputError(

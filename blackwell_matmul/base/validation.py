@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 LONGEST_VALUE_CHARACTERS = 80
-"""Maximum characters of a value's text; a longer one is shown as its type."""
+"""Maximum characters of a value's text; a longer text is replaced by the value's type."""
 
 
 def shown(value: object) -> str:
@@ -74,7 +74,7 @@ def near(file: str) -> str:
 
 
 def plain_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Return JSON values; a type becomes its name, other objects the text that `shown` gives."""
+    """Return values for JSON: a type becomes its name, any other object the text of `shown`."""
     return {name: _plain(value) for name, value in values.items()}
 
 

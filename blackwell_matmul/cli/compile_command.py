@@ -94,7 +94,7 @@ def compile(
 
 
 def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
-    """Make the pack of a GPU, or take a file's kernels."""
+    """Compile the pack of a GPU, or copy the kernels of a pack file into the cache."""
     from blackwell_matmul.hardware.gpus import gpu_named
     from blackwell_matmul.tuner import packs
 

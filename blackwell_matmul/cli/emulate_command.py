@@ -46,7 +46,7 @@ def emulate(
 
 
 class _Told:
-    """Prints reports on stderr, each line once. errors: true behind a report that has one."""
+    """Prints reports on stderr, equal lines once. errors: True after a report with an error."""
 
     def __init__(self) -> None:
         self.lines: set[str] = set()

@@ -1,4 +1,4 @@
-"""`first-light`: everything that is claimed for a GPU, tried on the GPU that is here, as one report."""
+"""`first-light`: tests all claims about a GPU on the GPU of this machine, and writes one report."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _gpu(device: str, name: str) -> Gpu:
 
 @contextmanager
 def _kit(given: str | None, gpu: Gpu, out: Path, device: str, tell: Callable[[str], None]) -> Iterator[Kit]:
-    """Yield the kit given, or the one in the report's folder, which is made at the first start."""
+    """Yield the given kit, or the kit in the report's folder, which the first start compiles."""
     from blackwell_matmul.cli.first_light import kit
 
     if given is not None:

@@ -1,4 +1,4 @@
-"""Options of a form, for every command whose kernels may have one, and their values."""
+"""Options of a form (layout, epilogue, batches), for all commands whose kernels may have a form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FORM_OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class FormWords:
-    """Words of the form options; None if omitted."""
+    """Texts of the form options; None for an omitted option."""
 
     layout: str | None = None
     epilogue: str | None = None

@@ -54,7 +54,7 @@ def _target(name: str) -> str:
 
 
 def known_gpu(name: str) -> str:
-    """Return a GPU's name unchanged, as it may say more than its target."""
+    """Return a GPU's name unchanged, after a check. The name may be more specific than its target."""
     from blackwell_matmul.hardware.gpus import gpu_named
 
     gpu_named(name)
@@ -132,7 +132,7 @@ Policy = Annotated[str, word("POLICY", POLICIES_TEXT, "--policy", check=plain_po
 
 
 def problem_of(kernel: str, size: Sizes | None, dtype: str | None, form: Form = PLAIN, batches: int = 1) -> Problem:
-    """Return the problem of a command; without a type, the kernel's first one."""
+    """Return the problem of a command; without a type, fp16 or the first block-scaled type."""
     m, n, k = size or (1024, 1024, 1024)
     first = next(iter(BLOCK_SCALED)) if kernel in BLOCK_SCALED_LADDER else "fp16"
     return Problem(m, n, k, first if dtype is None else dtype, form, batches)
@@ -207,7 +207,7 @@ def seed_of(text: str) -> int:
 
 
 def orders_of(text: str | None) -> int | None:
-    """Return the number of orders; None for as many as are cheap."""
+    """Return the number of orders; None without a text, for as many orders as are cheap."""
     return None if text is None else _between("--orders", text, MAX_ORDERS)
 
 

@@ -27,7 +27,7 @@ READER_LEFT_EXIT_CODE = 2
 
 
 def stdout_is_there() -> bool:
-    """Return true if stdout exists; let it replace characters that its encoding lacks."""
+    """Return True if stdout exists. Make stdout replace characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return sys.stdout is not None

@@ -1,4 +1,4 @@
-"""Options of `check` for compiled code: PTX of any compiler, or a bundle; and the arguments of its launch, in words."""
+"""Options of `check` for PTX of any compiler, or a bundle; the launch's arguments are texts such as `f16[256,64]`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Arg = Annotated[
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Options of a launch, as words."""
+    """Launch options of the command line, as unparsed text."""
 
     grid: str | None = None
     block: str | None = None
@@ -70,7 +70,7 @@ class LaunchOptions:
 
 
 def check_compiled(code: str, launch: LaunchOptions) -> PtxReport:
-    """Check a file of PTX, or a bundle; InputError for words that say no launch."""
+    """Check a PTX file or a bundle; InputError if the options describe no launch."""
     from blackwell_matmul.emulator import check_ptx
     from blackwell_matmul.emulator.emulate import entry_of, text_of
     from blackwell_matmul.emulator.parser import parse

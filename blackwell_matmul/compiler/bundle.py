@@ -89,7 +89,7 @@ class Bundle(OneLine):
         return "  ".join(filter(None, (self.name, self.target, spelled_out(self.schedule), used, self.serves)))
 
     def ordered(self, **named: Any) -> list[Any]:
-        """Return those of the script's arguments that the kernel takes, in order; some have n and k compiled in.
+        """Return the script's arguments that the kernel takes, in order. Arguments such as n and k may be compiled in.
 
         InputError if a compiled-in argument has another value.
         """
@@ -179,7 +179,7 @@ _Part = TypeVar("_Part", Bundle, Resources, Marks)
 
 
 def _whole(part: _Part) -> _Part:
-    """Return a part whose fields have their annotated types; else raise TypeError."""
+    """Return the part if its fields have their annotated types; else raise TypeError."""
     for field in fields(part):
         value = getattr(part, field.name)
         fits = _FITS.get(str(field.type))

@@ -69,7 +69,7 @@ def _named(folder: str) -> Path:
 
 
 def read(key: str) -> Bundle | None:
-    """Return the bundle of this key; None if there is no intact one."""
+    """Return the bundle of a key; None if the cache has no intact bundle."""
     root = folder()
     if root is None:
         return None
@@ -88,7 +88,7 @@ def read(key: str) -> Bundle | None:
 
 
 def write(bundle: Bundle) -> None:
-    """Store a bundle that matches its key; report once if the disk does not allow it."""
+    """Store a bundle that matches its key. If the disk refuses, report that once."""
     root = folder()
     if root is None or not is_as_imported():
         return

@@ -130,7 +130,8 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
 
 
 def _early_start(bound: Bound) -> Expr:
-    """Return the condition for a kernel's early start; always, unless its script defines one."""
+    """Return the condition for an early start of the next grid (programmatic dependent launch); always true, unless
+    the script defines a condition."""
     says = getattr(bound.script_cls, "starts_early", None)
     if not callable(says):
         return 1

@@ -23,7 +23,7 @@ from blackwell_matmul.frontend.faults.tilus_compat import replaced
 
 
 class _UsedInLoops(IRVisitor):
-    """Collects the variables that a loop reads and that are bound outside of it."""
+    """Collects the variables that are read in a loop and bound outside of the loop."""
 
     def __init__(self) -> None:
         super().__init__(use_memo=False)

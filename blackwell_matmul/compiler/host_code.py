@@ -55,7 +55,7 @@ _BINARY: Mapping[type, str] = {
 }  # fmt: skip
 _UNARY: Mapping[type, str] = {ir.LogicalNot: "not", ir.Neg: "neg"}
 _WRAPS = {"+", "-", "*", "<<", "neg"}
-"""Operators whose result may overflow an unsigned type, which wraps in C."""
+"""Operators whose unsigned results may wrap in C."""
 
 _CALLS: tuple[tuple[str, str], ...] = (
     (r"cuda_fastdiv_precompute_(m|s)", "fastdiv_{}"),
@@ -176,7 +176,7 @@ class _Planner:
                 self._require(("==", ("%", name, divisor), 0), wanted)
 
     def _refuse_wide_views(self) -> None:
-        """Check views whose size follows from the parameters; those of other layouts are skipped (`wide_views`)."""
+        """Check views whose size depends on the parameters. `wide_views` checks other layouts."""
         self._values.update((var, name) for name, var in self._program.params)
         for view in counted_views(self._program.tile):
             with suppress(UnsupportedError):
@@ -195,7 +195,7 @@ class _Planner:
                 self._require(int(not wrong), f"{wrong} ({self._program.location_of(inst)})")
 
     def _refuse_addresses(self) -> None:
-        """Check that each pointer is a multiple of the bytes that the code accesses at once."""
+        """Check that each pointer is aligned to the widest access of the code."""
         for pointer, inst, unit in joined_accesses(self._program.tile, self._program.access_bytes):
             name = self._expr(pointer) if isinstance(pointer, ir.Var) else None
             if isinstance(name, str):

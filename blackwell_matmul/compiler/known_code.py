@@ -27,7 +27,7 @@ def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str])
 
 
 def _left_out(bound: Bound) -> list[str]:
-    """Return the arguments that equal their defaults; a bundle lists those that may be omitted."""
+    """Return the arguments with default values. A bundle lists the arguments that a call may omit."""
     declared = inspect.signature(bound.script_cls.__call__).parameters
     given = bound.kernel_args.items()
     return [name for name, value in given if isinstance(value, (int, float)) and value == declared[name].default]

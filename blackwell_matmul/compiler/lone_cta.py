@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _MAPA = re.compile(r"mapa\.shared::cluster\.u32 (%\d+), (%\d+), %\d+;")
-"""Address of the same variable in another CTA (PTX, "mapa"). Groups: (result, address)."""
+"""Pattern of mapa, the address of the same variable in another CTA. Groups: result, address."""
 
 _ARRIVAL = re.compile(r"(mbarrier\.arrive\S*)\.shared::cluster\.")
 

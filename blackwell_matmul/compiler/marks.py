@@ -102,11 +102,11 @@ _GROUP = re.compile(r"/\*\n \* ThreadGroup\(thread_begin=(\w+),.* num_threads=(\
 
 
 class _EventMarker(IRRewriter):
-    """Puts marks around instructions, each as one statement after tilus's comment.
+    """Puts marks around instructions, as one statement after tilus's comment.
 
-    All lanes of a warp count records alike. The first lane writes if the whole warp executes an instruction; if one
-    thread does, it writes, and the others then take over its count. Groups of 2 to 31 threads, and statements inside
-    them, get no marks.
+    All lanes of a warp have the same count of records. The first lane writes if the whole warp executes an
+    instruction. A single executing thread writes itself, and the other lanes then copy its count. Groups of 2 to 31
+    threads, and statements inside them, get no marks.
     """
 
     def __init__(self, program: Program, events: int, names: Mapping[str, str], rows: Var) -> None:

@@ -119,7 +119,7 @@ def _text(size: Any, get: Any, program: Any) -> str:
 
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](cuda_(?:fp|bf)\d+\.\w+|tilus/[^>"]+)[>"]', re.MULTILINE)
-"""Headers of types with inlined functions; NVRTC would write their path into PTX and cubin."""
+"""Pattern of includes of header files with inlined functions. NVRTC would write their paths into PTX and cubin."""
 
 
 def _included(source: str) -> Mapping[str, str]:

@@ -203,7 +203,7 @@ class Check:
 
 
 class Launch(NamedTuple):
-    """Numbers of one call: a plan whose expressions are evaluated (or floats from arguments)."""
+    """Evaluated launch plan of one call. Values are integers, or floats from arguments."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -216,7 +216,7 @@ class Launch(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Return true if the grid has no CTA. The driver refuses such a grid; it is no error here."""
+        """Return True if the grid has no CTA. The driver refuses an empty grid; here an empty grid is no error."""
         return 0 in self.grid
 
 
@@ -276,7 +276,7 @@ class LaunchPlan:
                     require_row_major(kernel, parameter.name, each)
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
-        """Return the values with the defaults of omitted trailing ones."""
+        """Return the values; omitted trailing values are filled with defaults."""
         self._require_count(len(values))
         return [*values, *(cast("int | float", each.default) for each in self.parameters[len(values) :])]
 

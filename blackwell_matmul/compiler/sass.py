@@ -42,7 +42,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """An opcode of the kernel: its count, and its lines in the Python kernel."""
+    """An opcode of the kernel, its count, and its lines in the Python kernel."""
 
     opcode: str
     meaning: str

@@ -36,7 +36,7 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
 
 KERNEL, INTERNAL = "cuda_kernel", "cuda_internal"
-"""tilus's kinds of a launched function, and of one that device code calls."""
+"""tilus's kinds of functions: launched from the host, and called by device code."""
 
 PRELUDE = """\
 typedef signed char int8_t;
@@ -235,7 +235,7 @@ def _kind(call: Call) -> str:
 
 
 def _placed(text: str, locations: Sequence[Location], entry: Location | None) -> Iterator[tuple[str, Location | None]]:
-    """Yield each line of the text with its Python line; a mark becomes a comment that quotes the line."""
+    """Yield each line of the text with its Python line; a mark becomes a comment that quotes the Python line."""
     here: Location | None = None
     for line in text.splitlines():
         code = line.lstrip()

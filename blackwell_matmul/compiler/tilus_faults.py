@@ -56,7 +56,7 @@ _TCGEN05 = re.compile(r"\btcgen05\.")
 BEFORE_SYNC = "tcgen05.fence::before_thread_sync;"
 AFTER_SYNC = "tcgen05.fence::after_thread_sync;"
 THREAD_SYNCS = {"__syncthreads", "cooperative_groups::this_cluster().sync"}
-"""Synchronisations that are functions in CUDA C++; all others are inline PTX."""
+"""Synchronisations that are function calls in CUDA C++; all others are inline PTX."""
 
 
 def uses_tcgen05(templates: Iterable[str]) -> bool:
@@ -146,7 +146,7 @@ _NO_CODE = re.compile(
     r"Math function (\w+) for (\w+) data has not been implemented|(\w+) is not supported for (\w+)|"
     r"Can not dispatch generic primitive function generic_(\w+) to device cuda and dtype (\w+)"
 )
-"""tilus's words for a function of elements of a type for which it generates no code."""
+"""tilus's message for an elementwise function of a type without code generation."""
 
 
 # --- casts

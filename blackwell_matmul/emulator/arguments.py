@@ -1,4 +1,4 @@
-"""Arguments of a launch: tensors get addresses, and each parameter its bytes."""
+"""Arguments of a launch: tensors get addresses, and arguments become bytes of parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNCLEARED_BYTE = 0xFF
 
 
 _RAW_KINDS = (bytearray, memoryview, ctypes.Array, ctypes.Structure, np.ndarray)
-"""Types whose bytes a parameter of bytes takes."""
+"""Types whose bytes may fill a byte-array parameter."""
 
 
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
@@ -94,7 +94,7 @@ def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
 
 
 def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
-    """Return the address of a tensor's first element; tensors that share memory share it here."""
+    """Return the emulated address of a tensor's first element; tensors that share memory share addresses."""
     data, offset = _storage(name, tensor)
     for each in memory.memories:
         if each.data.ctypes.data == data.ctypes.data and each.nbytes == data.size:

@@ -65,7 +65,7 @@ _SCOPES = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys":
 
 
 def order_of(each: Statement) -> Order:
-    """Return the order that an opcode names, and for the rest what its maker says of those that name none."""
+    """Return the memory order that an opcode names; else the default of its instruction."""
     found = _ORDERS.get(_prefix(each.opcode) or "", Order())
     words = each.modifiers
     semantics = next((_SEMANTICS[word] for word in words if word in _SEMANTICS), found.semantics)
@@ -96,19 +96,20 @@ def known() -> list[str]:
 
 
 def wide(act: A) -> A:
-    """Mark the function of an instruction that executes for the lanes of a `Row` as it does for those of a warp."""
+    """Mark an instruction's function that also executes the lanes of a `Row` of warps."""
     act.wide = True  # type: ignore[attr-defined]
     return act
 
 
 class Clock(NamedTuple):
-    """Result of an instruction that reads the time. told: takes the number of executed instructions."""
+    """Result of an instruction that reads the time. told: function of the number of executed instructions."""
 
     told: Callable[[int], None]
 
 
 class Executable(NamedTuple):
-    """An instruction that can run. guard: slot of its predicate, -1 for none. wide: for the lanes of a row at once."""
+    """An instruction that can run. guard: slot of its predicate, -1 for none. wide: True if all lanes of a row execute
+    together."""
 
     act: Act
     guard: int
@@ -219,7 +220,7 @@ class Builder:
     # --- operands
 
     def source(self, operand: Operand, type: str) -> int:
-        """Return the slot of an operand, as raw words of the type's size."""
+        """Return the slot of an operand, as raw words of the operand type's size."""
         if isinstance(operand, Register):
             if operand.type == "pred" and type != "pred":
                 raise Malformed(f"an operand is a predicate where .{type} is expected")
@@ -257,7 +258,8 @@ class Builder:
         return lambda warp, lane: int(read(warp)[lane])
 
     def shared_scalar(self, operand: Operand, type: str = "b32") -> Callable[[LaneState, int], int]:
-        """Return a function that reads an operand in one lane; for a row Undefined unless it is equal in all lanes."""
+        """Return a function that reads an operand as an integer in one lane. For a row, Undefined unless all lanes
+        have the same value."""
         read = self.reader(operand, type)
 
         def value(warp: LaneState, lane: int) -> int:
@@ -316,7 +318,7 @@ class Builder:
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Nothing())
 
     def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
-        """Return a function that widens a word of this size to its register; None if it fits."""
+        """Return a function that widens words of this size to the register's size; None if the sizes are equal."""
         if isinstance(register, Register) and SIZES_BYTES[self.types[register.slot]] != nbytes:
             wide = WORDS[SIZES_BYTES[self.types[register.slot]]]
             return lambda value: value.astype(wide)

@@ -16,7 +16,7 @@ LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%"),
 )  # fmt: skip
-"""Operators of two operands, those with the lowest precedence first."""
+"""Binary operators, the lowest precedence first."""
 
 SUMS = LEVELS.index(("+", "-"))
 
@@ -59,7 +59,7 @@ def unary(symbol: str, value: Value) -> Value:
 
 
 def binary(symbol: str, left: Value, right: Value) -> Value:
-    """Return the value of an operator between its operands; ValueError if it has none."""
+    """Return the value of a binary operation; ValueError without a value."""
     shifts = symbol in ("<<", ">>")
     is_unsigned = symbol in ("&", "|", "^") or left[1] or (right[1] and not shifts)
     a, b = wrapped(left[0], is_unsigned)[0], wrapped(right[0], is_unsigned)[0]

@@ -13,7 +13,7 @@ class EmulationListener:
     """A listener to which nothing matters. A subclass overrides the methods that matter to it."""
 
     def began(self, grid: Any) -> None:
-        """A launch begins. grid: the `Execution`; its `current` is the instruction that runs."""
+        """Called when a launch begins. grid: the `Execution`; `grid.current` is the running instruction."""
 
     def started(self, cluster: Any) -> None:
         """A cluster has started."""
@@ -22,21 +22,22 @@ class EmulationListener:
         """Lanes have ended."""
 
     def issued(self, operation: Any) -> None:
-        """An asynchronous operation is under way; its `warp` and `lanes` have issued it."""
+        """Called when an asynchronous operation is issued, by its `warp` and `lanes`."""
 
     def completed(self, operation: Any) -> None:
         """An asynchronous operation has read, written and arrived."""
 
     def read(self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0) -> None:
-        """Bytes are read. places: addresses, one for each lane of the mask; nbytes: from each on."""
+        """Called when bytes are read. places: an address for each lane of the mask. nbytes: bytes at each address."""
 
     def written(
         self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0, values: Any = None
     ) -> None:
-        """Bytes will be written. values: a word for each place, None if unknown."""
+        """Called before bytes are written. places: addresses. values: a word for each place, None if unknown."""
 
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
-        """Words of tensor memory are read or will be written. rows, columns: arrays that broadcast."""
+        """Called when words of tensor memory are read, or before they are written. rows, columns: arrays that
+        broadcast."""
 
     def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
         """A lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the map."""
@@ -45,10 +46,10 @@ class EmulationListener:
         """A tensor core reads what nothing has written, which stops a run to which nobody listens."""
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
-        """Columns of tensor memory are allocated or given back."""
+        """Called when columns of tensor memory are allocated, or freed if gives_back."""
 
     def initialised(self, barrier: Any, cta: Any, offset: int, warp: Any, lane: int, before: Any) -> None:
-        """An mbarrier is there. before: the one that was valid at this place, None if there was none."""
+        """Called when an mbarrier is initialised. before: the valid mbarrier at the same place until now, or None."""
 
     def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
         """An mbarrier is no more."""
@@ -57,16 +58,17 @@ class EmulationListener:
         """An mbarrier will get an arrival, or bytes of an operation if nbytes says so."""
 
     def passed(self, barrier: Any, warp: Any, mask: int, phase: int) -> None:
-        """Lanes have seen that a phase of an mbarrier is complete. phase: its number, -1 for the one before all."""
+        """Called when lanes have observed the completion of a phase of an mbarrier. phase: number; -1 for the phase
+        before the first."""
 
     def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
         """Lanes have waited for operations of a kind of group."""
 
     def joined(self, barrier: Any, warp: Any, mask: int, waits: bool) -> None:
-        """Lanes are at a barrier of threads. waits: they go on when it ends."""
+        """Called when lanes arrive at a barrier of threads. waits: True if they wait for its end."""
 
     def ended(self, barrier: Any) -> None:
-        """A round of a barrier of threads ends: those who wait at it go on."""
+        """Called when a round of a barrier of threads ends; the waiting lanes continue."""
 
     def fenced(self, warp: Any, mask: int) -> None:
         """Lanes have executed a fence, or an instruction that does nothing else but order."""

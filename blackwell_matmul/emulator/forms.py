@@ -33,7 +33,8 @@ _TABLE = Path(__file__).with_name("instruction_forms.toml")
 
 
 class Slot(NamedTuple):
-    """A modifier: one of these words. name: of the type that the word is, or "". optional: may be absent."""
+    """A modifier, one word of several. name: of the type that the word stands for, or "". optional: the modifier may
+    be absent."""
 
     words: frozenset[str]
     name: str
@@ -44,7 +45,8 @@ _ANY = Slot(frozenset(["..."]), "", False)
 
 
 class OpcodeForm(NamedTuple):
-    """A line of the table. slots: its modifiers. operands: their kinds. gpu: "" for any."""
+    """A form of an opcode, a line of `instruction_forms.toml`. slots: modifiers. operands: their kinds. gpu: required
+    GPU, "" for any."""
 
     slots: tuple[Slot, ...]
     operands: tuple[str, ...]
@@ -52,7 +54,7 @@ class OpcodeForm(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A form that has an opcode's modifiers. types: the type of each name."""
+    """A form that fits an opcode's modifiers. types: the type for each type name of the form."""
 
     form: OpcodeForm
     types: dict[str, str]
@@ -81,12 +83,13 @@ def _slot(text: str) -> Slot:
 
 
 MOST_NAME_WORDS = 5
-"""Maximum words of a name in the table, those of "cp.async.bulk.prefetch.tensor"."""
+"""Maximum number of words in an instruction's name: 5, "cp.async.bulk.prefetch.tensor"."""
 
 
 @functools.lru_cache(maxsize=4096)
 def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
-    """Return the instruction's name, and its forms that have these modifiers; None for one that is not in the table."""
+    """Return the instruction's name, and the forms that fit the opcode's modifiers; None if the table lacks the
+    instruction."""
     words = opcode.split(".")
     for count in range(min(len(words), MOST_NAME_WORDS), 0, -1):
         name = ".".join(words[:count])
@@ -133,7 +136,7 @@ _PASSED: set[tuple[Any, ...]] = set()
 
 
 def _shape(operand: Operand) -> Any:
-    """Return what tells if an operand fits: types and numbers, but not which register."""
+    """Return the properties of an operand that decide if it fits: types and numbers, without register names."""
     if isinstance(operand, Register):
         return operand.type
     if isinstance(operand, Vector):
@@ -180,7 +183,7 @@ def _no_form(name: str, each: Statement) -> Malformed | Unknown:
 
 
 def _has(target: str, gpu: str) -> bool:
-    """Return true if a target such as sm_100a has what a GPU of this name has."""
+    """Return True if a target such as sm_100a has the features of a GPU name of the table."""
     number = int(target.removeprefix("sm_").rstrip("af") or 0)
     least = int(gpu.strip("=a") or 0)
     return (number == least if "=" in gpu else number >= least) and ("a" not in gpu or target[-1] in "af")
@@ -190,7 +193,7 @@ def _has(target: str, gpu: str) -> bool:
 
 
 def _complaint(match: Match, each: Statement) -> str:
-    """Return what is wrong with the operands for a form; "" for nothing."""
+    """Return the reason why the operands do not fit a form; "" if they fit."""
     wanted, given = match.form.operands, each.operands
     if wanted == ("...",):
         return ""
@@ -227,7 +230,7 @@ def _unfit(kind: str, operand: Operand, match: Match, each: Statement, is_result
 
 
 def _misfit_whole(type: str, operand: Operand, each: Statement, is_result: bool) -> str:
-    """Check a value, or a vector of registers that make it up."""
+    """Return the reason why a scalar, or a vector of registers for one value, does not fit the type; "" if it fits."""
     if not isinstance(operand, Vector):
         return _misfit(type, operand, each, is_result, False)
     size, parts = SIZES_BYTES[type], operand.parts
@@ -266,7 +269,7 @@ def _unlike(kind: str, operand: Operand, each: Statement) -> str:
 
 
 def _misfit(type: str, operand: Operand, each: Statement, is_result: bool, may_be_wider: bool) -> str:
-    """Check a value of a type, or a register that gets one."""
+    """Return the reason why an operand of one register does not fit the type; "" if it fits."""
     if isinstance(operand, Register):
         return _misfit_register(type, operand.type, each, is_result, may_be_wider)
     if isinstance(operand, Nothing):

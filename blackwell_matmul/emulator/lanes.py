@@ -37,7 +37,7 @@ TYPES: Known[str, Any] = Known(
 
 @functools.lru_cache(maxsize=4096)
 def lanes(mask: int, count: int = LANES) -> Array:
-    """Return the mask as booleans, 32 or as many lanes as there are; read-only."""
+    """Return the mask as booleans, 32 or `count`; read-only."""
     raw = (mask & (1 << count) - 1).to_bytes(count // 8, "little")
     return np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").view(bool)
 
@@ -49,7 +49,7 @@ def words_of(mask: int, count: int) -> Array:
 
 @functools.lru_cache(maxsize=256)
 def by_warps(mask: int, warps: int) -> tuple[tuple[int, int], ...]:
-    """Return the place of each warp that has lanes in the mask, with these lanes."""
+    """Return, for each warp with lanes in the mask, its index and its lanes."""
     words = words_of(mask, warps * LANES)
     return tuple((place, int(words[place])) for place in np.flatnonzero(words).tolist())
 

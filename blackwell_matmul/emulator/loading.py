@@ -31,7 +31,7 @@ than 8 CTAs needs an attribute of the kernel that its host code sets.
 """
 
 MOST_CTAS = 10**9
-"""CTAs that the emulator takes: more would take hours."""
+"""Maximum number of CTAs of a launch; more would take hours."""
 
 MAX_SHARED_BYTES = 227 * 1024
 """Shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
@@ -129,7 +129,7 @@ class LoadedKernel:
         self._add(entry)
 
     def _declare(self, function: Entry, start: int) -> Callee:
-        """Make a device function that calls may name."""
+        """Make the device function that a call names."""
         frame, nbytes = _frame(function)
         callee = self.builder.callees[function.name] = Callee(function.name, start, function.own, nbytes + RETURN_BYTES)
         self.builder.frames |= {name: (callee, place) for name, place in frame.items()}
@@ -164,14 +164,14 @@ class LoadedKernel:
             raise EmulationError(f"{where}: {each.text[:160]}: {own_fault(error)}.") from error
 
     def _refuse(self, index: int, warp: WarpState, mask: int) -> None:
-        """Stop at an instruction that is not emulated, and count the others."""
+        """Raise NotEmulated for an instruction; the message counts the other instructions that are not emulated."""
         others = len(self.unknown) - 1
         more = f", nor are {others:,} other instructions of this PTX" if others else ""
         raise NotEmulated(self.unknown[index].removesuffix(".") + more + ".")
 
 
 def _meets(each: Statement) -> bool:
-    """Return true for an instruction by which CTAs of other clusters may learn of each other, or that may print."""
+    """Return True for an instruction that prints, or through which CTAs of different clusters may communicate."""
     words = {*each.modifiers}
     if any(word.startswith("shared") for word in words):
         return each.opcode.startswith("cp.reduce")
@@ -219,7 +219,7 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
 
 
 def _verify_block(entry: Entry, block: Extents) -> None:
-    """Check `.reqntid`, which is the block itself, and `.maxntid`, whose product counts."""
+    """Check the block against `.reqntid`, the exact shape, and `.maxntid`, a limit on the product."""
     most, exactly = (prod(entry.directives.get(name) or (0,)) for name in (".maxntid", ".reqntid"))
     threads, wanted = prod(block), (*entry.directives.get(".reqntid", ()), 1, 1)[:3]
     if (most and threads > most) or (exactly and threads != exactly):
@@ -264,7 +264,7 @@ def variable_addresses(
     kept: dict[str, int],
     shared: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Return the addresses of global variables: `kept`, to which those are added that have none yet."""
+    """Return addresses of global variables: `kept`, extended by variables without an address."""
     new = [each for each in variables if each.name not in kept]
     kept |= _placed_globals(new, memory)
     _refer(new, kept | _codes(module) | (shared or {}), memory)
@@ -282,7 +282,7 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
 
 
 def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalSpace) -> None:
-    """Write the addresses that initial values contain; InputError for a name that has none."""
+    """Write addresses of variables into initial values; InputError for an unknown name."""
     for variable in variables:
         for each in variable.references:
             if each.name not in addresses:

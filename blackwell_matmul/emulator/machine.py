@@ -27,11 +27,11 @@ COUNT_LIMIT = (1 << 20) - 1
 
 
 class Waiting(NamedTuple):
-    """A warp that waits. ready: tells if it may go on; the instruction then runs again if `again`. what: for the
-    report.
+    """A warp that waits. ready: returns True if the warp may continue. again: the instruction then runs again. what:
+    clause for the report.
 
-    may_fail: a try_wait, which may return without success after a while. meets: waits for the warp's other strands at
-    the same instruction.
+    may_fail: a try_wait, which may return False after a while. meets: waits for the warp's other strands at the same
+    instruction.
     """
 
     ready: Callable[[], bool]
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 Waits = list[tuple["WarpState", int, Waiting]]
-"""Warps that wait at an instruction, with the lanes that execute it."""
+"""Warps that wait at an instruction, with the executing lanes."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,8 @@ class Strand:
 
     @property
     def meets(self) -> bool:
-        """True if the strand waits for the other lanes of its warps, all of which then execute the instruction."""
+        """Return True if the strand waits for the other lanes of its warps. All lanes then execute the instruction
+        together."""
         return bool(self.blocked) and self.blocked[0][2].meets  # type: ignore[index]
 
 
@@ -155,7 +156,7 @@ class TensorMemory:
         self.permit = True
 
     def free(self, columns: int) -> int | None:
-        """Return the first column of a free range that is aligned to its size; None if there is none."""
+        """Return the first column of a free range, aligned to the range's size; None if no range is free."""
         for start in range(0, TENSOR_COLUMNS, columns):
             if all(start + columns <= low or low + size <= start for low, size in self.allocated.items()):
                 return start
@@ -170,14 +171,14 @@ class TensorMemory:
         return start
 
     def check(self, column: int, columns: int, what: str, lane: int = 0) -> None:
-        """Check that columns are allocated, and that `lane`, the last one, exists."""
+        """Check that the columns are allocated, and that `lane`, the last lane, exists."""
         if lane >= TENSOR_LANES:
             raise Undefined(f"{what} lane {lane} of tensor memory, which has {TENSOR_LANES}")
         if not any(low <= column and column + columns <= low + size for low, size in self.allocated.items()):
             raise Undefined(f"{what} columns {column} to {column + columns - 1} of tensor memory, not all allocated")
 
     def read(self, rows: Any, columns: Any, what: str = "reads") -> Array:
-        """Return words; rows, columns: arrays that broadcast, or slices where nobody listens."""
+        """Return words. rows, columns: arrays that broadcast, or slices if there is no listener."""
         if not self.written[rows, columns].all():
             missing = ~self.written[rows, columns]
             if isinstance(rows, slice):
@@ -214,7 +215,7 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 
 
 def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
-    """Make an instruction collective: all lanes of a warp execute it at once, and the first ones wait."""
+    """Mark an instruction as collective: all lanes of a warp execute it together, and early lanes wait."""
 
     def once_together(warp: Any, mask: int) -> Any:
         wait = None if mask == warp.alive else together(warp, mask)
@@ -237,13 +238,13 @@ class LaneState:
     alive: int
 
     def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
-        """Return each warp that has lanes in the mask, with these."""
+        """Return each warp that has lanes in the mask, with its part of the mask."""
         raise NotImplementedError
 
     def each_lane(
         self, mask: int, readers: Sequence[Callable[[Any], Array]]
     ) -> list[tuple[WarpState, int, tuple[Any, ...]]]:
-        """Return for each lane of the mask its warp, its place there, and its number of each reader's array."""
+        """Return, for each lane of the mask, its warp, its index in the warp, and its value from each reader."""
         found = [(warp, lane) for warp, part in self.parts(mask) for lane in indices(part)]
         places = [lane + warp.start * (self.count > LANES) for warp, lane in found]
         numbers = zip(*(read(self)[places].tolist() for read in readers))
@@ -342,7 +343,7 @@ class Row(LaneState):
         return [(self.warps[place], part) for place, part in by_warps(mask, len(self.warps))]
 
     def by_cta(self, mask: int) -> list[list[WarpState]]:
-        """Return the warps that have lanes in the mask, those of each CTA."""
+        """Return the warps that have lanes in the mask, as one list for each CTA."""
         if mask not in self._by_cta:
             found: dict[CtaState, list[WarpState]] = {}
             for warp, _ in self.parts(mask):
@@ -410,7 +411,7 @@ def _part_of(strand: Strand, mask: int, warps: set[WarpState]) -> Strand:
 
 
 class WarpRegisters:
-    """The registers of one warp of a row. Contents that are read never change."""
+    """Registers of one warp of a row. An array that was read is never changed afterwards."""
 
     __slots__ = ("row", "start")
 
@@ -446,9 +447,8 @@ class SomeWarps(LaneState):
 
 
 class CtaState:
-    """State of a CTA. rank: in its cluster. place: of its shared memory in its bank. barriers: mbarriers by their
-    offset in shared memory.
-    """
+    """State of a CTA. rank: in its cluster. place: of its shared memory in the bank. barriers: mbarriers by offset in
+    shared memory."""
 
     def __init__(
         self, cluster: ClusterState, rank: int, index: tuple[int, int, int], bank: SharedBank, number: int

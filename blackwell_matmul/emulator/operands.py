@@ -47,7 +47,7 @@ class Descriptor:
 
 @functools.lru_cache(maxsize=4096)
 def descriptor(bits: int, blackwell: bool) -> Descriptor:
-    """Return the fields of a 64-bit matrix descriptor; Undefined for those that are not emulated."""
+    """Return the fields of a 64-bit matrix descriptor; Undefined for fields that are not emulated."""
     code = bits >> 61 & 7 if blackwell else bits >> 62 & 3
     table = TCGEN05_SWIZZLES if blackwell else WGMMA_SWIZZLES
     if bits & (RESERVED_TCGEN05 if blackwell else RESERVED_WGMMA):

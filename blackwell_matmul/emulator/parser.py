@@ -126,9 +126,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An address in an initial value. place, nbytes: where it stands. shift: of the address, to the right. line: in
-    the PTX text.
-    """
+    """An address in an initial value. place, nbytes: its bytes in the variable. shift: right shift of the address.
+    line: in the PTX text."""
 
     place: int
     nbytes: int
@@ -229,7 +228,7 @@ _BOUNDS = (
 
 _PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
 _OF_MODULES = (".file", ".loc", ".pragma", ".metadata", ".language")
-"""Directives that change nothing here."""
+"""Module directives without an effect on the emulation."""
 
 N = TypeVar("N", "Register", "Symbol")
 
@@ -608,7 +607,7 @@ class _Parser:
             kernel.instructions.append(self.instruction())
 
     def find_labels(self) -> None:
-        """Find the labels that each brace of the body encloses; `self.at` is after its first brace."""
+        """Find the labels that each brace of the body encloses. `self.at` must be after the first brace."""
         tokens, self.labels, opened, place = self.tokens, {self.at: []}, [self.at], self.at
         while opened:
             kind, text, _ = tokens[place]
@@ -632,7 +631,7 @@ class _Parser:
         self.at = first
 
     def begins(self, place: int) -> bool:
-        """Return true if a statement begins here: after another one, or on a new line, as after `.loc`."""
+        """Return True if a statement begins here: after another statement, or on a new line, as after `.loc`."""
         before = self.tokens[place - 1]
         return before.text in (";", "{", "}", ":") or before.line < self.tokens[place].line
 
@@ -704,7 +703,7 @@ class _Parser:
         self.take(";")
 
     def vector(self, kernel: Entry, name: str, kind: str, count: int) -> None:
-        """Declare a vector of registers, and its elements as `v.x` or `v.r` and so on."""
+        """Declare a vector register, and its elements under the names `v.x` and `v.r`, `v.y` and `v.g`, and so on."""
         parts = tuple(self.register(kernel, f"{name}.{axis}", kind) for axis in "xyzw"[:count])
         self.scopes[-1] |= {f"{name}.{axis}": each for axis, each in zip("rgba", parts)}
         self.scopes[-1][name] = Vector(parts)
@@ -792,7 +791,7 @@ class _Parser:
         return value
 
     def addend(self) -> int:
-        """Parse the number that is added to a name or a register in an address, such as `+ 4 * 2`."""
+        """Parse the constant offset of an address, such as `+ 4 * 2`."""
         if self.next.text == "+" and self.tokens[self.at + 2].text in _ENDS:
             self.at += 1
             return int(_number(self.take().text).value)
@@ -855,7 +854,7 @@ def _number(text: str) -> Number:
 
 
 def _value(text: str) -> Value:
-    """Return a number for an expression; one that .s64 does not hold is .u64."""
+    """Return a number as a constant of type .s64, or .u64 if .s64 cannot hold the number."""
     number = _number(text)
     if number.is_bits:
         bits = int(number.value).to_bytes(4 if len(text) == 10 else 8, "little")

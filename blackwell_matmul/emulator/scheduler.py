@@ -42,7 +42,8 @@ TIMED_STEPS = 50
 """Instructions until a limit of seconds is looked at."""
 
 PATIENCE_STEPS = 20_000
-"""Instructions without effect until a pending copy or cluster may go on, as a polling loop may wait for it."""
+"""Number of instructions without effect after which pending copies or clusters continue, as the kernel may poll for
+them."""
 
 APART_STEPS = 200
 """Instructions that some warps of a row run without the others until they get a row of their own."""
@@ -160,7 +161,7 @@ class Execution:
     # --- notes
 
     def note(self, text: str) -> None:
-        """Note what the instruction that runs or completes does; the first time at each line."""
+        """Record a note on the current instruction or operation, once for each line."""
         step = self.completing.step if self.completing is not None else self.current
         where = _where(step) if step is not None else ""
         self.notes.setdefault(where, f"{where}: {text}.")
@@ -208,7 +209,7 @@ class Execution:
         operation.warp.cta.cluster.pending.pop(operation, None)
 
     def complete_alike(self, operations: Iterable[InFlight]) -> None:
-        """Complete operations of several warps, in order for each warp; at once what can be done together."""
+        """Complete operations of several warps, in order for each warp; operations with equal keys together."""
         groups: dict[Any, list[InFlight]] = {}
         for each in operations:
             group = groups.setdefault(each.act.alike, [])  # type: ignore[attr-defined]
@@ -254,7 +255,7 @@ class Execution:
         return done or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
 
     def _chosen(self, ready: Iterator[InFlight]) -> InFlight | None:
-        """Return the one of these operations, the oldest first, that completes next; None if there is none."""
+        """Return the operation, out of `ready`, oldest first, that completes next; None if `ready` is empty."""
         if self.order == "late":
             return next(ready, None)
         every = [*ready]
@@ -268,7 +269,7 @@ class Execution:
     # --- the grid
 
     def run(self) -> None:
-        """Run to the end; EmulationError, one sentence with the line, if it has none."""
+        """Run to the end; EmulationError, one sentence with the line, if the run cannot end."""
         with np.errstate(all="ignore"), heap_set_aside():  # what overflows, and NaN, is part of the arithmetic
             self._run_all()
 
@@ -342,7 +343,7 @@ class Execution:
         return sum(self._run(row) for row in rows if row.runnable())
 
     def _part_ready(self) -> bool:
-        """Part the warps that may go on from those that wait in a strand; return true if there are both."""
+        """Split strands in which only some warps may continue; return True if there were any."""
         parted = False
         for row in self.rows:
             for strand in [*row.strands] if len(row.warps) > 1 else ():
@@ -353,7 +354,7 @@ class Execution:
         return parted
 
     def _time_out(self, before: Any) -> Any:
-        """Fail every try_wait once when nothing can go on; report a deadlock if that did not help."""
+        """Fail every try_wait once when nothing else can continue; report a deadlock if that did not help."""
         state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects, self.arrivals
         if state == before or not self._fail_waits():
             raise self._deadlock()
@@ -367,15 +368,15 @@ class Execution:
         return bool(waiting)
 
     def _check_repeats(self) -> None:
-        """Raise EmulationError where the warps and the memory are as they were before, so that there is no end. Each
-        try_wait fails once before that."""
+        """Raise EmulationError if warps and memory are in an earlier state, so that the run never ends. Every try_wait
+        fails once before."""
         state = self.effects, self._state()
         self.states[state] += 1
         if self.states[state] > 2 or (self.states[state] == 2 and not self._fail_waits()):
             raise self._spinning()
 
     def _state(self) -> bytes:
-        """Return a digest of all that decides how the warps go on, except memory."""
+        """Return a digest of the state that decides how the warps continue, except memory."""
         digest = hashlib.blake2b(digest_size=16)
         for row in self.rows:
             turns = min((each.turns for each in row.strands), default=0)
@@ -399,7 +400,7 @@ class Execution:
     # --- a row
 
     def _run(self, row: Row) -> int:
-        """Run the ready strands of a row, the one furthest behind first."""
+        """Run the ready strands of a row: the strand with the fewest turns first, of equals the one furthest behind."""
         ran = 0
         while ran < TURN_STEPS:
             ready = [strand for strand in row.strands if strand.ready()]
@@ -424,13 +425,13 @@ class Execution:
         return ran
 
     def _separate(self, row: Row, strand: Strand) -> None:
-        """Give the warps of a strand that stays apart a row of their own, unless they are all."""
+        """Move the warps of a diverged strand into a row of their own, unless the strand has all warps of the row."""
         strand.steps, warps = 0, [warp for warp, _ in row.parts(strand.mask)]
         if 0 < len(warps) < len(row.warps):
             self.rows.append(row.part(warps))
 
     def _resume(self, row: Row, strand: Strand) -> int:
-        """Let warps that have waited go on; return the number of instructions run."""
+        """Let waiting warps continue; return the number of executed instructions."""
         waits, meets, strand.blocked = strand.blocked, strand.meets, None
         if waits is None or meets:
             return 0
@@ -446,9 +447,9 @@ class Execution:
         return int(bool(again))
 
     def _apart(self, pc: int, parts: Iterable[tuple[WarpState, int]], executed: int) -> Any:
-        """Execute an instruction warp by warp. Return None, the lanes for each place to go on at, or who waits.
+        """Execute an instruction warp by warp. Return None, the lanes for each next instruction, or the waiting warps.
 
-        executed: instructions of all warps before.
+        executed: number of instructions that all warps have executed before.
         """
         step, through = self.steps[pc], 0
         places: dict[int, int] = {}
@@ -473,7 +474,7 @@ class Execution:
         return waits or places or None
 
     def _at_once(self, row: Row, pc: int, mask: int, executed: int) -> Any:
-        """Execute an instruction for all lanes of a row; warp by warp, where a lane has what is done for one alone."""
+        """Execute an instruction for all lanes of a row together. If that faults, execute it warp by warp."""
         row.written.clear()
         try:
             return self.steps[pc].act(row, mask)  # type: ignore[arg-type]
@@ -520,7 +521,7 @@ class Execution:
         return ran
 
     def _in_row(self, row: Row, pc: int, mask: int, executed: int) -> Any:
-        """Execute an instruction of a row of several warps, in all its lanes at once if the instruction can."""
+        """Execute an instruction for several warps, for all lanes together if the instruction is `wide`."""
         if self.steps[pc].wide:
             return self._at_once(row, pc, mask, executed)
         return self._apart(pc, row.parts(mask), executed)
@@ -588,7 +589,7 @@ class Execution:
         )
 
     def _spinning(self) -> EmulationError:
-        """Return the error for warps that repeat themselves, with what they read in one more turn."""
+        """Return the error for warps in an endless loop, with the memory that one more iteration reads."""
         polls = Polls(self.steps)
         steps, self.steps = self.steps, polls.steps
         self._turn()
@@ -630,7 +631,7 @@ class Polls:
         return step._replace(act=load) if opcode.startswith(_POLLED) else step
 
     def sentences(self) -> list[str]:
-        """Return a clause for each load whose result is compared, or for each load if there is none."""
+        """Return a clause for each load whose result is compared; without such a load, for every load."""
         found = [(place, self._compared(place)) for place in self.loads]
         compared = [each for each in found if each[1] is not None]
         return [self._sentence(*each) for each in compared or found]
@@ -656,11 +657,11 @@ class Polls:
 
 
 _POLLED = ("ld.global", "ld.shared", "ld.acquire", "ld.relaxed", "ld.volatile", "ld.u", "ld.b", "ld.s", "atom.")
-"""Loads of memory that others may write."""
+"""Loads of memory that other threads may write."""
 
 
 def _numbers(operand: Any, warp: WarpState, type: str) -> Any:
-    """Return an operand's numbers, one for each lane; of a vector those of its first element."""
+    """Return an operand's numbers, one for each lane; for a vector, the numbers of its first element."""
     operand = _first(operand)
     if not isinstance(operand, Register):
         return [getattr(operand, "value", "a value")] * LANES
@@ -691,11 +692,11 @@ def _short(text: str, longest: int = 110) -> str:
 
 
 FAULTS = (Undefined, Unknown, Malformed, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What has no meaning, or is not emulated; and, of the rest, what the author of an instruction did not think of."""
+"""Exceptions of an instruction: undefined, not emulated, and Python errors inside the emulator."""
 
 
 def own_fault(fault: Exception) -> str:
-    """Return what is said of an exception that no instruction raises on purpose."""
+    """Return the message for an exception that no instruction raises on purpose."""
     return f"the emulator fails here ({fault!r}), which is a fault of its own; please report it"
 
 
@@ -705,7 +706,8 @@ def _told(fault: Exception, step: Executable | None) -> EmulationError:
 
 
 def _others(row: Row, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:
-    """Return the other strands' places, without this one's, and the lowest place of those that run before this one."""
+    """Return the instruction indices of the other strands, and the lowest index of the strands that run before this
+    strand."""
     places = {each.pc for each in row.strands if each is not strand} - {strand.pc}
     first = [each.pc for each in ready if each is not strand and each.turns <= strand.turns]
     return places, min(first, default=1 << 60)
@@ -729,7 +731,8 @@ def _parted(strand: Strand, mask: int) -> Strand:
 
 
 def _join(row: Row) -> None:
-    """Join strands at one place, and those that wait at one; drop those without lanes."""
+    """Merge strands at the same instruction, and strands that wait at the same instruction; drop strands without
+    lanes."""
     if len(row.strands) == 1 and row.strands[0].mask:
         return
     places: dict[tuple[int, bool], Strand] = {}
@@ -750,6 +753,6 @@ def _join(row: Row) -> None:
 
 
 def _wait_alike(row: Row, one: Strand, other: Strand) -> bool:
-    """Return true for strands of different warps that wait at one instruction."""
+    """Return True for strands of different warps that wait at the same instruction."""
     starts = [{warp.start for warp, _ in row.parts(each.mask)} for each in (one, other)]
     return len(row.warps) > 1 and not starts[0] & starts[1] and one.timed_out == other.timed_out

@@ -35,7 +35,7 @@ GUARD_BYTES = 1 << 20
 
 
 def in_ctas(address: int, ranks: int) -> list[int]:
-    """Return the same place in the shared memory of each CTA of a mask."""
+    """Return the address of the same variable in the shared memory of each CTA of a mask."""
     return [address & OFFSET | rank << RANK for rank in range(16) if ranks >> rank & 1]
 
 
@@ -63,7 +63,7 @@ class Memory:
         self._all_written: dict[int, Array] = {}
 
     def view(self, nbytes: int) -> Array:
-        """Return the memory as words of this size."""
+        """Return the memory as an array of unsigned words of nbytes each."""
         found = self._views.get(nbytes)
         if found is None:
             found = self._views[nbytes] = _as_words(self.data, nbytes)
@@ -84,14 +84,14 @@ class Memory:
         return (offsets >> np.uint64(nbytes.bit_length() - 1)).view(np.int64) if low >= 0 else offsets
 
     def load(self, addresses: Array, nbytes: int, what: str = "reads") -> Array:
-        """Return one word of this size from each address."""
+        """Return a word of nbytes from each address."""
         places = self.places(addresses, nbytes, what)
         if self.written is not None:
             self._check(places, nbytes, what)
         return self.view(nbytes)[places]
 
     def store(self, addresses: Array, values: Array, nbytes: int) -> None:
-        """Store one word at each address; for equal addresses the last lane wins."""
+        """Store a word of nbytes at each address; for equal addresses the last lane wins."""
         places = self.places(addresses, nbytes, "writes")
         self.view(nbytes)[places] = values
         if self.written is not None:
@@ -127,15 +127,15 @@ class Memory:
         return found
 
     def taken_words(self, offsets: Array, nbytes: int) -> Array:
-        """Return words at offsets that are inside and aligned to them, words x bytes."""
+        """Return words at offsets that are in range and aligned, as an array words x bytes."""
         return _words_at(self.data, offsets, nbytes)
 
     def unwritten(self, offsets: Array, nbytes: int) -> int:
-        """Return how many bytes of such words nothing has written."""
+        """Return the number of unwritten bytes in words of nbytes at these offsets."""
         return 0 if self.written is None else int((_words_at(self.written, offsets, nbytes) == 0).sum())
 
     def put_words(self, offsets: Array, values: Array) -> None:
-        """Store words at offsets that are inside and aligned to them, and mark them; values: words x bytes."""
+        """Store words at offsets that are in range and aligned, and mark them as written. values: words x bytes."""
         nbytes = values.shape[1]
         if nbytes not in WORDS:
             self.data[offsets[:, None] + np.arange(nbytes)] = values
@@ -159,7 +159,7 @@ class Memory:
             told(self, np.array([address], np.int64), nbytes)
 
     def lack(self, text: str) -> None:
-        """Tell the listener of a read of what nothing has written; Undefined if there is none."""
+        """Report a read of unwritten memory to the listener; raise Undefined without a listener."""
         if self.listener is None:
             raise Undefined(text)
         self.listener.unwritten(text)
@@ -187,7 +187,8 @@ class SharedBank:
         self.memory = Memory("shared memory", 0, data, tracked=True)
 
     def verify(self, offsets: Array) -> None:
-        """Raise Undefined unless aligned words of up to 16 bytes at these offsets are of a CTA's own memory."""
+        """Raise Undefined unless aligned words of up to 16 bytes at these offsets belong to the shared memory of a
+        CTA."""
         if int(offsets.max()) >= self.nbytes // LONGEST_WORD_BYTES * LONGEST_WORD_BYTES:
             raise Undefined("an address is of another CTA or at the end of shared memory")
 
@@ -199,13 +200,13 @@ class SharedBank:
 
 
 LONGEST_WORD_BYTES = 16
-"""Bytes of the longest word that is loaded or stored at once. An aligned one does not pass a multiple of them."""
+"""Bytes of the longest word of a load or store. An aligned word does not cross a multiple of this size."""
 
 CTA_ALIGNMENT = 1024
 """Alignment in bytes of a CTA's shared memory in a bank, as the longest swizzle needs."""
 
 UNWRITTEN_BYTE = 0xFF
-"""Byte of shared memory that nothing has written; as floats it is NaN."""
+"""Value of unwritten bytes of shared memory; as floats these bytes are NaN."""
 
 _ONE8 = np.uint64(0x0101010101010101)
 _ONES: dict[int, Any] = {1: 1, 2: 0x0101, 4: 0x01010101, 8: _ONE8, 16: np.frombuffer(b"\1" * 16, WORDS[16])[0]}

@@ -42,7 +42,8 @@ class Starter:
         self.workspace: Memory | None = None
 
     def start(self, grid: Execution, origins: list[Extents], together: bool) -> tuple[list[ClusterState], list[Row]]:
-        """Return the clusters whose first CTAs have these indices, and their warps: in one row if together."""
+        """Return the clusters whose first CTAs have these indices, and their warps; all warps in one row if
+        `together`."""
         size = prod(self.cluster)
         bank = SharedBank(len(origins) * size, self.places.shared_bytes)
         clusters = [ClusterState(_each(int.__floordiv__, origin, self.cluster), grid) for origin in origins]
@@ -52,7 +53,7 @@ class Starter:
         return clusters, [self._row(some, bank) for some in ([warps] if together else [[warp] for warp in warps])]
 
     def most_clusters(self) -> int:
-        """Return the number of clusters that are as many as a row should have."""
+        """Return the maximum number of clusters whose warps execute in one row."""
         ctas = prod(self.cluster)
         warps = ctas * -(-prod(self.block) // LANES)
         nbytes = ctas * (CTA_BYTES + 2 * self.places.shared_bytes) + warps * LANES * self.places.local_bytes
@@ -84,7 +85,7 @@ class Starter:
         return self.workspace.base
 
     def _specials(self, name: str, nbytes: int, warps: list[WarpState]) -> Array:
-        """Return what a special register has in the lanes of warps."""
+        """Return the values of a special register in the lanes of warps."""
         same = name.partition("+")[0] in self.places.addresses
         values = [self._special(name, warp.cta, warp.index) for warp in (warps[:1] if same else warps)]
         if isinstance(values[0], np.ndarray):
@@ -111,11 +112,11 @@ ROW_WARPS, ROW_BYTES = 256, 256 << 20
 """Warps of a row, and bytes of their state: more make a row no faster."""
 
 CTA_BYTES = 512 << 10
-"""Bytes of a CTA's state beside its shared memory: more than those of tensor memory."""
+"""Bytes of a CTA's state in addition to shared memory; an upper bound that includes tensor memory."""
 
 
 def _repeated(content: Any, warps: int) -> Any:
-    """Return a register's content in several warps that have the same."""
+    """Return a register's content for several warps with equal content."""
     if warps == 1 or content is None:
         return content
     return np.tile(content, warps) if isinstance(content, np.ndarray) else content * (((1 << LANES * warps) - 1) // ALL)

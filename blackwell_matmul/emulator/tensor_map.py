@@ -63,9 +63,8 @@ TILED = 2
 """Kind of a map that the driver encodes for boxes. A map made by tensormap.replace alone has 0."""
 
 PLAIN_ATOMS = (0, 4)
-"""Codes of a swizzle's atom of 16 bytes. CuTe DSL 4.8 writes 4 in maps with rows shorter than 128 bytes or without a
-swizzle; its kernels are right with atoms of 16 bytes.
-"""
+"""Codes of the 16-byte swizzle atom. CuTe DSL 4.8 writes 4 in maps with rows below 128 bytes or without a swizzle. Its
+kernels give right results with 16-byte atoms."""
 
 ROW_STEP_BYTES = 16
 """Alignment in bytes of a box's start in a row of the tensor."""
@@ -187,7 +186,7 @@ class Map:
 
 @functools.lru_cache(maxsize=256)
 def decode(raw: bytes) -> Map:
-    """Return the map that 128 bytes hold; Undefined if no tensor copy takes it."""
+    """Return the map that 128 bytes encode; Undefined if no tensor copy accepts the map."""
     bits = int.from_bytes(raw, "little")
     one = functools.partial(_field, bits)
     rank = one("rank") + 1
@@ -246,11 +245,11 @@ class Box:
 
     @functools.cached_property
     def ends(self) -> tuple[int, int]:
-        """Return the first address inside of the tensor, and the one behind the last."""
+        """Return the first address inside of the tensor, and the address after the last byte inside."""
         return int(self.inside.min()), int(self.inside.max()) + self.piece_bytes
 
     def of_inside(self, values: Array) -> Array:
-        """Return those of the pieces inside of the tensor. values: one for each piece."""
+        """Return the values of the pieces inside of the tensor. values: a row for each piece."""
         return values if self.inside is self.places else values[self.places >= 0]
 
 

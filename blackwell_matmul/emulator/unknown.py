@@ -29,14 +29,14 @@ class Malformed(InputError):
 
 
 class Known(dict[K, V]):
-    """A table of all that is emulated, by name; `Unknown` for any other name."""
+    """A mapping of all emulated names; `Unknown` for any other name."""
 
     def __missing__(self, name: Any) -> V:
         raise Unknown(f"{name} is not emulated")
 
 
 class Parts(tuple[T, ...]):
-    """Operands or modifiers in order; `Unknown` for a place where there is none."""
+    """Operands or modifiers in order; `Unknown` for an index out of range."""
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
@@ -52,7 +52,7 @@ class Parts(tuple[T, ...]):
         return self
 
     def first_of(self, known: Container[Any]) -> T:
-        """Return the first that is known; `Unknown` where none is."""
+        """Return the first element that is in `known`; `Unknown` if there is none."""
         for each in self:
             if each in known:
                 return each

@@ -19,7 +19,7 @@ from tilus.ir.inst import Instruction
 BY_POINTER: tuple[type[Instruction], ...] = (
     tilus.LoadGlobalGenericInst, tilus.StoreGlobalGenericInst, tilus.CopyAsyncGenericInst,
 )  # fmt: skip
-"""Instructions that access global memory by a pointer; code generation sees all others as these."""
+"""Instructions that access global memory by a pointer. Code generation replaces all others by these."""
 
 COPY = re.compile(r"cuda_cp_async_size_(\d+)_")
 

@@ -175,7 +175,7 @@ class _Build:
         return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
 
     def _in_launch_order(self, program: Any) -> Any:
-        """Return the program; where its grid can start before the grids before it end, with the wait for those."""
+        """Return the program; a grid that can start early gets the wait for the grids before (griddepcontrol.wait)."""
         from blackwell_matmul.frontend.launch_order import may_start_early, waiting
 
         function = _function(program)

@@ -52,7 +52,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the diagnosis. fix: command that fixes a problem, else empty."""
+    """A line of the diagnosis. fix: command that fixes the problem; empty without a problem."""
 
     name: str
     status: Status
@@ -123,7 +123,7 @@ def torch(facts: Facts) -> Line:
 
 
 def _torch_install(facts: Facts) -> str:
-    """Return the command that installs the same version; on Linux, without local label, it is a CUDA build."""
+    """Return the pip command for the same version of torch. On Linux a version without local label is a CUDA build."""
     if facts.torch.version is None:
         return "pip install torch"
     return f"{_AGAIN} torch=={facts.torch.version.partition('+')[0]}"
@@ -388,7 +388,7 @@ def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def _serving(targets: Sequence[str], gpu: DetectedGpu) -> str | None:
-    """Return the newest target whose code this GPU runs: same major version, or older PTX."""
+    """Return the newest target whose code this GPU can run: same major version, or older PTX."""
     return next((t for t in sorted(targets, key=_capability, reverse=True) if _serves(t, gpu.compute_capability)), None)
 
 

@@ -59,7 +59,8 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class Torch(Library):
-    """torch. cuda: CUDA version of its build, None for a CPU build. targets: of its code, such as "sm_90"."""
+    """Facts of torch. cuda: CUDA version of the build, None for a CPU build. targets: GPU targets of the build, such
+    as "sm_90"."""
 
     cuda: str | None = None
     targets: tuple[str, ...] = ()
@@ -268,7 +269,7 @@ def _gpus() -> tuple[tuple[DetectedGpu, ...], str]:
 
 
 def _driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
-    """Return the kernel module's release, such as 580.159.04; only Linux has this file."""
+    """Return the kernel module's release, such as 580.159.04. The file exists on Linux only."""
     try:
         found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", Path(file).read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -305,7 +306,7 @@ def _nvrtc() -> Nvrtc:
 
 
 def _compiler(variable: str, *names: str) -> str | None:
-    """Return the first compiler found: the variable's, else one of the usual names."""
+    """Return the first compiler found: the environment variable's, else the first of `names`."""
     wanted = os.environ.get(variable, "").split()[:1] or list(names)
     return next(filter(None, map(shutil.which, wanted)), None)
 
@@ -323,7 +324,10 @@ def _cache() -> Cache:
 
 
 def _tried(folder: Path) -> Cache:
-    """Write a file in the folder, or its nearest existing parent, and remove it."""
+    """Return the cache folder's free bytes, or the system's reason if it is not writable.
+
+    Writes and removes a file there, or in the nearest existing parent.
+    """
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent

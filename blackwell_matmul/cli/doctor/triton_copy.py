@@ -30,7 +30,8 @@ def copy_device(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):  # type: ignore[no-unt
 
 
 def copy(x: torch.Tensor, y: torch.Tensor, kind: str) -> None:
-    """Copy x to y, matrices of one shape. Device descriptors lie in memory that the program gives Triton."""
+    """Copy x to y, matrices of the same shape. Triton allocates the memory of device descriptors through the program's
+    allocator."""
     m, n = x.shape
     grid = (triton.cdiv(m, BLOCK), triton.cdiv(n, BLOCK))
     if kind == "host":

@@ -27,7 +27,7 @@ Status = Literal["correct", "wrong", "failed", "not run"]
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """Outcome of one check. where: machine that ran it. detail: reason, unless "correct"."""
+    """Outcome of one check. where: machine that ran the check. detail: reason, unless the status is "correct"."""
 
     layer: str
     what: str

@@ -36,7 +36,7 @@ TIMELINES: Mapping[str, tuple[str, ...]] = {
     "sm_103a": ("v1", "v4", "v6"),
 }
 SCALED_TIMELINE = ("s2", "nvfp4")
-"""Kernel and type of the block-scaled timeline, where the GPU has that kernel."""
+"""Kernel and type of the block-scaled timeline, on GPUs that have the kernel."""
 
 TIMED_FORMATS = ("mxfp8", "nvfp4")
 """Formats whose products are timed beside torch's `scaled_mm`."""
@@ -130,7 +130,7 @@ _PATH = re.compile(r"https?://\S+|(?<![\w.])(?:~|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2
 
 
 def without_paths(text: str) -> str:
-    """Return a sentence with the last part of each path alone; addresses of pages stay."""
+    """Return a sentence in which each path is replaced by its last part; URLs stay unchanged."""
 
     def short(found: re.Match[str]) -> str:
         return found[0] if found[0].startswith("http") else re.split(r"[/\\]", found[0].rstrip("/\\"))[-1]

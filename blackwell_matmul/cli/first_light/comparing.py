@@ -24,7 +24,7 @@ class ComparedValue:
 
 
 def pairs(first: Report, second: Report) -> list[ComparedValue]:
-    """Return the values that both reports have, the least alike first."""
+    """Return the values that both reports have, the largest difference first."""
     before, after = dict(_values(first)), dict(_values(second))
     found = [ComparedValue(*named, before[named], after[named]) for named in before.keys() & after.keys()]
     return sorted(found, key=lambda each: (-_distance(each.ratio), each.what))

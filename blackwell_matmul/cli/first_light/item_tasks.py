@@ -1,4 +1,4 @@
-"""Items of `first-light` as tasks of a worker: each takes and returns plain data, and reports its steps."""
+"""Tasks of a worker for `first-light`: a task takes and returns plain data, and reports its steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_WHOLE = 2
 
 
 def _stops_are_faults(task: Callable[..., Record]) -> Callable[..., Record]:
-    """Return a task whose kernel may deadlock or have undefined behaviour. These count as faults, not as refusals."""
+    """Return a task that reports a deadlock or undefined behavior of its kernel as a fault, not as a refusal."""
 
     @functools.wraps(task)
     def judged(*args: Any, **named: Any) -> Record:
@@ -109,8 +109,8 @@ def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: s
 
 @_stops_are_faults
 def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, device: str) -> Record:
-    """Run a case on whole numbers, whose sums are exact, and on normally distributed ones; compare with the emulator
-    and float64."""
+    """Run a case on integers, whose sums are exact, and on normally distributed numbers. Compare with the emulator and
+    float64."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(f"{found}: exact sums")
     exact = _exact_operands(found, _device(device))
@@ -206,7 +206,7 @@ def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: s
 
 @_stops_are_faults
 def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device: str, out: str) -> Record:
-    """Run a kernel that marks its instructions; write the measured timeline under the predicted one as a page."""
+    """Run a kernel that marks its instructions. Write a page with the predicted and the measured timeline."""
     from blackwell_matmul import measured_timeline, timeline_buffer, trace
 
     found, place = Case(**case), Path(folder)
@@ -265,7 +265,7 @@ def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
 
 
 def _torch_product(problem: Problem, operands: Sequence[torch.Tensor]) -> Callable[[], object] | None:
-    """Return torch's product of these operands, or None where torch refuses them."""
+    """Return a function for torch's product of the operands; None if torch refuses them."""
     theirs = partial(torch_block_scaled(problem.dtype), *operands)
     try:
         theirs()
@@ -296,7 +296,7 @@ def doctor(step: Step) -> Record:
 
 @_stops_are_faults
 def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
-    """Emulate a case and count its instructions: in place of a time, where there is no GPU."""
+    """Emulate a case and count its instructions, as a replacement for a time without a GPU."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(str(found))
     operands, start = make_inputs(found.problem), time.perf_counter()

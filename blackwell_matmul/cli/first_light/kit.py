@@ -1,4 +1,4 @@
-"""Kits: all that `first-light` runs on a GPU, compiled on any machine and kept in one zip file."""
+"""Kits: all kernels that `first-light` runs on a GPU, compiled on any machine and stored in one zip file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Microbenchmarks of a GPU's parts, each with the figure of `hardware/figures/` that the model of time uses for it."""
+"""Microbenchmarks of a GPU's parts, with the matching figure of `hardware/figures/` that the time model uses."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(128) tensor_loads_{columns}(u64* ou
 
 
 class Bench:
-    """A card, the memory of its kernels, and the figures that its GPU's model of time has, if any."""
+    """A GPU, the memory of the microbenchmarks, and the time model's figures of this GPU, if any."""
 
     def __init__(self, card: Card | EmulatedCard, figures: TimeFigures | None) -> None:
         self.card, self.figures, self.real = card, figures, card.scale == 1
@@ -162,7 +162,7 @@ def fences(bench: Bench) -> Iterator[Measure]:
 
 
 def stores(bench: Bench) -> Iterator[Measure]:
-    """Measure bulk stores of one thread, one at a time, until wait_group.read."""
+    """Measure bulk stores by one thread, with wait_group.read after each store."""
     for kib in (1, 4, 16):
         count = bench.fewer(32)
         found = bench.run("bulk_stores", bench.memory, kib * 1024, count, block=32)
@@ -193,7 +193,7 @@ def fills(bench: Bench) -> Iterator[Measure]:
 
 
 def turnover(bench: Bench) -> Iterator[Measure]:
-    """Measure the time from a CTA's end to the start of the next one on its SM."""
+    """Measure the time from the end of a CTA to the start of the next CTA on the same SM."""
     for ctas in (1, 2):
         busy = 20_000 if bench.real else 50
         found = bench.run(f"stamps_{ctas}", busy, grid=bench.sms * 8 // ctas * ctas, block=384)
@@ -289,7 +289,7 @@ def copy_after_mma(bench: Bench) -> Iterator[Measure]:
 
 
 def allocations(bench: Bench) -> Iterator[Measure]:
-    """Measure two CTAs on an SM that each take half of tensor memory, with and without giving up the permit."""
+    """Measure two CTAs on an SM that each allocate half of tensor memory, with and without relinquish_alloc_permit."""
     busy = 200_000 if bench.real else 20
     for relinquish in (1, 0):
         found = bench.run("half_allocations", relinquish, busy, grid=bench.sms * 2, block=32)
@@ -331,7 +331,8 @@ def _late(launch: Any) -> float:
 
 
 def warp_products(bench: Bench) -> Iterator[Measure]:
-    """Measure mma.sync of four warps on each SM's four partitions, with four accumulators each."""
+    """Measure mma.sync of four and of eight warps on each SM, spread over its four partitions. Each warp has four
+    accumulators."""
     count = bench.fewer(256)
     for kind, scale in (("f16", 0), ("f8f6f4", 0), ("mxf8f6f4", 0x7F7F7F7F), ("mxf4nvf4", 0x38383838)):
         for warps in (4, 8):
@@ -347,7 +348,7 @@ MEASUREMENTS: Mapping[str, tuple[Measurement, ...]] = {
     "TCGEN05": (mma_interval, copy_after_mma, tensor_loads, scale_copies, allocations, cancels, *EVERY),
     "MMA_SYNC": (warp_products, *EVERY),
 }
-"""Measurements by the part of the source that they need; those that matter most to the model of time come first."""
+"""Measurements by the CUDA source that they need, the most important for the time model first."""
 
 
 def measurements(target: str) -> Mapping[str, Measurement]:

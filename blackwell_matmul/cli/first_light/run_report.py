@@ -1,4 +1,4 @@
-"""The report of a run: one JSON with every value and its origin, and one page to look at."""
+"""Report of a run: a JSON file with all values and their origins, and an HTML page."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ MARKS = {"held": "&#10003;", "measured": "&#10003;", "not held": "wrong", "faile
 
 
 def _values(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a grid of the plain kernels and one of the block-scaled ones, which have other problems."""
+    """Yield two grids: block-scaled kernels, and plain kernels, which have other problems."""
     for scaled in (True, False):
         some = [row for row in rows if bool(BLOCK_SCALED.keys() & str(row["item"]).split()) == scaled]
         if some:
@@ -180,7 +180,8 @@ def _values(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _grid(rows: Sequence[Row]) -> str:
-    """Return a line for each kernel, a column for each type and size; other schedules share the last column."""
+    """Return a line for each kernel, with a column for each type and size; non-default schedules share the last
+    column."""
     grid: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         kernel, _, problem = str(row["item"]).partition(" ")

@@ -47,7 +47,7 @@ class Item:
 
     @property
     def named(self) -> Row:
-        """Return the fields of its row that name it."""
+        """Return the fields that identify the item in its row."""
         return {"stage": self.stage, "item": self.name}
 
 
@@ -140,7 +140,7 @@ class FirstLightRun:
                 yield Item("ladder", str(case), {"do": f"{KIT_TASKS}:emulated_rung", **task})
 
     def _timed_ladder(self) -> Iterator[Row]:
-        """Yield a row for each rung: TFLOPS, those of cuBLAS, and the predicted ones."""
+        """Yield a row for each rung: measured TFLOPS, cuBLAS's TFLOPS, and predicted TFLOPS."""
         results = ladder_request(self.kit.folder, self.out / "ladder").run(self.tell)
         for each in results:
             if each.contender == CUBLAS:
@@ -167,7 +167,7 @@ class FirstLightRun:
             return None
 
     def _differential(self) -> Iterator[Row]:
-        """Run a sample of the differential suite, which comes with a checkout."""
+        """Run a sample of the differential suite, which only a checkout contains."""
         named = Item("differential", "small scripts").named
         try:
             script = studies_part.folder("the differential suite is").parent / "gpu" / "differential.py"

@@ -54,7 +54,7 @@ def _problem_lines(title: str, rows: Sequence[BenchRow], machine: Machine) -> It
 
 
 def _told(row: BenchRow) -> str:
-    """Return the remarks on a row that follow its figures."""
+    """Return the remarks that follow the figures of a row."""
     if row.status != "correct":
         return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
     if row.untimed:

@@ -17,7 +17,7 @@ FINDING_STYLES = {
     "place": "cyan", "code": "dim", "marked": "bold", "edge": "bold magenta", "here": "bold red", "label": "dim",
     "dim": "dim",
 }  # fmt: skip
-"""Style for each role of a paragraph on a terminal; others are plain."""
+"""Terminal style for each role of a paragraph; other roles are plain."""
 
 
 def replay(

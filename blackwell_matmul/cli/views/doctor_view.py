@@ -23,7 +23,7 @@ STYLES = {
 
 
 def diagnosis(lines: Sequence[Line]) -> str:
-    """Return a table, then each problem's command on one line, for copying."""
+    """Return a table, and a line with the command for each problem, for copying."""
     rows = [(line.status, line.name, line.value) for line in lines]
     fixes = [f"{line.name}: {line.fix}" for line in lines if line.fix]
     return _text([_table(rows)], ["", "To mend it:", *(f"  {fix}" for fix in fixes)] if fixes else [])

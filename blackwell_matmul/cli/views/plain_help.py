@@ -8,7 +8,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class _PlainHelp:
-    """Plain help for the parameters of a command or a group, with those that typer adds itself."""
+    """Plain help for the parameters of a command or group, including the parameters that typer adds."""
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
@@ -26,7 +26,7 @@ class Group(_PlainHelp, TyperGroup):
 
 
 def _tell_plainly(parameter: Any) -> None:
-    """Show defaults and types in plain words. typer puts a default in words into parentheses, and `<str>` or `<bool>`
+    """Show defaults and types in plain words. typer puts a textual default into parentheses, and `<str>` or `<bool>`
     next to an argument or a flag."""
     if isinstance(parameter.show_default, str):
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"

@@ -61,7 +61,7 @@ def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[Sc
 
 
 def alike(reasons: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield reasons that differ only in numbers as one, with ranges, and their count."""
+    """Yield reasons with their count; reasons that differ only in numbers are merged into one with ranges."""
     groups: dict[str, list[str]] = {}
     for reason in reasons:
         groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)

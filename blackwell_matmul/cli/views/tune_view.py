@@ -22,7 +22,7 @@ TUNING_COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("
 PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
 GPU = Column("GPU")
 SHOWN, LEFT_OUT = 16, 6
-"""Maximum predictions shown: without a GPU, and of those not measured."""
+"""Maximum rows shown: predictions without a GPU, and candidates that were not measured."""
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -81,7 +81,8 @@ def _counts(tuning: Tuning) -> Iterator[str]:
 
 
 def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
-    """Yield the best candidates that their prediction excluded, and the outcomes of others."""
+    """Yield the best candidates that were excluded by their prediction, and the outcomes of other unmeasured
+    candidates."""
     for row in rows[:LEFT_OUT]:
         yield line(f"  {_spelled(row)}: left out, {row.reason}", "dim")
     if len(rows) > LEFT_OUT:

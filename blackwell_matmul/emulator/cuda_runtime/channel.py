@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 ARGUMENTS = 12
-"""Words of a call; entry points with fewer arguments leave the last ones without meaning."""
+"""Number of words in a call; entry points with fewer arguments ignore the last words."""
 
 RESULT, READ, WRITE, LENGTH, ALLOCATE, RELEASE, CALL, EXIT = range(8)
 
@@ -26,7 +26,7 @@ class Ended(Exception):
 
 
 class Channel:
-    """One program. process: its number."""
+    """Connection to one program. process: process ID."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -44,7 +44,7 @@ class Channel:
         self._order(RESULT, result)
 
     def end(self, status: int) -> None:
-        """End the program, after what it has printed."""
+        """End the program, after all its output is printed."""
         self._order(EXIT, status)
 
     # --- memory
@@ -82,7 +82,7 @@ class Channel:
         self._order(RELEASE, address)
 
     def call_back(self, function: int, arguments: Iterable[int]) -> None:
-        """Call a function of the program with up to three words."""
+        """Call a function of the program with up to three words as arguments."""
         self._order(CALL, function, *arguments)
         self._word()
 

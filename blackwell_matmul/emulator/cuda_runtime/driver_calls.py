@@ -47,7 +47,7 @@ NOTHING = (
 """Entry points that do nothing and succeed."""
 
 HANDLES = ("cuStreamCreate", "cuStreamCreateWithPriority", "cuEventCreate", "cuMemPoolCreate")
-"""Entry points that give a handle of a thing without a state."""
+"""Entry points that return a handle without any state here."""
 
 SAME = {
     "cuMemAllocAsync": "cuMemAlloc", "cuMemAllocFromPoolAsync": "cuMemAlloc", "cuMemFreeAsync": "cuMemFree",
@@ -61,18 +61,19 @@ SAME = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuGraphInstantiateWithFlags": "cuGraphInstantiate",
 }  # fmt: skip
-"""Entry points that take the same first arguments as another, and do the same."""
+"""Entry points with the same first arguments and the same effect as another entry point."""
 
 # --- entry points with one answer
 
 
 def _gives(format: str, value: int) -> Callable[[Host, int], None]:
-    """Return an entry point whose word points to the place of this answer."""
+    """Return an entry point that writes this value through its pointer argument."""
     return lambda host, place: host.program.put(place, format, value)
 
 
 def _gives_of(format: str, value: int) -> Callable[[Host, int, int], None]:
-    """Return an entry point whose first word names a thing; the second one points to the place of this answer."""
+    """Return an entry point that ignores its first argument, a handle, and writes this value through its second, a
+    pointer."""
     return lambda host, thing, place: host.program.put(place, format, value)
 
 
@@ -125,7 +126,7 @@ def cuGetErrorName(host: Host, error: int, text: int) -> None:
 
 
 RUNTIME_TABLE = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
-"""Table that NVIDIA's runtime requests first, if a program contains that runtime."""
+"""Table that a CUDA runtime inside a program requests first from the driver."""
 
 
 def cuGetExportTable(host: Host, table: int, uuid: int) -> None:
@@ -236,7 +237,7 @@ def cuStreamEndCapture(host: Host, stream: int, graph: int) -> None:
 
 
 def cuGraphInstantiate(host: Host, place: int, graph: int) -> None:
-    """Give a handle of the same work: its parameters were read when it was captured."""
+    """Return a handle of the captured graph. Its parameters were read at the capture."""
     host.program.put(place, "Q", host.handle(host.object(graph, list)))
 
 
@@ -455,7 +456,7 @@ ATTRIBUTE_BYTES = 72
 
 
 def configured(host: Host, config: int) -> LaunchShape:
-    """Return the shape in a CUlaunchConfig or a cudaLaunchConfig_t, whose fields stand at the same places."""
+    """Return the shape in a CUlaunchConfig or cudaLaunchConfig_t; both have the same field offsets."""
     *sizes, shared, _, attributes, count = host.program.words(config, "7I4xQQI")
     cluster, cooperative = (1, 1, 1), False
     for index in range(count):

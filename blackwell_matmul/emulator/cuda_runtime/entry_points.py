@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.cuda_runtime import driver_calls, runtime_calls
 
 
 class EntryPoint(NamedTuple):
-    """An entry point. words: of the call that the function takes."""
+    """An entry point. words: number of words of the call that the function takes."""
 
     name: str
     function: Callable[..., int | None]

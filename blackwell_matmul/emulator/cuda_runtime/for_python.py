@@ -80,7 +80,7 @@ def offer_to_cute_dsl() -> None:
 
 
 def continued() -> None:
-    """Execute the machine's own sitecustomize, which this file stands before."""
+    """Execute the machine's own sitecustomize, which this file shadows."""
     found = importlib.machinery.PathFinder.find_spec("sitecustomize", [each for each in sys.path if each != HERE])
     if found is not None and found.loader is not None:
         found.loader.exec_module(importlib.util.module_from_spec(found))

@@ -21,7 +21,7 @@ TENSOR_ALIGNMENT_BYTES = 512
 """Alignment of memory from cudaMalloc."""
 
 IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
-"""Getter of `is_cuda`, true here for each tensor, as kernels can access them all."""
+"""Getter of `is_cuda` that returns True for every tensor, as kernels can access all tensors."""
 
 
 CUDA_DEVICE = (2, 0)
@@ -66,7 +66,7 @@ REGIONS: set[int] = set()
 
 
 class GuardedMemory(mmap.mmap):
-    """Memory of one tensor on the GPU, which ends at a page that nothing can access. place: of its first byte."""
+    """Memory of one GPU tensor, which ends at a guard page. place: address of the first byte."""
 
     place = 0
 

@@ -73,7 +73,7 @@ class EmulatedGpu:
 
 @dataclass(eq=False)
 class LoadedModule:
-    """A module. kept: addresses of its variables, which last from launch to launch."""
+    """A loaded module. kept: addresses of its variables, which persist between launches."""
 
     ptx: str
     kept: dict[str, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Function:
 
     @property
     def architecture(self) -> int:
-        """Return the GPU that the PTX is for: 90 for sm_90a. CUB chooses its tuning by it."""
+        """Return the GPU architecture of the PTX: 90 for sm_90a. CUB chooses its tuning by this number."""
         return int(self.module.parsed.target.removeprefix("sm_").rstrip("af"))
 
     @property
@@ -143,7 +143,7 @@ class HostSpace(GlobalSpace):
         return address >> WINDOW_BITS == DEVICE_START >> WINDOW_BITS
 
     def _borrow(self, address: int) -> bool:
-        """Copy the program's memory around an address; false if it has none there."""
+        """Copy the program's memory around an address; return False if the program has no memory there."""
         start, end = self._range(address)
         if start == end:
             return False
@@ -336,7 +336,7 @@ class Host:
         return [self.program.read(place, nbytes) for place, nbytes in zip(places, sizes)]
 
     def _packed(self, entry: Entry, extra: Sequence[int]) -> list[bytes]:
-        """Return the parameters in one buffer, each aligned: CU_LAUNCH_PARAM_BUFFER_POINTER is 1."""
+        """Return the parameters from one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER), each at its alignment."""
         at, values = extra[extra.index(1) + 1], []
         start = at
         for each in entry.parameters:
@@ -347,7 +347,7 @@ class Host:
 
 
 def blocks_per_sm(function: Function, shape: LaunchShape) -> int:
-    """Return the CTAs that an SM holds at once, as far as threads and shared memory decide."""
+    """Return the number of CTAs that an SM holds, limited by threads and shared memory."""
     shared_bytes = function.shared_bytes + shape.shared_bytes + RESERVED_BYTES
     return min(32, 2048 // prod(shape.block), (MAX_SHARED_BYTES + RESERVED_BYTES) // shared_bytes)
 

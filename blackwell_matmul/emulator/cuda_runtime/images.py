@@ -30,7 +30,7 @@ _NO_PTX = (
 
 
 class Section(NamedTuple):
-    """A section of an ELF file. place: of its bytes in the file."""
+    """A section of an ELF file. place: offset of its bytes in the file."""
 
     name: bytes
     place: int
@@ -60,7 +60,7 @@ def cubin_ptx(cubin: bytes) -> str:
 
 
 def elf_bytes(header: bytes) -> int:
-    """Return the size of a cubin, whose program headers or section headers are last."""
+    """Return the size of a cubin. The program headers or section headers are its last part."""
     programs, sections = struct.unpack_from("<QQ", header, 0x20)
     program_bytes, program_count, section_bytes, section_count = struct.unpack_from("<4H", header, 0x36)
     return int(max(programs + program_bytes * program_count, sections + section_bytes * section_count))
@@ -76,7 +76,8 @@ def sections(elf: bytes) -> Iterator[Section]:
 
 
 def fat_ptx(binary: bytes, architecture: int) -> str:
-    """Return the PTX of a fat binary: for the highest GPU up to this one, else for the lowest."""
+    """Return the PTX of a fat binary: for the newest GPU that is not newer than this architecture, else for the
+    oldest."""
     found: dict[int, Callable[[], str]] = {}
     at = struct.unpack_from("<H", binary, 6)[0]
     while at < len(binary):

@@ -14,7 +14,7 @@ from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 SOURCE, FOR_PYTHON, FOR_TORCH = (Path(__file__).with_name(name) for name in ("host.c", "for_python.py", "for_torch.py"))
 DRIVER = "libcuda.so.1"
 RUNTIMES = tuple(f"libcudart.so.{version}" for version in ("11.0", "12", "13"))
-"""The runtime has a version in each of its symbols, so that each version is a library of its own."""
+"""Versions of the CUDA runtime. Each version is a library of its own, since symbols contain the version."""
 
 SUFFIXES = ("_v2", "_v3", "_v4", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds")
 """Endings of names for a newer form of an entry point, or for a stream of each thread; they all do the same."""
@@ -62,7 +62,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _entries(of_runtime: bool = False) -> str:
-    """Return the C lines of the entry points: a function each, its other names, and the table of the driver's."""
+    """Return C code of the entry points: functions, aliases, and the driver's table."""
     numbers = {each.name: number for number, each in enumerate(ENTRY_POINTS) if ("cuda" in each.name) == of_runtime}
     of = {f"{name}{suffix}": name for name in numbers for suffix in SUFFIXES} | {f"_{name}": name for name in numbers}
     others = {other: name for other, name in of.items() if other not in numbers}

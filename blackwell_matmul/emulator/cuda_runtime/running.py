@@ -1,4 +1,4 @@
-"""Runs a program whose calls of CUDA are answered here, each kernel by the emulator."""
+"""Runs a program with a replaced CUDA driver and runtime; the emulator executes its kernels."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ RUNTIME_NOTHING = (
 
 RUNTIME_HANDLES = ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreate",
            "cudaEventCreateWithFlags", "cudaMemPoolCreate")  # fmt: skip
-"""Entry points that give a handle of a thing without a state."""
+"""Entry points that return a handle without any state here."""
 
 AS_THE_DRIVER = {
     "cudaDriverGetVersion": "cuDriverGetVersion", "cudaRuntimeGetVersion": "cuDriverGetVersion",
@@ -53,7 +53,7 @@ AS_THE_DRIVER = {
     "cudaOccupancyMaxPotentialClusterSize": "cuOccupancyMaxPotentialClusterSize",
     "cudaOccupancyAvailableDynamicSMemPerBlock": "cuOccupancyAvailableDynamicSMemPerBlock",
 }  # fmt: skip
-"""Entry points of the runtime that equal one of the driver."""
+"""Entry points of the runtime with the same arguments and effect as an entry point of the driver."""
 
 # --- errors and the device
 
@@ -82,7 +82,7 @@ def cudaGetDeviceProperties(host: Host, place: int) -> None:
 
 
 def cudaGetDeviceProperties_v2(host: Host, place: int) -> None:
-    """Write the structure of CUDA 12, in which some fields stand elsewhere."""
+    """Write the structure of CUDA 12, in which some fields have other offsets."""
     _properties(host, place, {348: 1_000_000, 388: host.gpu.sms}, 1032)
 
 
@@ -163,7 +163,7 @@ def __cudaRegisterFatBinary(host: Host, wrapper: int) -> int:
 
 
 class _FatBinary:
-    """A fat binary of the program, and its module once it is loaded."""
+    """A fat binary of the program, and its module after loading."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -201,7 +201,7 @@ def _registered(host: Host, address: int) -> tuple[LoadedModule, str]:
 
 
 def _kernel(host: Host, function: int) -> Function:
-    """Return a kernel by the address of its host function, or by its handle."""
+    """Return a kernel by the address of its host function or by its handle."""
     if isinstance(host.objects.get(function), Function):
         return host.object(function, Function)
     if function not in host.registered:

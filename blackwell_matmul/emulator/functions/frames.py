@@ -45,7 +45,7 @@ class Callee:
     addresses: list[tuple[int, int, int]] = field(default_factory=list)
 
     def slots(self) -> Iterator[int]:
-        """Yield the slots whose contents belong to one call."""
+        """Yield the slots that belong to one call of the function."""
         yield from self.own
         yield from (slot for slot, _, _ in self.addresses)
 
@@ -70,7 +70,8 @@ class StackFrame:
 
 @dataclass(slots=True)
 class StackPool:
-    """Frames of one function in one warp. running: their number. free: places of ended ones in local memory."""
+    """Frames of one function in one warp. running: number of active calls. free: addresses of ended frames in local
+    memory."""
 
     running: int = 0
     free: list[int] = field(default_factory=list)
@@ -92,7 +93,7 @@ def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequen
 
 
 def leave(warp: WarpState, mask: int) -> dict[int, int]:
-    """End the calls that a mask's lanes are in; return the lanes of each place to go on at."""
+    """End the current calls of a mask's lanes; return the lanes for each return address."""
     ended: dict[StackFrame, int] = {}
     for lane in indices(mask):
         ended[warp.frames[lane]] = ended.get(warp.frames[lane], 0) | 1 << lane

@@ -65,7 +65,7 @@ def call(build: Builder, each: Statement) -> Act:
 
 
 def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
-    """Take a list in parentheses from the front, if one is there; return its places."""
+    """Parse a list in parentheses at the front, if any; return the places of its elements."""
     if parts and isinstance(parts[0], Vector):
         return [_place(build, part) for part in build.vector(parts.pop(0))]
     return []
@@ -74,7 +74,8 @@ def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
 def _call(
     callee: Callee | str, given: list[FrameSlot], wanted: list[FrameSlot], back: int, warp: WarpState, mask: int
 ) -> int | None:
-    """Begin a call of a device function, or do all of one of the toolkit's; return the index to go on at."""
+    """Begin a call of a device function, or execute a function of the CUDA toolkit. Return the index of the next
+    instruction."""
     if isinstance(callee, str):
         _call_toolkit(callee, given, wanted, warp, mask)
         return None

@@ -60,7 +60,7 @@ def print_formatted(warp: WarpState, lane: int, format: int, arguments: int) -> 
 
 
 class _Arguments:
-    """The arguments of vprintf in memory, each aligned to its size."""
+    """Arguments of vprintf in memory, aligned to their sizes."""
 
     def __init__(self, warp: WarpState, address: int) -> None:
         self.warp, self.at, self.count = warp, address, 0

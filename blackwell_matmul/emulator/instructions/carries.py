@@ -41,7 +41,7 @@ def with_carry(build: Builder, each: Statement) -> Act:
 
 
 def _total(name: str, high: bool, bits: int) -> Callable[[list[int], int], int]:
-    """Return a function for the sum of unsigned words, with its carry in the bit above."""
+    """Return a function that adds unsigned words; the carry is the bit above."""
     mask = (1 << bits) - 1
     if name in ("add", "sub"):
         return lambda values, carry: (values[0] & mask) + ((~values[1] if name == "sub" else values[1]) & mask) + carry

@@ -139,7 +139,7 @@ def barrier(build: Builder, each: Statement) -> Act:
 def _arrived_together(
     row: Row, mask: int, number: int, expected: int | None, arrives_only: bool, reduces: bool
 ) -> Waits | None:  # fmt: skip
-    """Count the arrivals of warps of a row at the barriers of their CTAs; return those that wait."""
+    """Count arrivals of a row's warps at their CTAs' barriers; return the warps that wait."""
     row.verify_whole(mask)
     found = [(some[0].cta.named.setdefault(number, NamedBarrier()), some) for some in row.by_cta(mask)]
     if reduces or (expected and any(named.arrived + LANES * len(some) > expected for named, some in found)):
@@ -152,7 +152,7 @@ def _arrived_together(
 
 
 def _verify_barrier(number: Any, threads: Any) -> None:
-    """Check a barrier's number and its threads, None if unknown; Malformed for what no GPU has ("bar")."""
+    """Check a barrier's number and thread count, None if unknown; Malformed for values beyond PTX's limits ("bar")."""
     if number is not None and not 0 <= number < BARRIERS:
         raise Malformed(f"barrier {number}; a CTA has barriers 0 to {BARRIERS - 1}")
     if threads is not None and (threads <= 0 or threads % LANES):
@@ -162,9 +162,9 @@ def _verify_barrier(number: Any, threads: Any) -> None:
 def _arrived(
     warps: list[WarpState], named: NamedBarrier, expected: int | None, arrives_only: bool, number: int
 ) -> Waiting | None:  # fmt: skip
-    """Count the arrival of a CTA's warps, each with all of its lanes, exited ones included.
+    """Count the arrival of a CTA's warps with all their lanes, including exited lanes.
 
-    expected: threads, None for those of all live warps.
+    expected: number of threads; None for the threads of all live warps.
     """
     cta = warps[0].cta
     rounds = named.rounds
@@ -343,7 +343,7 @@ def shuffle(build: Builder, each: Statement) -> Act:
 
 @instruction("vote.sync")
 def vote(build: Builder, each: Statement) -> Act:
-    """Vote: all, any, uni to a predicate, ballot to a mask ("vote.sync")."""
+    """Vote over the lanes: all, any and uni return a predicate, ballot a mask ("vote.sync")."""
     mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
     asked = build.predicate(each.operands[1])
 
@@ -387,7 +387,7 @@ _REDUCE: Known[str, Callable[..., Any]] = Known({
 
 @instruction("redux.sync")
 def reduce(build: Builder, each: Statement) -> Act:
-    """Reduce over the lanes to a sum, an extreme or logic, returned to each of them ("redux.sync")."""
+    """Reduce over the lanes: sum, minimum, maximum or logic. All lanes get the result ("redux.sync")."""
     type = last_type(each)
     target, read = build.target(each.operands[0]), build.reader(each.operands[1], type)
     function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES_BYTES[type]]

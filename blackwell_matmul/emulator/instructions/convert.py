@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Sta
 from blackwell_matmul.emulator.unknown import Known, Unknown
 
 CLOCKS = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
-"""Special registers that are read again each time, and the lowest bit of the time that each has."""
+"""Special registers whose value changes during the run, and the shift of each from the time."""
 
 NARROW: dict[str, Any] = {
     "e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2, "e2m3x2": ml_dtypes.float6_e2m3fn,

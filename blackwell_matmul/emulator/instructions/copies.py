@@ -60,9 +60,10 @@ def copy(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Copies:
-    """Copies of some lanes of a warp by one cp.async. mask: those not done. start: of the warp's lanes in the arrays.
+    """Copies of one cp.async by lanes of a warp. mask: lanes whose copies are pending. start: first index of the
+    warp's lanes in the arrays.
 
-    targets, places, sizes: of all lanes that have executed the instruction.
+    targets, places, sizes: arrays over all lanes that executed the instruction.
     """
 
     warp: WarpState
@@ -82,12 +83,12 @@ class Copies:
 
     @property
     def alike(self) -> Any:
-        """Return what is equal for copies that can be done together."""
+        """Return a key that is equal for copies that can be done together."""
         return self.nbytes, id(self.warp.cta.bank)
 
     @staticmethod
     def together(every: Sequence[Copies]) -> None:
-        """Do copies that are alike; Undefined, with none done, if one must be done by itself."""
+        """Do copies with equal keys. Undefined, before any copy, if one copy must be done alone."""
         nbytes, bank, memory = every[0].nbytes, every[0].warp.cta.bank, every[0].warp.grid.memory
         parts = []
         for _, group in itertools.groupby(every, lambda each: id(each.targets)):  # those of one instruction
@@ -379,7 +380,7 @@ def _load(
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
-    """Write a box to shared memory, each piece at its swizzled place."""
+    """Write a box to shared memory, with the swizzle applied to each piece."""
     memory = cta.cluster.owner(target).shared
     memory.bytes(target, box.nbytes, "copies a box to")
     memory.hear(target, box.nbytes, True)

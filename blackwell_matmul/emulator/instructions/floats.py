@@ -198,7 +198,8 @@ def reciprocal(build: Builder, each: Statement) -> Act:
 
 
 def _coarse(each: Statement, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return `function`; for .approx.ftz.f64 on the upper words of its operand and result, the lower being zero."""
+    """Return `function`; for .approx.ftz.f64, a function on the upper words of operand and result, with lower words of
+    zero."""
     if not {"approx", "ftz"} <= {*each.modifiers} or last_type(each) != "f64":
         return function
     upper = lambda a: (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)  # noqa: E731

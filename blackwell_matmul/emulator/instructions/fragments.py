@@ -35,7 +35,7 @@ from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Parts, Unknown
 
 THREAD = np.arange(LANES) % 4
-"""Place of each lane among the four that share a row."""
+"""Index of each lane among the four lanes of its row."""
 
 _ELEMENT_BITS = {"tf32": 32, "f16": 16, "bf16": 16, "packed e2m1": 4, "s4": 4, "u4": 4, "b1": 1} | dict.fromkeys(
     ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "s8", "u8"), 8
@@ -50,9 +50,9 @@ def words(warp: LaneState, slots: list[int]) -> Array:
 
 
 def _fragments(raw: Array, format: str, of_a: bool) -> Array:
-    """Return the operand that each warp holds in its registers, warps x rows x K; raw: registers x lanes.
+    """Return the operand in the registers of each warp, warps x rows x K. raw: registers x lanes.
 
-    Register i of lane t holds row t / 4 + 8 · (i % 2) of A, and K from (i / 2) · 16 bytes on.
+    Register i of lane t holds row t / 4 + 8 · (i % 2) of A, and K from byte (i / 2) · 16.
     """
     values = in_bytes(np.ascontiguousarray(raw).view(np.uint8).reshape(*raw.shape, -1), format)
     count, per = len(raw), ELEMENTS[format]
@@ -64,7 +64,8 @@ def _fragments(raw: Array, format: str, of_a: bool) -> Array:
 
 
 def accumulators(raw: Array, type: str) -> Array:
-    """Return warps x 16 x N numbers, or x 8 x 8 of two registers; an f16 register holds two neighbours of a row.
+    """Return accumulators as numbers: warps x 16 x N; warps x 8 x 8 for two registers. An f16 register holds two
+    neighbours of a row.
 
     Register i of lane t holds row t / 4 + 8 · (i / 2 % 2) and column i / 4 · 8 + 2 · (t % 4) + i % 2.
     """
@@ -90,9 +91,9 @@ def registers_of(value: Array, type: str) -> Array:
 
 
 def kept(warp: LaneState, slots: list[int], form: Any, make: Callable[[Array], Array]) -> Array:
-    """Return what is made of registers, x lanes; what was made before, if none has been written since.
+    """Return the value that `make` computes from registers, x lanes; cached until one of the registers is written.
 
-    form: tells it from other things made of the same registers.
+    form: cache key that distinguishes values computed from the same registers.
     """
     held = [warp.registers[slot] for slot in slots]
     found = warp.kept.get((slots[0], form))
@@ -201,7 +202,7 @@ def _spreading(build: Builder, each: Statement, types: tuple[str, ...]) -> Calla
 
 
 def _places_in_row(bits: Array, of_tf32: bool, ordered: bool) -> Array:
-    """Return where in its row of K each element of A lies; Undefined for metadata that tells no places."""
+    """Return the position in K of each element of sparse A; Undefined for metadata without a valid position."""
     start = np.arange(bits.shape[1])
     if of_tf32:
         wrong, found = (bits != 0b1110) & (bits != 0b0100), 2 * start + (bits == 0b1110)
@@ -264,7 +265,7 @@ def _scaling(
 
 
 def _of_rows(warp: LaneState, mask: int, addresses: Array, count: int) -> tuple[Array, int]:
-    """Return the addresses that the first lanes of each warp give, and the mask of these lanes."""
+    """Return the row addresses that the first lanes of each warp supply, and the mask of these lanes."""
     if isinstance(warp, Row):
         warp.verify_all(mask)
     return addresses.reshape(-1, LANES)[:, :count].reshape(-1), warp.all // ALL * ((1 << count) - 1)
@@ -383,9 +384,9 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     flips = [0] * (2 - len(flips)) + flips
 
     def run(lanes: LaneState, every: Sequence[Products]) -> None:
-        """Multiply in all warps that have the lanes; each has a product of its own, of the same B in a warpgroup.
+        """Multiply in all warps that have the lanes. Each warp has its own product; the warps of a warpgroup share B.
 
-        The order of sums along K is that of numpy's product of 16 rows, however many warps multiply at once.
+        The order of sums along K is that of numpy's product of 16 rows, for any number of warps.
         """
         fragments = _fragments(words(lanes, a), types[1], True) if a_in_registers else None
         results, at = [], 0
@@ -439,12 +440,12 @@ class Products:
 
     @property
     def alike(self) -> Any:
-        """Return what is equal for products that can be done together."""
+        """Return a key that is equal for products that can be done together."""
         return id(self.run), self.added, id(self.warp.row)
 
     @staticmethod
     def together(every: Sequence[Products]) -> None:
-        """Do products that are alike, which are those of warps of a row."""
+        """Do the products with equal keys, of several warps of a row."""
         row, warps = every[0].warp.row, [each.warp for each in every]
         every[0].run(row.lanes if warps == row.warps else SomeWarps(row, warps), every)
 

@@ -60,7 +60,7 @@ class Issued:
 
 
 def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
-    """Return the groups of these lanes, split from those of others."""
+    """Return the groups of these lanes, separated from groups of other lanes."""
     every = warp.groups.setdefault(kind, [])
     if not every:
         every.append(LaneGroups(ALL, [[]]))
@@ -75,7 +75,7 @@ def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
 def join(
     warp: WarpState, kind: str, operation: Any, mask: int = ALL, part: Callable[[int], None] | None = None
 ) -> None:
-    """Add an operation to the open group of each of these lanes."""
+    """Add an operation to the open group of each lane of the mask."""
     issued = Issued(operation, mask, part)
     for each in groups(warp, kind, mask):
         each.groups[-1].append(issued)
@@ -103,7 +103,7 @@ def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = F
 
 
 def wait_in_row(row: Row, kind: str, count: int, mask: int) -> None:
-    """Complete all but the last `count` groups of each warp; Undefined if its lanes have different ones."""
+    """Complete all but the last `count` groups of each warp; Undefined if lanes of a warp have different groups."""
     row.verify_whole(mask)
     found = [groups(warp, kind) for warp, _ in row.parts(mask)]
     if kind == BULK or any(len(each) > 1 for each in found):

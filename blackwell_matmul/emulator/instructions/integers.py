@@ -36,7 +36,7 @@ def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *
 
 
 def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
-    """Apply `function` to operands of the opcode's last type; of a packed one such as s16x2, to each element."""
+    """Apply `function` to operands of the opcode's last type; for a packed type such as s16x2, to both elements."""
     type, _, count = last_type(each).partition("x")
     if not count:
         return elementwise(build, each, function, *[type] * len(each.operands))

@@ -160,7 +160,7 @@ def _waiting(warp: WarpState, place: int, phase: int, by_parity: bool) -> Waitin
 
 
 def _hear(warp: WarpState, mask: int, places: Array, phases: Array, by_parity: bool) -> None:
-    """Tell the listener which lanes have seen which phase of which mbarrier."""
+    """Report to the listener which lanes have observed which phase of which mbarrier."""
     seen: dict[tuple[int, int], int] = {}
     for lane in indices(mask):
         seen[int(places[lane]), int(phases[lane])] = seen.get((int(places[lane]), int(phases[lane])), 0) | 1 << lane

@@ -116,7 +116,7 @@ def scatter(
 
 
 def _some(mask: int, which: Array) -> int:
-    """Return the lanes at these places among those of the mask."""
+    """Return a mask of the selected lanes of `mask`. which: indices among the set bits of `mask`."""
     members = indices(mask)
     return sum(1 << members[place] for place in which.tolist() if place < len(members))
 
@@ -152,7 +152,7 @@ def load(build: Builder, each: Statement) -> Act:
 
 
 def _aligned(warp: LaneState, addresses: Array, space: str, nbytes: int, what: str, mask: int) -> None:
-    """Check that an access of several words is aligned as a whole."""
+    """Check that an access of several words is aligned to its total size."""
     for memory, places, _ in where(warp, addresses, space, what, mask):
         memory.places(places, nbytes, what)
 
@@ -174,7 +174,8 @@ def widener(build: Builder, register: Operand, type: str) -> Callable[[Array], A
 
 
 def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[LaneState], Array]:
-    """Return an operand's addresses; those of parameter and shared variables are in their window."""
+    """Return a function for an operand's addresses; variables of parameter and shared space get addresses in their
+    window."""
     read = build.address(operand)
     _verify_space(build, operand, space)
     if space == "shared":
@@ -184,7 +185,7 @@ def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[Lane
 
 
 def _verify_space(build: Builder, operand: Operand, space: str, stores: bool = False) -> None:
-    """Check that a variable that is named lies in the addressed space."""
+    """Check that a named variable is in the addressed state space."""
     if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
         return
     own = build.spaces.get(operand.base.name, space)
@@ -324,7 +325,7 @@ def get_cta_rank(build: Builder, each: Statement) -> Act:
 
 
 def _stack(warp: WarpState) -> Array:
-    """Return the top of each lane's stack: its next address in local memory."""
+    """Return each lane's stack top: its next address in local memory."""
     if warp.stack is None:
         warp.stack_end = warp.more_local(STACK_BYTES) + np.arange(1, LANES + 1) * STACK_BYTES
         warp.stack = warp.stack_start = warp.stack_end - STACK_BYTES
@@ -363,7 +364,7 @@ def save_stack(build: Builder, each: Statement) -> Act:
 
 @instruction("stackrestore")
 def restore_stack(build: Builder, each: Statement) -> Act:
-    """Set the top of the stack to what stacksave read ("stackrestore")."""
+    """Set the stack top to the value that stacksave read ("stackrestore")."""
     read = build.reader(each.operands[0], last_type(each))
 
     def act(warp: WarpState, mask: int) -> None:
@@ -388,7 +389,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 @instruction("atom", "red", order=Order("relaxed", "gpu"))
 def atomic(build: Builder, each: Statement) -> Act:
-    """Update memory one lane after the other; atom returns the old value ("atom", "red")."""
+    """Update memory one lane after another; atom returns the old value ("atom", "red")."""
     if "async" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     gives = each.opcode.startswith("atom")
@@ -428,7 +429,7 @@ def atomic(build: Builder, each: Statement) -> Act:
 
 
 def _turns(places: Array) -> Iterator[Array]:
-    """Yield the lanes that may update memory at once: one of those with equal addresses in each turn, in order."""
+    """Yield sets of lanes with distinct addresses. Lanes with equal addresses are in different sets, in lane order."""
     left = np.arange(len(places))
     while left.size:
         _, first = np.unique(places[left], return_index=True)

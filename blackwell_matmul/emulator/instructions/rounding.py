@@ -98,7 +98,7 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 _UNUSED = np.int64((1 << 28) - 1)
-"""Bits of a double behind those of a float of 32 bits or less, and of the middle between two such."""
+"""Bits of a double below the last bit of a float of 32 bits or less, and below half of that bit."""
 
 
 def _fused(x: float, y: float, z: float) -> float:

@@ -18,7 +18,7 @@ NANS: dict[Any, Any] = {
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FFF).view(ml_dtypes.bfloat16),
     np.dtype(np.float32): np.uint32(0x7FFFFFFF).view(np.float32),
 }
-"""NaN that arithmetic of each type returns; double precision returns the operand's."""
+"""NaN result of arithmetic for each type; float64 returns the operand's NaN instead."""
 
 
 @functools.cache

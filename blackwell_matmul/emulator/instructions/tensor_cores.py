@@ -167,7 +167,8 @@ class Window:
 
 @instruction("tcgen05.ld")
 def load(build: Builder, each: Statement) -> Act:
-    """Load at once, so wait::ld never waits: `tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`."""
+    """Load from tensor memory immediately: `tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`. wait::ld
+    never waits."""
     if "red" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     packs = "pack::16b" in each.modifiers
@@ -364,14 +365,14 @@ class TensorProduct:
             self._write(cta, partial(_added, -result if shape.negate else result, shape.saturates))
 
     def _parts_of_a(self, cta: CtaState) -> list[Array]:
-        """Return A for each part of N that lies in lanes of its own, or once for all."""
+        """Return A for each part of N in lanes of its own, or A once for all parts."""
         shape = self.shape
         if not self.a_in_tensor:
             return [matrix(cta.shared, descriptor(self.a, True), shape.rows, shape.k, shape.a, shape.a_k_major)]
         return [_tensor_operand(cta, self.a, shape, shape.rows * part) for part in range(shape.stacked)]
 
     def _write(self, cta: CtaState, of_old: Callable[[Array | None], Array]) -> None:
-        """Write D. of_old: returns it, of what it is added to, None for nothing."""
+        """Write D. of_old: function of the old D, None if D is overwritten without a read."""
         type, (lane, column, ranges) = self.shape.d, _placed(self.shape, self.target)
         first, last = int(column[0, 0]), int(column[0, -1])
         cta.tensor.check(first, last - first + 1, "a product writes", int(lane[-1, -1]))
@@ -512,7 +513,7 @@ _MULTICASTS = {"64x128b": [["warpx2::02_13"], ["warpx2::01_23"]], "32x128b": [["
 
 
 def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
-    """Return the lanes that each copy of the rows goes to."""
+    """Return the destination lanes of each copy of the rows."""
     asked = [word for word in modifiers if word.startswith("warpx")]
     if asked not in _MULTICASTS.get(shape, [[]]):
         raise Unknown(f"tcgen05.cp of {shape} {' '.join(asked) or 'without .warpx'} is not emulated")

@@ -54,7 +54,7 @@ def _operation(name: str, each: Statement) -> tuple[Callable[[Array, Array], Arr
 
 
 def _parted(operand: Operand) -> tuple[Operand, str]:
-    """Return a register and the part that it is limited to; "" for all of it."""
+    """Return a register and the part selector of the operand; "" for the whole register."""
     return (operand.register, operand.part) if isinstance(operand, Selected) else (operand, "")
 
 

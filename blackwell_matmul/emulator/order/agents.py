@@ -16,7 +16,7 @@ from blackwell_matmul.emulator.order.touched_registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 STREAMS = 1024
-"""Streams of operations that a cluster may have, beside its lanes."""
+"""Maximum number of streams of operations in a cluster, in addition to its lanes."""
 
 
 class OperationStream(NamedTuple):
@@ -107,7 +107,7 @@ class WarpAgents:
     products: int = 0
 
     def parts(self, mask: int) -> Iterator[LaneGroup]:
-        """Yield the groups of these lanes, separated from other lanes."""
+        """Yield the groups of these lanes, separated from groups of other lanes."""
         for each in list(self.groups):
             some = each.mask & mask
             if some and some != each.mask:
@@ -118,7 +118,7 @@ class WarpAgents:
                 yield each
 
     def known(self, mask: int) -> VectorClock:
-        """Return what any of these lanes has observed."""
+        """Return the union of all that these lanes have observed."""
         found: VectorClock | None = None
         for each in self.groups:
             if each.mask & mask:
@@ -127,7 +127,7 @@ class WarpAgents:
         return found
 
     def sent(self, mask: int) -> VectorClock:
-        """Return what these lanes release: all they have observed and their accesses until now."""
+        """Return the clock that these lanes release: what they have observed, and their own accesses until now."""
         lanes = lanes_of(mask)
         known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
         if self.copied is not None:
@@ -146,7 +146,7 @@ class WarpAgents:
             each.known = each.known.joined(known)
 
     def settle(self, mask: int, known: VectorClock) -> None:
-        """Make these lanes one group with this knowledge, which includes their own."""
+        """Merge these lanes into one group with this clock, which includes their own accesses."""
         parts = list(self.parts(mask))
         first = parts[0]
         for each in parts[1:]:
@@ -158,8 +158,8 @@ class WarpAgents:
         first.known = known
 
     def fence(self, mask: int, order: Order) -> None:
-        """Release, by the next relaxed writes, what these lanes have observed, and acquire what relaxed reads have
-        seen; only one of both if the fence says so."""
+        """Execute a fence. Later relaxed writes release what these lanes have observed; values of earlier relaxed
+        reads are acquired. `order` may select one of both."""
         level = min(SCOPES.index(order.scope), 2)
         for each in list(self.parts(mask)):
             if each.seen is not None and order.semantics != "release":

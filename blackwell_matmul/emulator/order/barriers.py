@@ -49,7 +49,7 @@ class MbarrierOrder:
             self.far[phase] = added(self.far.get(phase), known, strong)
 
     def told(self, phase: int, scope: str) -> VectorClock | None:
-        """Return what a wait of this scope acquires from a phase."""
+        """Return the clock that a wait of this scope acquires from a phase."""
         return self.phases.get(phase) if scope == "cta" else either(self.phases.get(phase), self.far.get(phase))
 
 

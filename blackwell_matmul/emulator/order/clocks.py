@@ -27,7 +27,7 @@ ASYNC_ROWS = slice(ORDERED, GLOBAL + 1)
 """Rows that learn of an asynchronous operation of the async proxy when it is waited for."""
 
 TRACKED_ROWS = slice(ORDERED, BEFORE + 1)
-"""Rows that learn of what tcgen05.commit tracks."""
+"""Rows of a clock that tcgen05.commit passes on for the operations that it tracks."""
 
 SITE_BITS, AGENT_BITS, CLOCK_BITS = 18, 24, 20
 STRONG = 1 << SITE_BITS
@@ -71,7 +71,7 @@ class VectorClock:
         return VectorClock(self.base, found.pop(self.base), found)
 
     def only(self, row: int) -> VectorClock:
-        """Return what is observed in one row and in EARLIER, without the other rows."""
+        """Return a clock with one row and EARLIER, without the other rows."""
         far = {base: _only(clocks, row) for base, clocks in (self.far or {}).items()}
         return VectorClock(self.base, _only(self.clocks, row), far or None)
 
@@ -91,12 +91,12 @@ class VectorClock:
         return VectorClock(self.base, made, self.far)
 
     def widened(self, rows: list[int], source: int) -> VectorClock:
-        """Return the knowledge with one row added to others, the effect of a fence."""
+        """Return the clock with the row `source` added to other rows, the effect of a fence."""
         far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
         return VectorClock(self.base, _widened(self.clocks, rows, source), far)
 
     def covers(self, other: VectorClock) -> bool:
-        """Return True if all accesses in `other`, of its cluster, are in this one, too."""
+        """Return True if this clock contains all accesses of `other` by agents of the same cluster."""
         a, b = self.clocks[ORDERED], other.clocks[ORDERED]
         width = min(a.size, b.size)
         return other.base == self.base and bool((a[:width] >= b[:width]).all()) and not b[width:].any()
@@ -129,7 +129,7 @@ class VectorClock:
 
 
 def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
-    """Return one of the bad cells for each warp and instruction."""
+    """Return one bad cell for each pair of warp and instruction."""
     places = np.flatnonzero(bad)
     if places.size > 1:
         some = cells[places]
@@ -140,13 +140,13 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
 
 
 def added(before: VectorClock | None, known: VectorClock, strong: bool) -> VectorClock:
-    """Return what a barrier carries after an arrival. strong: False for a weak edge."""
+    """Return the clock of a barrier after an arrival. strong: False for a weak edge."""
     start = empty(known) if before is None else before
     return start.joined(known if strong else known.only(WEAK))
 
 
 def either(a: VectorClock | None, b: VectorClock | None) -> VectorClock | None:
-    """Return the union of two, each of which may be None."""
+    """Return the union of two clocks; None counts as empty."""
     return b if a is None else a if b is None else a.joined(b)
 
 

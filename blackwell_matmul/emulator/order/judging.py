@@ -8,8 +8,8 @@ from blackwell_matmul.emulator.order.ptx_findings import BENIGN, ERROR, UNPROMIS
 
 
 class MemoryAccess(NamedTuple):
-    """One of two accesses. who: in words. kind: of its stream; "" for a thread's own access. warp: its thread's warp,
-    or the warp that issued it."""
+    """One access of a finding's two. who: agent, as text. kind: of the agent's stream; "" for an access by a thread.
+    warp: the thread's warp, or the warp that issued the operation."""
 
     place: Place
     who: str
@@ -23,7 +23,7 @@ class MemoryAccess(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A kind of finding. edge, mend: the missing edge and its remedy, in words."""
+    """A kind of finding. edge: the missing edge, as text. mend: its remedy, as text."""
 
     code: str
     severity: str
@@ -42,14 +42,14 @@ WAITS_OF_KINDS = {
     "tcgen05.st": ("tcgen05.wait::st", "tcgen05.wait"),
     "mbarrier": ("a wait on the phase of the mbarrier that counts its bytes", "mbarrier.try_wait"),
 }
-"""What waits for an operation, by the kind of its stream, with the section of the PTX ISA."""
+"""Instruction that waits for operations of each kind of stream, with its section of the PTX ISA."""
 
 MODEL = "Memory Consistency Model: Causality Order"
 PROXIES = "Memory Consistency Model: Proxies"
 
 
 def unordered(first: MemoryAccess, second: MemoryAccess) -> Rule:
-    """Return the rule for two accesses without an order, one of them a write."""
+    """Return the rule for two unordered accesses, at least one of which is a write."""
     if first.kind:
         wait, section = WAITS_OF_KINDS.get(first.kind, ("a wait for it", MODEL))
         code = "overwritten-in-flight" if second.writes else "read-before-complete"

@@ -15,8 +15,11 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteShadow:
-    """Cells of a memory by units of bytes; the writer's cell is the first of a unit. slots: reader slots. shift: log2
-    of a unit's bytes at the start."""
+    """Last accesses of a memory, recorded for units of bytes, as units x slots. Slot 0 of a unit is the last writer;
+    `slots` more are readers.
+
+    shift: log2 of the initial unit in bytes.
+    """
 
     def __init__(self, nbytes: int, slots: int, shift: int = 4) -> None:
         self.shift, self.slots = shift, slots

@@ -75,7 +75,7 @@ class OrderListener(EmulationListener):
             self._forget(cta.cluster)
 
     def _forget(self, cluster: Any) -> None:
-        """Drop the state of a cluster whose threads have all ended, except its numbers."""
+        """Drop the state of a cluster whose threads have all exited, except its agent numbers."""
         ctas, flying = cluster.ctas, (each.warp.cta.cluster for each in self.run.grid.pending)
         if id(cluster) not in self.living or any(each is cluster for each in flying):
             return

@@ -71,7 +71,7 @@ def check_ptx(
 
 
 def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
-    """Return the name and target of a kernel whose run did not reach its end."""
+    """Return the name and target of a kernel whose run was stopped."""
     if isinstance(code, Bundle) or is_folder(code):
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return bundle.plan.kernel, bundle.target
@@ -104,7 +104,7 @@ STOPS = (
     (" again and again ", "livelock", "a store of the value that the load waits for, before that or by another warp"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip
-"""Faults at which a run stops: words of the emulator's sentence, the code of the finding, and what mends it."""
+"""Faults that stop a run: text in the emulator's message, code of the finding, and remedy."""
 
 
 def _stopped(report: PtxReport, text: str) -> None:

@@ -45,7 +45,7 @@ class PtxFinding:
 
     @property
     def keys(self) -> list[object]:
-        """Return the code with each line; findings that share one are alike."""
+        """Return the finding's code with each of its lines; findings with a common key are printed once."""
         return [(self.code, at.line) for at in (self.first, self.second) if at is not None] or [(self.code, self.text)]
 
     def __str__(self) -> str:
@@ -80,11 +80,12 @@ class PtxReport:
 
     @property
     def ok(self) -> bool:
-        """Return True if there is no error, and the run reached its end."""
+        """Return True if there is no error and the run reached its end."""
         return not self.errors and not self.stopped
 
     def lines(self, all: bool = False) -> Iterator[str]:
-        """Yield the report, errors first; those alike, with a line in common, once. all: benign ones as well."""
+        """Yield the report, errors first. Findings with a common code and line are printed once. all: also print
+        benign findings."""
         for severity in (ERROR, UNPROMISED, *([BENIGN] if all else [])):
             told: dict[object, PtxFinding] = {}
             alike: Counter[str] = Counter()

@@ -15,7 +15,7 @@ from blackwell_matmul.emulator.order.judging import MemoryAccess, Rule
 from blackwell_matmul.emulator.order.ptx_findings import ERROR, Place, PtxFinding
 
 Words = Callable[[], str]
-"""Returns where two accesses meet, in words."""
+"""Function that describes where two accesses overlap."""
 
 
 class Site(NamedTuple):
@@ -81,8 +81,8 @@ class RunState:
         )
 
     def _issuer(self, agent: int, site: int) -> Any:
-        """Return the warp that accessed or issued; for operations that an mbarrier counts, the last that issued
-        there."""
+        """Return the warp that accessed or issued. For operations that an mbarrier counts, return the last issuing
+        warp at `site`."""
         cluster = self.cluster_of(agent)
         number = cluster.warp_of(agent)
         return (cluster.base, number) if number >= 0 else self.issuers.get(site)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from blackwell_matmul.emulator.parser import Address, Not, Operand, Pair, Register, Statement, Vector
 
 WITHOUT_RESULT = ("st", "red", "bar", "barrier", "mbarrier", "cp", "tcgen05", "fence", "bra", "ret")
-"""Instructions whose first operand is no result."""
+"""Instructions whose first operand is a source."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,8 @@ def is_wgmma(each: Statement) -> bool:
 
 
 def held_by(each: Statement) -> tuple[set[int], set[int]]:
-    """Return the registers that an operation writes, and those that it reads, until the wait for it."""
+    """Return the registers that an asynchronous operation writes, and those that it reads, until the wait for the
+    operation."""
     written = set(slots(each.operands[0]))
     read = set(slots(each.operands[1])) if is_wgmma(each) and isinstance(each.operands[1], Vector) else set()
     return written, read

@@ -47,7 +47,7 @@ def quick_rules() -> AbstractContextManager[None]:
 
 
 def _only_of(kinds: frozenset[type], apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return `apply` for expressions of these classes only; all patterns of the rules have such a class."""
+    """Return `apply`, restricted to expressions of these classes; every pattern of the rules has such a class."""
     return lambda self, e: apply(self, e) if e.__class__ in kinds else e
 
 

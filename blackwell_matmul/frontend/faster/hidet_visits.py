@@ -92,14 +92,14 @@ class LatePrinter:
 
 
 class _OwnNames:
-    """A stand-in for a functor whose methods return their own names."""
+    """Stand-in for a functor: each method returns its own name."""
 
     def __getattr__(self, name: str) -> Callable[[Any], str]:
         return lambda node: name
 
 
 def _method(functor: type, node: Any) -> str | None:
-    """Return the name of the method for nodes of this class; None where the class alone does not decide it."""
+    """Return the name of the visit method for nodes of this class; None if the class alone does not decide."""
     for cls in functor.__mro__:
         dispatch = cls.__dict__.get("visit_dispatch")
         if cls is StmtRewriter:

@@ -106,7 +106,7 @@ def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
 
 
 def _collect_of(collect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a `collect` that visits no operands where statements and instructions are asked for."""
+    """Return a `collect` that skips operands when only statements and instructions are collected."""
 
     def quick_collect(node: Any, types: Any) -> Any:
         types = tuple(types)
@@ -121,7 +121,7 @@ _WITH_STATEMENTS = (stmt.Stmt, inst.Instruction)
 
 
 def _ends_first(statement: Any) -> list[Any]:
-    """Return a statement and all in it, each after what is in it."""
+    """Return a statement and all statements inside, inner ones first."""
     left, found = [statement], []
     while left:
         found.append(left.pop())
@@ -130,7 +130,7 @@ def _ends_first(statement: Any) -> list[Any]:
 
 
 def _rewrite_of(rewrite: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a `rewrite` that visits nothing where nothing is to be replaced."""
+    """Return a `rewrite` that visits nothing if there is nothing to replace."""
     return lambda node, rewrite_map: rewrite(node, rewrite_map) if rewrite_map else node
 
 

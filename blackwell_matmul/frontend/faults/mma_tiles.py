@@ -32,10 +32,10 @@ Shape = tuple[int, int, int]
 """M, N and K."""
 
 WARPGROUP = 128
-"""Threads that execute a wgmma; each has two neighbouring elements of a row."""
+"""Number of threads that execute a wgmma. A thread holds two neighbouring elements of a row."""
 
 K_BITS = 256
-"""Bits of a row of A that one wgmma or tcgen05.mma multiplies. An element below a byte counts as 8 bits."""
+"""Bits of a row of A that one wgmma or tcgen05.mma multiplies. Elements of less than a byte count as 8 bits."""
 
 MOST_N = 256
 """The largest N of one instruction; only for kind::f16 and one CTA, tilus splits wider tiles into several."""
@@ -79,7 +79,7 @@ def refusal(inst: Instruction) -> str | None:
 
 
 def _tile(inst: Any) -> Shape | None:
-    """Return M, N and K; None if the operands do not fit each other."""
+    """Return M, N and K; None if the operands' shapes do not match."""
     a, b, d = ([int(extent) for extent in tensor.shape] for tensor in inst.inputs)
     ctas = getattr(inst, "cta_group", 1)
     if not len(a) == len(b) == len(d) == 2 or a[1] != b[0] or d != [a[0], b[1] * ctas]:
@@ -88,7 +88,7 @@ def _tile(inst: Any) -> Shape | None:
 
 
 def _mmas(inst: Any) -> Sequence[MmaTile]:
-    """Return the instructions that multiply such elements; the last one is the one that tilus takes by itself."""
+    """Return the MMA instructions for these element types; the last one is tilus's default."""
     dtype = inst.inputs[0].dtype
     if isinstance(inst, DotInst):
         types = dtype, inst.inputs[1].dtype, inst.inputs[2].dtype
@@ -145,7 +145,7 @@ def _is_as_written(inst: WgmmaMmaSSInst) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _writes(modes: Modes, mma_n: int) -> bool:
-    """Return True if instructions of this N write such a layout."""
+    """Return True if instructions with this N write a layout with these modes."""
     layout = RegisterLayout(*modes)
     places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(layout.local_size)]
     across = layout.shape[1] // mma_n

@@ -33,7 +33,7 @@ from tilus.transforms import layout_inference
 from blackwell_matmul.frontend.faults.tilus_compat import mended, replaced
 
 TRANSPOSED_BITS = 16
-"""Types whose MN-major operands both instructions read."""
+"""Bits of element types whose MN-major operands both instructions can read."""
 
 SPAN_WIDTHS_BYTES = (128, 64, 32)
 """Widths of rows in bytes that TMA swizzles and the tensor core reads, widest first."""
@@ -56,7 +56,7 @@ def any_major() -> AbstractContextManager[None]:
 
 
 def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Infer layouts with the facts known of each operand before: its order, or the layout that the script gave."""
+    """Infer layouts from facts known before: the operand's order, or the script's layout."""
 
     def inferred(func: Any) -> Any:
         made = views(tools.collect(func, types=[Instruction]))
@@ -92,7 +92,7 @@ def _layout(tensor: Any, rows: int, made: Any) -> Any:
 
 
 def _given(tensor: Any, made: Any) -> Any:
-    """Return the layout that follows from the layout of the viewed tensor; None without such a layout."""
+    """Return the layout derived from the viewed tensor's layout; None if the viewed tensor has none."""
     if tensor.optional_layout is not None or tensor not in made:
         return tensor.optional_layout
     inst = made[tensor]
@@ -111,7 +111,7 @@ def _retained(inst: Any) -> list[int]:
 
 
 def contiguous(tensor: Any, made: Any) -> int | None:
-    """Return the dimension of a view that is the last one of the viewed tensor; None if a slice leaves it out."""
+    """Return the dimension of a view that is the last dimension of the viewed tensor; None if a slice removes it."""
     if tensor not in made:
         return len(tensor.shape) - 1
     inst = made[tensor]

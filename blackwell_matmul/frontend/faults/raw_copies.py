@@ -76,7 +76,7 @@ class Copy(NamedTuple):
 
 
 def changed(inst: Instruction) -> Copy | None:
-    """Return the copy that this instruction makes, if its ends differ in type; None for any other instruction."""
+    """Return the instruction as a `Copy` if source and destination differ in type; None for any other instruction."""
     copy = _copy(inst)
     return None if copy is None or _same_bytes(copy.source_type, copy.target_type) else copy
 

@@ -29,10 +29,10 @@ GROUP = 16
 """Products of fp4 that are added exactly."""
 
 NONE = -(1 << 16)
-"""Exponent of zero, below that of each product."""
+"""Exponent of a zero product, lower than the exponents of all other products."""
 
 MOST_AT_ONCE = 1 << 15
-"""Products that one call of numpy makes: all of a small instruction, and of a large one what a CPU's cache holds."""
+"""Maximum number of products in one numpy call: the capacity of a CPU cache."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Terms:
 
     @classmethod
     def of(cls, values: Array, type: str) -> Terms:
-        """Return the numbers of a type; those that are not finite count as zero."""
+        """Return terms for numbers of a type; numbers that are not finite count as zero."""
         values = np.where(np.isfinite(values), values, 0).astype(np.float64)
         exponents = np.maximum(np.frexp(values)[1] - 1, NORMAL[type])
         return cls(values, np.where(values == 0, NONE, exponents))
@@ -56,7 +56,7 @@ class Terms:
         return Terms(self.values * other.values, self.exponents + other.exponents)
 
     def outer(self, other: Terms, places: slice) -> Terms:
-        """Return the products of columns, each with the same column of the other: places x rows x rows."""
+        """Return the products of each column with the same column of `other`: places x rows x rows."""
         left, right = (Terms(each.values.T[places], each.exponents.T[places]) for each in (self, other))
         return left[:, :, None].times(right[:, None])
 
@@ -72,7 +72,7 @@ class ScaledOperand:
 
     @property
     def wide(self) -> Array:
-        """Return the numbers that they stand for."""
+        """Return the elements multiplied by their scales."""
         return self.values * np.repeat(self.factors, self.values.shape[1] // self.factors.shape[1], axis=1)
 
 
@@ -117,7 +117,7 @@ def _groups(a: ScaledOperand, b: ScaledOperand) -> Iterator[Terms]:
 
 
 def _sum(terms: list[Terms], bits: int) -> Array:
-    """Return the sum of terms, each of any number x rows x columns."""
+    """Return the sum of an iterable of terms, rows x columns."""
     least = NORMAL["f32"]
     top = np.maximum(functools.reduce(np.maximum, [each.exponents.max(axis=0) for each in terms]), least)
     unit = np.ldexp(1.0, bits - top)

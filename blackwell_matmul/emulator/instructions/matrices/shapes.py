@@ -57,7 +57,7 @@ class Shape:
 
     @property
     def stacked(self) -> int:
-        """Return the parts of N that lie in lanes one above the other ("Data Path Layout Organization")."""
+        """Return the number of parts of N that are placed in different lanes ("Data Path Layout Organization")."""
         return 128 // self.rows if self.stationary or self.group == 2 else 1
 
     @property

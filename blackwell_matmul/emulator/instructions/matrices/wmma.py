@@ -20,7 +20,7 @@ from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.unknown import Unknown
 
 _BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "f64": 8}
-"""Bytes of one load of a lane; 4 for other types, which are words of eight s4 or u4, or of 32 b1."""
+"""Bytes of one load by a lane. 4 for types not listed here, whose words hold eight s4 or u4, or 32 b1."""
 
 
 def _extents(each: Statement) -> tuple[int, int, int]:

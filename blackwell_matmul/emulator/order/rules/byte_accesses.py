@@ -106,8 +106,8 @@ class ByteAccesses:
             self._by_threads(range, offsets, self.run.warps[warp], mask, writes)
 
     def _check_objects(self, range: Range, offsets: Array, nbytes: int, warp: Any, mask: int, writes: bool) -> None:
-        """Report accesses of an mbarrier as data ("Contents of the mbarrier object"); an error once the mbarrier is
-        used again."""
+        """Report data accesses to an mbarrier ("Contents of the mbarrier object"). They become an error at the next
+        mbarrier operation on the object."""
         run, objects = self.run, self.objects[range.memory]
         if not objects or offsets.min() >= max(objects) + 8 or offsets.max() + nbytes <= min(objects):
             return
@@ -216,8 +216,8 @@ class ByteAccesses:
         run.tell_unknown(known, one, wrote, own, site, writes, partial(range.where, unit))
 
     def _by_warp(self, range: Range, agents: WarpAgents, writes: bool) -> None:
-        """Record an access of a warp as a whole, such as of the address that tcgen05.alloc writes. Every proxy of the
-        warp sees that ("tcgen05.alloc")."""
+        """Record an access by a whole warp, such as the write of the address by tcgen05.alloc, which is visible to all
+        proxies of the warp."""
         mask, (site, _) = agents.warp.alive, self.run.here()
         number = agents.cluster.number(agents.warp)
         agent = agents.cluster.stream((agents.warp, "warp"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
@@ -229,7 +229,7 @@ class ByteAccesses:
     # --- by operations
 
     def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
-        """Check and record an access by an operation. mask: its lanes, if it has an agent for each."""
+        """Check and record an access by an operation. mask: lanes, if the stream has an agent for each lane."""
         memory, shadow, index, per, _ = range
         if not writes:
             flying.sources.add((memory, range.start(0)))
@@ -240,7 +240,7 @@ class ByteAccesses:
         self._note(memory, shadow, index, flying, writes, lanes_of(mask).repeat(max(per, 1)) if mask else None)
 
     def read_by_operation(self, memory: Any, index: Any, flying: Flying) -> None:
-        """Record a read by an operation whose order has been checked."""
+        """Record a read by an operation, after the check of its order."""
         self._note(memory, self.shadows[memory], index, flying, False)
 
     def _note(
@@ -304,7 +304,7 @@ class ByteAccesses:
         return missing
 
     def _is_same_copy(self, cells: Array, flying: Flying) -> Array:
-        """Return a mask of the cells of other lanes' copies of the same bytes by the same instruction."""
+        """Return a mask of the cells of equal copies: the same bytes, the same instruction, other lanes."""
         same = (cells & SITE_MASK == flying.site) & (cells >> CLOCK_SHIFT >= flying.begin)
         warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
         return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])

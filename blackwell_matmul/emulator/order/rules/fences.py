@@ -55,7 +55,7 @@ class Fences:
 
 
 def widen(agents: WarpAgents, mask: int, rows: list[int], source: int) -> None:
-    """Add one row of what lanes have observed to other rows, with their own accesses until now."""
+    """Add one row of the clocks of lanes to other rows, including the lanes' own accesses until now."""
     lanes = np.array(indices(mask)) + agents.first
     for each in agents.parts(mask):
         known = each.known if source != ORDERED else each.known.told(rows, lanes, agents.clock)

@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState, Site
 
 
 class Flags:
-    """What strong writes have released, by memory and offset."""
+    """Clocks released by strong writes, by memory and offset."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run

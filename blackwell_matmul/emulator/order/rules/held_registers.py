@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class RegisterUses:
-    """Rules of instructions that touch such registers."""
+    """Rules for instructions that access registers of pending asynchronous operations."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run

@@ -21,14 +21,14 @@ from blackwell_matmul.emulator.order.run_state import RunState, Words
 
 
 class Lifetimes:
-    """Checks of accesses to other CTAs' shared memory. over: CTAs that have ended."""
+    """Checks of accesses to other CTAs' shared memory. over: CTAs that have exited."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
         self.over: dict[Any, int] = {}
 
     def reached(self, cta: Any, known: VectorClock, own: int | Flying, site: int, writes: bool, where: Words) -> None:
-        """Check an access to another CTA's memory, by what its agent has observed."""
+        """Check an access to another CTA's memory: the CTA has not exited, and the agent has observed its start."""
         if cta in self.over:
             self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
         if not self.run.warps[cta.warps[0]].cluster.has_started(cta, known):
@@ -49,7 +49,7 @@ class Lifetimes:
     # --- the end of a CTA
 
     def ended(self, cta: Any, shadow: ByteShadow | None, mbarriers: list[MbarrierOrder]) -> None:
-        """Check accesses to the memory of a CTA whose threads have all ended."""
+        """Check all accesses to the memory of a CTA whose threads have all exited."""
         site, _ = self.run.here()
         self.over[cta] = site
         known: VectorClock | None = None

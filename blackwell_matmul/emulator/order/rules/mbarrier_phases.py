@@ -28,7 +28,7 @@ from blackwell_matmul.emulator.order.rules.thread_barriers import add_relaxed
 from blackwell_matmul.emulator.order.run_state import RunState
 
 KEPT_PHASES = 4
-"""Phases of an mbarrier whose waits are kept."""
+"""Number of latest phases of an mbarrier whose waits are kept."""
 
 
 class Mbarriers:

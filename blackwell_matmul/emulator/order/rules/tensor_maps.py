@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 from blackwell_matmul.emulator.tensor_map import ENCODED_MAP_BYTES
 
 Acquired = tuple[WarpAgents, int, VectorClock]
-"""A fence that acquired a map: of which warp, at which clock, and what it knew."""
+"""A fence that acquired a tensor map: the warp, its clock value, and what the warp had observed."""
 
 
 class TensorMaps:
@@ -45,7 +45,7 @@ class TensorMaps:
         self.last = memory, int(places[0]) - memory.base, site
 
     def issued(self, flying: Flying) -> None:
-        """Record that a copy may read its map, the last one described, until the copy is over."""
+        """Record that a copy may read its map, in the last version, until the copy is complete."""
         last, self.last = self.last, None
         if last is not None and last[2] == flying.site:
             memory, offset, _ = last

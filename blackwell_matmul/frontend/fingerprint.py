@@ -1,13 +1,13 @@
 """Names for scripts, by their present contents in memory.
 
-`Meaning` walks from the methods that tilus reads to what these read: constants of modules, closures, defaults,
-attributes of classes, helpers, and what helpers read. Attributes count by their names alone: any that some code names
-is read. Two processes give one name to one meaning. Where the walk meets what has no name (a file, the clock, an object
-of a C library), the name is None, and nothing made of the script is kept. `same` says in microseconds whether all that
-was read is still there.
+`Meaning` walks from the methods that tilus reads to everything that these methods read: constants of modules,
+closures, defaults, attributes of classes, and helpers. An attribute counts as read if any walked code has its name.
+Two processes give the same name to the same meaning. If the walk meets an object without a name (a file, the clock, an
+object of a C library), the name is None, and no result for the script is cached. `same` checks in microseconds whether
+all objects that were read are unchanged.
 
-The libraries in `TRUSTED` are taken to be as their release is: their functions are known by their names, and by the
-functions of others that their decorators wrap.
+Libraries in `TRUSTED` are assumed to be equal to their release. Their functions are known by their names, and by the
+functions of other code that their decorators wrap.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import numpy as np
 from blackwell_matmul.base.digests import digest
 
 PROGRAM = ("__init__", "__call__", "starts_early")
-"""Methods that determine a program and its launch."""
+"""Methods whose code determines a program and its launch."""
 
 CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
 """The methods that decide a program, and the methods that decide the schedule of a call."""
@@ -48,7 +48,7 @@ TRUSTED = frozenset((
     "functools", "hidet", "inspect", "itertools", "logging", "math", "ml_dtypes", "numbers", "numpy", "operator", "re",
     "string", "textwrap", "tilus", "torch", "types", "typing", "warnings",
 ))  # fmt: skip
-"""Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
+"""Libraries whose classes, and functions outside of `_IMPURE`, are known by their names."""
 
 _OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
 """Modules of this package without kernels. The key of a program has their files."""
@@ -71,7 +71,7 @@ _PLAIN = frozenset((
     "builtins.ellipsis", "logging.Logger", "logging.RootLogger",
     "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
 ))  # fmt: skip
-"""Types of immutable objects whose repr has their whole value."""
+"""Types of immutable objects whose repr is their complete value."""
 
 _ATOMS = (bool, int, str, bytes, type(None))
 _CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
@@ -90,7 +90,7 @@ _OF_CLOCKS = frozenset(("now", "today", "utcnow"))
 """Methods of classes of datetime that ask the clock."""
 
 _OF_MEMBERS = frozenset(("__objclass__", "_name_", "_sort_order_"))
-"""Attributes that each member of an enumeration has beside its value."""
+"""Attributes of every member of an enumeration, in addition to its value."""
 
 MOST_OBJECTS = 20_000
 """Maximum number of objects of one walk; a script with more has no name."""
@@ -102,7 +102,7 @@ _MISSING = object()
 _MAPPINGS = (dict, types.MappingProxyType)
 
 Watch = tuple[Callable[[Any], Iterable[object]], Any, tuple[object, ...]]
-"""A function, its arguments, and the objects that it returned, compared by identity."""
+"""A function, its arguments, and its earlier results; new results are compared with these by identity."""
 
 
 INSTANCE = (*PROGRAM, "_autotune_space", "debug_schedule")
@@ -138,8 +138,8 @@ class Meaning:
             return False
 
     def same_names(self) -> bool:
-        """Return True if the classes among the roots, their base classes, and the names that code reads in its modules
-        are unchanged. It takes 2 to 9 us."""
+        """Return True if the root classes, their bases, and the names that code reads in their modules are unchanged.
+        Takes 2 to 9 us."""
         try:
             if not all(all(map(is_, read(space), found)) for read, space, found in self._modules):
                 return False
@@ -177,8 +177,8 @@ def _atom(value: Any) -> str:
 
 
 class _Walk:
-    """One walk with the attributes `read`. found: attributes that the walked code names. lines: a description of each
-    object."""
+    """One walk with the attributes `read`. found: attribute names in the walked code. lines: descriptions of objects,
+    one line each."""
 
     def __init__(self, read: frozenset[str], everything: bool) -> None:
         self.read, self.before, self.everything = read, everything, everything
@@ -198,7 +198,7 @@ class _Walk:
         return bool(self.found - self.read) or self.everything > self.before
 
     def refer(self, value: Any) -> str:
-        """Return a short description of a value; for one that can change or occur again, its number, and a line."""
+        """Return a short description of a value. A value that can change or occur again gets an index and a line."""
         kind = type(value)
         if kind is str:
             self._texts.add(value)
@@ -216,12 +216,12 @@ class _Walk:
         return f"#{number}"
 
     def watches(self) -> Iterator[Watch]:
-        """Yield for each namespace a watch of the names that were read there."""
+        """Yield, for each namespace, a watch of the names that were read there."""
         for space, names in self._spaces.values():
             yield functools.partial(_looked_up, names=tuple(names)), space, tuple(names.values())
 
     def constants(self) -> Iterator[Watch]:
-        """Yield for each module that kernels are written in the names that were read there, but for builtins."""
+        """Yield, for each module with kernel code, a watch of the names that were read there, without builtins."""
         for space, names in self._spaces.values():
             found = {name: value for name, value in names.items() if value is not _MISSING}
             if found and "__builtins__" in space and not _is_library(space["__name__"]):
@@ -319,7 +319,8 @@ class _Walk:
         return self.refer(value) if _is_trusted(type(value).__module__) else repr(value)
 
     def _attributes(self, state: Any, whole: bool = False, computed: frozenset[str] = frozenset()) -> list[str]:
-        """Describe the attributes of an object that are read, without those that it computes from others."""
+        """Describe the attributes of an object that are read, except attributes that the object computes from
+        others."""
         self._watch(_size, state)
         names = state.keys() if whole or self.everything else self.read & state.keys()
         return [f"{name}={self.refer(self._get(state, name))}" for name in sorted(names - computed)]
@@ -350,7 +351,7 @@ class _Walk:
         return ", ".join(parts)
 
     def _own(self, value: type, made: bool) -> list[str]:
-        """Describe the attributes of a class itself that are read. made: with `__new__`, which makes its objects."""
+        """Describe the attributes of a class itself that are read. made: include `__new__`."""
         space, trusted = vars(value), _is_named(value)
         self._watch(_size, space)
         return [
@@ -443,7 +444,7 @@ class _Walk:
 
 
 def _through(*names: str) -> Callable[[_Walk, Any], str]:
-    """Return the description of objects that stand for other objects."""
+    """Return a function that describes wrapper objects by the objects that they wrap."""
 
     def described(walk: _Walk, value: Any) -> str:
         return f"{type(value).__name__} {', '.join(walk.refer(getattr(value, name)) for name in names)}"
@@ -582,7 +583,7 @@ _sizes: dict[int, int] = {}
 
 
 def _size(space: Any) -> tuple[object, ...]:
-    """Return the size of an object, always as the same object for one size."""
+    """Return the size of an object; equal sizes are the same object."""
     return (_sizes.setdefault(len(space), len(space)),)
 
 
@@ -647,7 +648,7 @@ def _strings(constants: Iterable[Any]) -> Iterator[str]:
 
 
 def _reads_everything(code: types.CodeType) -> bool:
-    """Return True if code may read any attribute, also by a name that it puts together."""
+    """Return True if code may read any attribute, such as by a computed name."""
     names = set(code.co_names)
     composed = names & _READS_BY_TEXT and any(step.opname == "BUILD_STRING" for step in dis.get_instructions(code))
     return bool(composed or names & _READS_EVERYTHING)
@@ -661,7 +662,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _text(code: types.CodeType) -> str:
-    """Return a code object as text, with its lines; it is the same in each process."""
+    """Return a code object as text with its lines; equal in all processes."""
     file = code.co_filename.removeprefix(_HOME)
     return repr((
         code.co_code, [_constant(each) for each in code.co_consts], code.co_names, code.co_varnames, code.co_freevars,

@@ -1,16 +1,16 @@
-"""The prologue of a kernel, before its first access to memory: it need not wait for the grid before it in the stream.
+"""The prologue of a kernel, before its first memory access. It need not wait for the preceding grid in the stream.
 
-A launch has costs that no kernel sees from inside: its CTAs start when those of the grid before it have ended, and then
-initialise barriers and meet. With programmatic dependent launch (PTX, "griddepcontrol"; CUDA Programming Guide,
-"Programmatic Dependent Launch and Synchronization") they start as soon as there is room. `griddepcontrol.wait` stands
-at the end of the prologue: it returns when all grids before have ended and what they wrote can be read. So results are
-those of one grid after the other, also over several launches, because every kernel waits, and a grid that waits has not
-ended. On an H200 a call takes 0.4 to 1.9 us less (problems of 7 to 43 us in captured graphs, back to back).
+Without an early start, the CTAs of a grid start when the preceding grid has ended, and then initialise barriers and
+meet. With programmatic dependent launch they start as soon as there is room (PTX, "griddepcontrol"; CUDA Programming
+Guide, "Programmatic Dependent Launch and Synchronization"). `griddepcontrol.wait` ends the prologue: it returns when
+all preceding grids have ended and their writes are visible. Results are those of grids in sequence, also over several
+launches: every kernel waits, and a waiting grid has not ended. On an H200 a call takes 0.4 to 1.9 us less (problems of
+7 to 43 us in captured graphs, back to back).
 
-In the prologue nothing but the initialisation of barriers can have been written, and that has a fence of its own
-(`fence.mbarrier_init`). So a first `cluster.sync` there releases nothing, and its arrival is relaxed: 0.1 to 0.3 us.
+The prologue writes nothing but initialised barriers, which have their own fence (`fence.mbarrier_init`). So a first
+`cluster.sync` there releases nothing, and its arrival is relaxed, which saves 0.1 to 0.3 us.
 
-Both are instructions of the tile view, which the simulator executes and the compiler compiles. This module imports
+Both are instructions of the tile view: the simulator executes them and the compiler compiles them. This module imports
 tilus at its top: import it after `import_tilus`.
 """
 
@@ -48,14 +48,15 @@ FIRST_ARCH = 90
 
 @dataclass(frozen=True, eq=False)
 class GridDependencyInst(Instruction):
-    """The next grid may start once every CTA of this one is here; this one goes on when those before it have ended."""
+    """Allow the next grid to start once all CTAs of this grid are here, and wait until the preceding grids have
+    ended."""
 
     template = "griddepcontrol.launch_dependents; griddepcontrol.wait;"
 
 
 @dataclass(frozen=True, eq=False)
 class RelaxedClusterSyncInst(Instruction):
-    """`cluster.sync` between CTAs that wait only for each other's initialised barriers."""
+    """A `cluster.sync` with a relaxed arrival, for CTAs that wait only for initialised barriers of each other."""
 
     template = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;"
 
@@ -78,13 +79,12 @@ def may_start_early(target: str, function: Function) -> bool:
 
 
 def is_lone(cluster: Iterable[Any]) -> bool:
-    """Return True if a cluster of these extents is one CTA; tilus gives such a cluster to kernels without clusters."""
+    """Return True if a cluster of these extents is one CTA. tilus gives kernels without clusters such a cluster."""
     return all(int(extent) == 1 for extent in cluster)
 
 
 Rewritten = Callable[[Stmt, Stmt], None]
-"""Function that is called with each replaced statement and its replacement, and with each new statement and the one
-after it."""
+"""Callback for a replaced statement and its replacement, or for a new statement and its successor."""
 
 
 def waiting(body: Stmt, rewritten: Rewritten) -> Stmt:

@@ -31,7 +31,8 @@ def row_major_pointers(function: Any, params: tuple[tuple[str, Any], ...], recor
 
 
 def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> dict[str, str]:
-    """Return for each pointer the name of the element type of its views, where all views have the same."""
+    """Return, for each pointer, the name of the element type that all its views share; pointers with different views
+    are omitted."""
     pointers = {id(var): name for name, var in params if isinstance(var.type, PointerType)}
     found: dict[str, set[str]] = {}
     for view, pointer in _views(function):
@@ -42,7 +43,8 @@ def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> 
 
 
 def joined_accesses(function: Any, access_bytes: Mapping[Any, int]) -> Iterator[tuple[Expr, Instruction, int]]:
-    """Yield each instruction that accesses several elements at once, with its view's pointer and the bytes at once."""
+    """Yield instructions that access several elements at once, with the pointer of the view and the bytes per
+    access."""
     pointers: IdentityMap[Expr] = IdentityMap()
     pointers.update((view.output, pointer) for view, pointer in _views(function))
     for inst in instructions(function):

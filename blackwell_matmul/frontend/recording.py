@@ -39,7 +39,7 @@ from blackwell_matmul.frontend.python.python_statements import PythonTranspiler,
 BARRIER_BYTES = 8
 
 LONGEST_NAME = 60
-"""Characters of source text that stand in for the name of a value that no name was bound to."""
+"""Maximum characters of source text that serve as the name of an unnamed value."""
 
 
 def children(node: Any) -> Sequence[Any]:
@@ -104,7 +104,7 @@ class Recorder:
             self.locate(child, line)
 
     def name(self, value: Any, text: str) -> None:
-        """Bind a name to a tensor or variable; the first one stays."""
+        """Bind a name to a tensor or variable; an existing name is kept."""
         self._names.setdefault(value, text)
         tensor = self._item_of.get(value)
         if tensor is not None:
@@ -121,7 +121,7 @@ class Recorder:
         self._texts.setdefault(value, (node, owner))
 
     def attribute(self, text: str, line: Location) -> None:
-        """Note where `self.attrs.warps` and its like are set."""
+        """Record the line that sets an attribute such as `self.attrs.warps`."""
         self._attributes[text] = line
 
     def item(self, var: Var, tensor: Tensor) -> None:
@@ -136,8 +136,7 @@ class Recorder:
             self._descend(new, old)
 
     def _descend(self, new: Any, old: Any) -> None:
-        """Make `old` the parent of `new`, and of the instructions that a pass put in place of an instruction or into a
-        new one."""
+        """Record `old` as the parent of `new`, and of instructions that a pass put inside of `new`."""
         if new in self._parent or new in self._lines or new in self._texts:
             return
         self._parent[new] = old
@@ -155,14 +154,14 @@ class Recorder:
             self._descend(new.output, source)
 
     def failed(self, node: Any, error: Exception) -> None:
-        """Keep the innermost instruction or statement that a pass was in when it raised."""
+        """Record the innermost instruction or statement that a pass visited when it raised."""
         if isinstance(node, (Instruction, Stmt)) and (self._failure is None or self._failure[0] is not error):
             self._failure = (error, node)
 
     # --- asked at the end
 
     def ancestry(self, node: Any) -> Iterator[Any]:
-        """Yield `node`, the node that it was made from, and so on, back to the script's own statement."""
+        """Yield `node`, its parent, and so on, up to the script's own statement."""
         while node is not None:
             yield node
             node = self._parent.get(node)
@@ -193,13 +192,13 @@ class Recorder:
         return isinstance(node, ast.Call) and any(each.arg in (keyword, None) for each in node.keywords)
 
     def line_of_failure(self, errors: Sequence[BaseException]) -> Location | None:
-        """Return the line of the node that a pass or code generation was in when it raised one of `errors`."""
+        """Return the line of the node that a pass or code generation visited when it raised one of `errors`."""
         if self._failure is None or not any(self._failure[0] is error for error in errors):
             return None
         return self.line_of(self._failure[1])
 
     def line_of_attribute(self, reason: str) -> Location | None:
-        """Return the line that set the attribute which a reason names; None without one."""
+        """Return the line that set the attribute named in a reason; None if the reason names none."""
         return next((line for text, line in self._attributes.items() if text in reason), None)
 
     def lines(self, function: Function) -> IdentityMap[Location]:
@@ -220,7 +219,7 @@ class Recorder:
         return found
 
     def origins(self, nodes: Iterable[Any], tile: Iterable[Any]) -> IdentityMap[Any]:
-        """Map each node after the passes to its node of the tile view, where there is one."""
+        """Return a map from nodes after the passes to their nodes of the tile view; nodes without one are omitted."""
         known: IdentityMap[None] = IdentityMap()
         known.update((node, None) for node in tile)
         found: IdentityMap[Any] = IdentityMap()
@@ -245,7 +244,7 @@ def source_text(node: ast.AST, owner: str) -> str:
 
 
 class NamingScope(OwningScope):
-    """Scope of the transpiler that reports which value each name is bound to."""
+    """Transpiler scope that reports each binding of a name to a value."""
 
     def __init__(self, transpiler: NamingTranspiler) -> None:
         super().__init__(transpiler)
@@ -257,7 +256,7 @@ class NamingScope(OwningScope):
 
 
 class SourcePlace(NamedTuple):
-    """The place of the transpiler: the syntax node and its line."""
+    """Current position of the transpiler: syntax node and line."""
 
     node: ast.AST
     line: Location
@@ -405,7 +404,7 @@ def _kind(node: Any) -> str:
 
 
 class RecordingCodegen(FunctionCodegen):
-    """tilus's code generation, noting the addresses and widths that it picks and the instructions that it emits."""
+    """tilus's code generation, which records addresses, widths and emitted instructions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -443,11 +442,13 @@ class RecordingCodegen(FunctionCodegen):
             self.access_bytes[inst] = access_bytes(self.builder.scope_stack[-1][-1])
 
     def visit_ThreadGroupStmt(self, stmt: ThreadGroupStmt) -> None:
-        """Select the threads of a group of whole warps by the number of their warp. ptxas then knows that all threads
-        of a warp go the same way, and keeps what they share in uniform registers: the loops over k-tiles of H7 lose up
-        to a quarter of their instructions, and two CTAs for a tile of 128x256 no longer spill. tilus 0.2.0 does so only
-        if the number of threads around is a power of two. Of 128 threads it then takes the first 64 for threads 32 to
-        95."""
+        """Select a group of whole warps by the warp index.
+
+        ptxas then knows that all threads of a warp take the same branch, and keeps shared values in uniform registers.
+        The loops over k-tiles of H7 lose up to a quarter of their instructions, and two CTAs for a tile of 128x256 no
+        longer spill. tilus 0.2.0 does so only if the number of surrounding threads is a power of two. For threads 32
+        to 95 of 128 it then selects the first 64.
+        """
         stack, before = self.thread_group_stack, self.current_thread
         begin, threads = stmt.thread_begin, stmt.num_threads
         if begin < 0 or any(n % WARP for n in (begin, threads, *stack.thread_begin, *stack.num_threads)):
@@ -465,7 +466,7 @@ class RecordingCodegen(FunctionCodegen):
 
     @property
     def barrier_addresses(self) -> IdentityMap[int]:
-        """Map each `mbarrier.alloc` to the address of its first barrier."""
+        """Return a map from each `mbarrier.alloc` to the address of its first barrier."""
         base = self.barrier_block.address if self.barrier_block else 0
         found: IdentityMap[int] = IdentityMap()
         found.update((inst, base + BARRIER_BYTES * index) for inst, index in self._first_barrier.items())

@@ -68,7 +68,8 @@ def _is_of(code: CodeType) -> bool:
 
 @functools.lru_cache(64)
 def _made_of(text: str, file: str, flags: int) -> frozenset[CodeType] | None:
-    """Return every code object of a text; None if it is not pure Python, such as some cells of a notebook."""
+    """Return all code objects that a text compiles to; None if the text is not pure Python, such as a notebook cell
+    with magics."""
     try:
         return frozenset(_nested(compile(text, file, "exec", flags, dont_inherit=True)))
     except (SyntaxError, ValueError):

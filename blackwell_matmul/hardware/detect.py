@@ -27,7 +27,7 @@ _KNOWN: frozenset[Capability] = frozenset({(8, 0), (8, 6), (8, 7), (8, 9)}) | _W
 
 @dataclass(frozen=True)
 class DetectedGpu:
-    """One GPU. Clocks are its maximum; memory is the total that the driver reports."""
+    """A GPU of this machine. Clocks are maximum clocks; memory is the total that the driver reports."""
 
     index: int
     name: str

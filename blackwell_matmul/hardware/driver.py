@@ -39,7 +39,7 @@ _HINTS = {
         _STICKY,
     ),
 }
-"""Remedy for each code, by its name."""
+"""Remedies for CUDA error codes, by name."""
 
 
 class EntryPoints(NamedTuple):
@@ -52,7 +52,7 @@ class EntryPoints(NamedTuple):
 
 @functools.cache
 def entry_points() -> EntryPoints:
-    """Return the functions, from the library that cuda-python has opened."""
+    """Return the driver's functions, from the library that cuda-python has loaded."""
     bindings()
     library = _library()
     pointer, uint = ctypes.c_void_p, ctypes.c_uint32
@@ -131,7 +131,7 @@ def _text(driver: Any, function: str, code: int) -> str:
 
 
 def device_attribute(device: int, name: str) -> int:
-    """Return a GPU's attribute by the driver's name without prefix, such as MULTIPROCESSOR_COUNT."""
+    """Return an attribute of a GPU by the driver's name without prefix, such as MULTIPROCESSOR_COUNT."""
     attribute = getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(call("cuDeviceGetAttribute", f"read {name} of GPU {device}", attribute, device_handle(device)))
 
@@ -147,7 +147,7 @@ def device_name(device: int) -> str:
 
 
 def device_uuid(device: int) -> str:
-    """Return a GPU's UUID as CUDA_VISIBLE_DEVICES takes it, whatever its value in this process."""
+    """Return a GPU's UUID in the form of CUDA_VISIBLE_DEVICES, whatever that variable is in this process."""
     found = call("cuDeviceGetUuid", f"read the UUID of GPU {device}", device_handle(device))
     return f"GPU-{uuid.UUID(bytes=found.bytes)}"
 

@@ -39,8 +39,8 @@ ROW_BYTES = 128
 
 @dataclass(frozen=True, kw_only=True)
 class TimeFigures:
-    """Figures of one GPU. None: the GPU has no such part, or its figure is not published. A name ends with the unit; a
-    figure in cycles is the time of its operation."""
+    """Figures of one GPU for the time model. None: the GPU lacks the part, or the figure is not published. A name ends
+    with the unit. A figure in cycles is the duration of its operation."""
 
     clock_ghz: GpuFigure
     """Clock without load."""
@@ -81,16 +81,16 @@ class TimeFigures:
     burst_bytes: GpuFigure
     """Bytes that the L2 can send to one SM in a burst."""
     port_bytes_per_cycle: GpuFigure
-    """Rate of the L2 to one SM, even if few others load."""
+    """Rate of the L2 to one SM, even with few other SMs loading."""
     l2_joins: GpuFigure | None = None
     """Exponent j of joined requests. If p pairs of neighbours in a GPC load the same data at the same time, the L2
     delivers them p ** (1 - j) times."""
     near_l2_bytes: GpuFigure
-    """Bytes of data that stay in the L2 for repeated use."""
+    """Bytes of repeatedly used data that stay in the L2."""
     memory_bytes_per_ns: GpuFigure
-    """Rate of the memory for kernels that read."""
+    """Rate of global memory (DRAM) for kernels that read."""
     stream_bytes_per_ns: GpuFigure
-    """Rate of the memory for kernels that read all of it in one piece."""
+    """Rate of global memory (DRAM) for kernels that read one contiguous range."""
     memory_store_cost: GpuFigure
     """Memory time of a stored byte, relative to a byte that is read."""
     wait_cycles: GpuFigure
@@ -102,7 +102,7 @@ class TimeFigures:
     expect_cycles: GpuFigure
     """Cycles of an arrive.expect_tx."""
     issue_cycles: GpuFigure
-    """Cycles of an instruction that one lane issues."""
+    """Issue time of an instruction that a single lane issues."""
     tma_issue_cycles: GpuFigure
     """Cycles of the issue of a TMA load."""
     remote_cycles: GpuFigure
@@ -112,7 +112,7 @@ class TimeFigures:
     sync_cycles: GpuFigure
     """Cycles of a bar.sync."""
     sync_warp_cycles: GpuFigure
-    """Additional cycles of a bar.sync for each warp in it."""
+    """Additional time of a bar.sync for each participating warp."""
     cluster_sync_cycles: GpuFigure
     """Cycles of a barrier.cluster."""
     strip_load_cycles: GpuFigure
@@ -150,8 +150,8 @@ class TimeFigures:
     part_sector_cycles: GpuFigure | None = None
     """Cycles of a sector that threads store in part."""
     rows_by_16_cycles: GpuFigure | None = None
-    """Cycles of a TMA load, for up to 128 bytes, if the pitch of its rows is a multiple of 16 bytes, not of 32: such
-    rows begin within L2 lines."""
+    """Time of a TMA load of up to 128 bytes, if the pitch of its rows is a multiple of 16 but not of 32 bytes. Such
+    rows begin inside of L2 lines."""
     rows_by_32_cycles: GpuFigure | None = None
     """The same, if the pitch is a multiple of 32 bytes."""
     rows_by_64_cycles: GpuFigure | None = None
@@ -167,13 +167,13 @@ class TimeFigures:
     alloc_again_cycles: GpuFigure
     """Cycles of a tcgen05.alloc that had to wait."""
     launch_ns: GpuFigure
-    """Time from a CTA's end to the next one's start on its SM."""
+    """Time from the end of a CTA to the start of the next CTA on the same SM."""
     start_cycles: GpuFigure
     """Time from a CTA's start to its first work."""
     ramp_ns: GpuFigure
-    """Time that a launch adds to its kernel, in a graph of kernels."""
+    """Time that a launch adds to its kernel, in a CUDA graph of kernels."""
     cluster_share: GpuFigure
-    """Fraction of the SMs that clusters of more than two CTAs fill, as each lies in one GPC."""
+    """Fraction of the SMs that clusters of more than two CTAs can use. A cluster must be within one GPC."""
 
     def cut_row_cycles(self, pitch_bytes: int, few_sms: bool) -> float:
         """Return TMA's cycles for up to 128 bytes of rows of this pitch, if they begin within L2 lines; otherwise 0."""
@@ -182,7 +182,7 @@ class TimeFigures:
         return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
-        """Return how many clusters of `size` CTAs, one on each SM, run at once."""
+        """Return the number of clusters of `size` CTAs, one CTA on each SM, that run at the same time."""
         return max(1, int(sm_count * (self.cluster_share if size > 2 else 1)) // size)
 
 
@@ -208,7 +208,7 @@ def _figures(file: str) -> TimeFigures:
 
 
 def _values(file: str) -> dict[str, GpuFigure]:
-    """Return the figures of a file and those that it inherits, which count as assumed if the file borrows them."""
+    """Return the figures of a file, including inherited ones. Figures that the file borrows count as assumed."""
     content = read(FIGURES / file)
     own = entries(FIGURES / file, content)
     values = _values(content["inherits"]) if "inherits" in content else {}
@@ -228,7 +228,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = _EachGpu(
         "GB10": "gb10.toml",
     }
 )
-"""Figures by the names of `GPUS`. Those of the B300 are not validated."""
+"""Figures by GPU name (`GPUS`). Figures of the B300 are not validated."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -252,8 +252,8 @@ def figures_of(gpu: object) -> TimeFigures:
 
 
 def timed_gpu(text: object) -> str:
-    """Return a GPU's name as given, or for a target such as "sm_90a" the first name in `TIME_FIGURES` with that target;
-    raise InputError if there are no figures."""
+    """Return a GPU name with figures. A target such as "sm_90a" becomes the first name in `TIME_FIGURES` with this
+    target. InputError without figures."""
     of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
     if not of_target and (plain_text(text) or "").startswith("sm_"):
         raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

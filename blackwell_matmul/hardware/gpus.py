@@ -34,20 +34,21 @@ CTAS_PER_SM: int = _EVERY["ctas_per_sm"]
 """Most CTAs of an SM."""
 
 RESERVED_BYTES: int = _EVERY["reserved_bytes"]
-"""Bytes of an SM's shared memory that each CTA reserves."""
+"""Bytes of an SM's shared memory that CUDA reserves for each CTA."""
 
 SHARED_BYTES_PER_CYCLE: int = _EVERY["shared_bytes_per_cycle"]
 """Bytes of shared memory that all readers and writers of an SM move in a cycle."""
 
 NEIGHBOURS: int = _EVERY["l2_path_sms"]
-"""SMs that share one path to the L2, and get consecutive CTAs. If both load one tile at about the same time, the L2
-delivers it once."""
+"""Number of SMs that share a path to the L2 and get consecutive CTAs. If both load the same tile at about the same
+time, the L2 delivers it once."""
 
 GPC_SMS: int = _EVERY["gpc_sms"]
 """SMs of a GPC, on most of an H100. The L2 delivers data once that CTAs of a GPC load at the same time."""
 
 _WARPGROUP = 128
-"""Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
+"""Threads of a warpgroup, a warp in each of an SM's four partitions. A partition has a quarter of the SM's
+registers."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _gpu(name: str) -> Gpu:
 
 
 def _limits(name: str) -> dict[str, Any]:
-    """Return a table's limits and those that it inherits."""
+    """Return the limits in a table, including inherited ones."""
     table = read(_LIMITS)[name]
     inherited = _limits(table["inherits"]) if "inherits" in table else {}
     return inherited | {key: entry.value for key, entry in entries(_LIMITS, table).items()}
@@ -123,13 +124,14 @@ def _limits(name: str) -> dict[str, Any]:
 _ALL = tuple(_gpu(name) for name, table in read(_LIMITS).items() if "inherits" in table)
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
-"""GPUs by name. The first of several with one `arch` stands for it."""
+"""GPUs by name. The first GPU with an `arch` represents that target."""
 
 _OF_TARGET = {arch: next(gpu for gpu in _ALL if gpu.arch == arch) for arch in dict.fromkeys(gpu.arch for gpu in _ALL)}
 
 
 def gpu_for_target(target: str) -> Gpu:
-    """Return the GPU that stands for a target such as "sm_100a"; raise InputError, with valid targets, if none does."""
+    """Return the GPU that represents a target such as "sm_100a"; InputError, with valid targets, for an unknown
+    target."""
     found = _OF_TARGET.get(plain_text(target) or "")
     if found is None:
         raise InputError(f"target is {shown(target)}; the targets with a known GPU are {', '.join(_OF_TARGET)}.")
@@ -140,7 +142,7 @@ OTHER_TARGETS = (
     *("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_100f", "sm_103", "sm_103f"),
     *("sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_121", "sm_121f"),
 )
-"""Other targets that tilus compiles for."""
+"""Targets that tilus can compile for, but that no GPU in `GPUS` has."""
 
 
 def by_name(text: object) -> Gpu | None:
@@ -182,7 +184,7 @@ WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
 
 
 def gpu_named(text: str) -> Gpu:
-    """Return the GPU of this name, such as "H200", or the one of this target; raise InputError for anything else."""
+    """Return a GPU by name, such as "H200", or by target; InputError for anything else."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets, arch = ", ".join(GPUS), ", ".join(_OF_TARGET), target_of(text)
@@ -192,14 +194,14 @@ def gpu_named(text: str) -> Gpu:
 
 
 def lacking(arch: str, feature: str) -> str:
-    """Return words of a sentence: a target lacks the instructions of a feature, and these GPUs have them."""
+    """Return a clause: a target lacks the instructions of a feature, and these GPUs have them."""
     *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
     have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return f"{with_gpus(arch)} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
 
 
 def with_gpus(arch: str) -> str:
-    """Return a target with all GPUs of it, such as "sm_90a (H100, H200)"."""
+    """Return a target with the names of all its GPUs, such as "sm_90a (H100, H200)"."""
     names = ", ".join(gpu.name for gpu in GPUS.values() if gpu.arch == arch)
     return f"{arch} ({names})" if names else arch
 

@@ -51,7 +51,7 @@ BY_POINTER = {
     "LoadGlobalInst": "LoadGlobalGenericInst", "StoreGlobalInst": "StoreGlobalGenericInst",
     "CopyAsyncInst": "CopyAsyncGenericInst",
 }  # fmt: skip
-"""What tilus's passes make of instructions on tensors in global memory."""
+"""Instructions into which tilus's passes convert accesses of tensors in global memory."""
 
 
 def mark_names() -> dict[str, str]:

@@ -18,7 +18,7 @@ STEEPEST = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Finishing:
-    """An epilogue with its tensors for one matrix."""
+    """An epilogue, with its tensors for one matrix of a batch."""
 
     epilogue: Epilogue
     tensors: EpilogueTensors

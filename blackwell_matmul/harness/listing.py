@@ -29,7 +29,7 @@ CHOICE_RULE = (
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """One schedule with its resources, and the reasons why it cannot run (none: it can).
+    """A schedule with its resources. reasons: why it cannot run; empty if it can.
 
     ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: of its accumulator.
     predicted_cycles: from `scheduling.cost_model`; not measured.
@@ -48,7 +48,7 @@ class ScheduleRow:
 
 
 MOST_ROWS = 10
-"""Maximum rows that a notebook shows of schedules that can run."""
+"""Maximum rows of valid schedules in a notebook's table."""
 
 
 @dataclass(frozen=True, repr=False)

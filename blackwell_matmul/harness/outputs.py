@@ -69,7 +69,7 @@ class OutputVerdict:
 
     @property
     def message(self) -> str:
-        """Return a few words without a final period."""
+        """Return the verdict as text, without a final period."""
         if self.max_abs_error == 0:
             return f"{self.name} is exact"
         allowed = f"rtol {self.rtol:g}, atol {self.atol:g}"

@@ -108,7 +108,7 @@ def trace_call(call: KernelCall) -> Timeline:
 
 
 def _timed_gpu(call: KernelCall) -> str:
-    """Return the name of the call's GPU; None is the one for the class's target."""
+    """Return the name of the call's GPU; without one, the GPU for the class's target."""
     named = call.target
     if isinstance(named, Gpu):
         named = (board(named) or named).name
@@ -144,7 +144,7 @@ def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]
 
 
 def _beside_script(call: KernelCall, gpu: str) -> Iterator[Iterator[Mapping[str, object]]]:
-    """Yield pins of schedules to try for a matmul that is no rung: those correct for a small product."""
+    """Yield pins of schedules to try for a user's matmul. Schedules that fail for a small product are skipped."""
     knobs = {name: value for name, value in _knobs(call).items() if name in space.SPACE and type(value) is int}
     for some in knobs_beside(knobs) if call.is_matmul else ():
         yield ({**call.pins, **each} for each in some if _is_right(call, each, gpu))
@@ -158,7 +158,7 @@ def _knobs(call: KernelCall) -> Mapping[str, object]:
 
 
 SMALL = 512
-"""Extents m, n and k of a product that tests other knobs."""
+"""Extents m, n and k of the small product that tests other knobs."""
 
 
 def _is_right(call: KernelCall, pins: Mapping[str, object], gpu: str) -> bool:

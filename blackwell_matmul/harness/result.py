@@ -21,7 +21,7 @@ How = Literal["simulated", "emulated", "measured"]
 
 @dataclass(frozen=True, repr=False)
 class Ran(OneLine):
-    """A kernel's run by any means; the fields are those of `Result`."""
+    """Result of a kernel's run, simulated, emulated or measured; fields are those of `Result`."""
 
     kernel: str
     schedule: Mapping[str, object]
@@ -41,7 +41,7 @@ class Ran(OneLine):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Judged(Ran, ABC):
-    """A run whose outputs were judged."""
+    """A run whose outputs were checked."""
 
     seed: int | None
     device: str = "cpu"
@@ -54,7 +54,7 @@ class Judged(Ran, ABC):
     @property
     @abstractmethod
     def message(self) -> str:
-        """Return one sentence on the outputs, with possible causes if one is wrong."""
+        """Return one sentence on the outputs, with possible causes of wrong ones."""
 
     @abstractmethod
     def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
@@ -71,7 +71,7 @@ class Judged(Ran, ABC):
 
     @property
     def time(self) -> str:
-        """Return the time with its place: a simulation's time is never a GPU's."""
+        """Return the time and where it was spent. The simulator's time is never given as a GPU's."""
         if self.how == "measured":
             return f"measured {self.seconds * 1e6:.1f} us on {self.device}"
         what = "simulated" if self.how == "simulated" else "compiled code, emulated"

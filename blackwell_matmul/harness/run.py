@@ -96,7 +96,7 @@ def run_call(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result | ScriptResult:
-    """Run a resolved call, and compare with the file's `reference`, if any, or as a matmul."""
+    """Run a resolved call. Compare its outputs with the file's `reference`, if any, or else with a matmul."""
     from blackwell_matmul.simulator import simulate
 
     expected = call.expected()
@@ -120,7 +120,7 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
 
 
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
-    """Judge a product by its schedule's tiles. operands: those of `check_product`."""
+    """Return the result of a product. Errors are located by the schedule's tiles. operands: as for `check_product`."""
     schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in OF_THE_PROBLEM}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)

@@ -18,7 +18,7 @@ SAMPLE = 64
 """Rows and columns of C, at most, that are compared."""
 
 EXPLAINED = 0.9
-"""Fraction of the wrong elements that a mistake must explain, among those whose value it determines."""
+"""Fraction of wrong elements that a mistake must explain, among elements whose value the mistake determines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Scaled:
 
     @property
     def known(self) -> torch.Tensor:
-        """Return for each row whether its scales lie in the operand."""
+        """Return a bool for each row: its scales are inside of the operand."""
         inside = (self.rows >= 0) & (self.rows < self.count)
         return inside & (self._places() < self.scales.numel()).all(dim=1)
 
@@ -62,7 +62,7 @@ class Scaled:
         return (row // ATOM_ROWS * along + column // ATOM_BLOCKS) * ATOM_BYTES + inside
 
     def moved(self, by: int | torch.Tensor) -> Scaled:
-        """Return the operand as it is read with the scales of other rows."""
+        """Return the operand with the scales of the rows `by` further down."""
         return replace(self, rows=self.rows + by)
 
     def nibbles_swapped(self) -> Scaled:

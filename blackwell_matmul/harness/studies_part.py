@@ -31,7 +31,7 @@ def make_importable() -> bool:
 
 
 def studies() -> tuple[str, ...]:
-    """Return the names of the studies; none where the part is not there."""
+    """Return the names of the studies; empty without the optional part."""
     return tuple(import_module(PART).STUDIES) if make_importable() else ()
 
 
@@ -41,7 +41,7 @@ def part(module: str) -> Any:
 
 
 def folder(what: str) -> Path:
-    """Return the folder of the part. InputError if the part is not there; `what` is the subject of the sentence."""
+    """Return the folder of the optional part; InputError without it. what: subject of the sentence."""
     if not make_importable():
         raise InputError(f"{what} of {PART}, which is not here; run the command in a checkout, whose bench/ has it.")
     return Path(str(import_module(PART).__file__)).parent

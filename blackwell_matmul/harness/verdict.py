@@ -209,7 +209,7 @@ def _block_scaled(problem: Problem, operands: Sequence[Any], tile_m: int, tile_n
 
 
 def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return a batch's matrix, or the one that all share."""
+    """Return the matrix of a batch, or the matrix that all batches share."""
     return tensor if tensor.dim() == 2 else tensor[batch if tensor.shape[0] > 1 else 0]
 
 

@@ -26,7 +26,7 @@ EXECUTOR_NAMES = "processes, processes:4, dask, dask:tcp://HOST:8786, or package
 MOST_PROCESSES = 1024
 CONNECT_LIMIT_S = 20
 ALLOWED_FAILURES = 3
-"""Worker deaths that Dask allows a trial, in a cluster started here."""
+"""Number of worker deaths that Dask allows a trial, in a cluster started here."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ OpenExecutor = Callable[[], AbstractContextManager[ExecutorPool]]
 
 
 def open_executor(spec: str) -> AbstractContextManager[ExecutorPool]:
-    """Return the executor of this name as a context; InputError or UnsupportedError at once if there is none."""
+    """Return the named executor as a context manager. InputError or UnsupportedError, at once, if there is none."""
     kind, colon, detail = spec.partition(":")
     if kind == PROCESSES and bool(colon) == bool(detail):
         return _processes(_count(spec, detail) if colon else os.cpu_count() or 1)
@@ -100,7 +100,8 @@ def _dask_here() -> Iterator[ExecutorPool]:
 
 
 def _start_tracker() -> None:
-    """Start the resource tracker here, as its start lets Ctrl-C through to later processes; suppress its warning."""
+    """Start multiprocessing's resource tracker now, without its warning. Its start would let Ctrl-C through to later
+    processes."""
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
@@ -127,7 +128,7 @@ def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
 
 
 def _dask_width(client: Any, spec: str) -> int:
-    """Return the current number of workers, at least one, as workers may still come."""
+    """Return the current number of workers, at least one, as more workers may come."""
     threads = client.nthreads()
     if any(count != 1 for count in threads.values()):
         raise InputError(

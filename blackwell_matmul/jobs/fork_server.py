@@ -36,7 +36,7 @@ Environment = Mapping[str, str]
 
 
 class Child(Protocol):
-    """A running child: reads tasks, writes results."""
+    """Interface of a running child process, which reads tasks and writes results."""
 
     @property
     def stdin(self) -> IO[str]: ...
@@ -48,7 +48,7 @@ class Child(Protocol):
         """Wait for the end; return the exit code, or minus the signal, and stderr."""
 
     def end(self) -> None:
-        """Kill the child with its children; once, as its process number may be reused."""
+        """Kill the child and its children. Call it once, as its process ID may be reused."""
 
 
 def start_child(module: str, environment: Environment) -> Child:
@@ -128,7 +128,7 @@ class ForkedChild:
 
 
 class ForkServer:
-    """The process that imports. It exits when its socket closes, as at this process's end."""
+    """Server process that has the imports. It exits when its socket closes, such as at the end of this process."""
 
     def __init__(self, module: str, environment: Environment) -> None:
         self._errors, self._asked = tempfile.TemporaryFile(), False  # noqa: SIM115  as long as this object

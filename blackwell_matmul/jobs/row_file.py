@@ -22,7 +22,7 @@ from blackwell_matmul.base.validation import said
 
 Row = dict[str, Any]
 DIED = "died"
-"""Field of a row whose trial killed its worker: the reason."""
+"""Field of a row with the reason why its trial killed its worker."""
 
 TAIL_BYTES = 256
 """Bytes to compare for telling an extended file from a new one."""
@@ -32,7 +32,8 @@ LOCK_S = 10.0
 
 
 class Rows:
-    """Rows in memory. fields: those that name a trial. Iteration gives the rows of the last read."""
+    """Rows in memory. fields: names of the fields that identify a trial. Iteration yields the rows of the last
+    read."""
 
     def __init__(self, fields: Iterable[str]) -> None:
         self.fields = tuple(fields)
@@ -59,7 +60,7 @@ class Rows:
         return "nothing is kept, as no file was named"
 
     def read(self) -> None:
-        """Read rows that others have added."""
+        """Read rows that other runs have added."""
 
     def add(self, row: Row) -> None:
         """Add a row, unless another run has added it."""
@@ -67,7 +68,7 @@ class Rows:
 
 
 class RowFile(Rows):
-    """Rows that are also in a file."""
+    """Rows that are stored in a file."""
 
     def __init__(self, path: Path, fields: Iterable[str]) -> None:
         super().__init__(fields)
@@ -79,7 +80,8 @@ class RowFile(Rows):
         self.read()
 
     def count_now(self, names: Set[str]) -> int:
-        """Count rows in the file without its lock, as an interrupt may come between write and count."""
+        """Return the number of rows in the file, without its lock. After an interrupt the count in memory may be too
+        low."""
         whole, _, _ = content_of(self.path).rpartition(b"\n")
         return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
 
@@ -119,7 +121,7 @@ class RowFile(Rows):
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """Open the file at its end, after reading all of it."""
+        """Open the file, read all of it, and yield it at its end."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
             if not self._goes_on(file):
@@ -133,7 +135,7 @@ class RowFile(Rows):
             yield file
 
     def _require_torn(self, line: bytes) -> None:
-        """Raise InputError for an incomplete line that no run began, so that foreign files stay intact."""
+        """Raise InputError unless an incomplete last line was begun by a run. Foreign files stay unchanged."""
         try:
             parsed(line)
         except ValueError:

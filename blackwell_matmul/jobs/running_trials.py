@@ -36,7 +36,8 @@ LOOK_S = 2.0
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Independent trials. name: fields of a row that name its trial; measure: the others, importable on any machine."""
+    """Independent trials. name: fields of a row that identify its trial. measure: function for the other fields,
+    importable on any machine."""
 
     what: str
     trials: Sequence[T]
@@ -75,7 +76,7 @@ def run(
 
 
 class _Run(Generic[T]):
-    """Remaining work of a run. suspects: trials whose worker died; alone: true while one is tried again."""
+    """Remaining work of a run. suspects: trials whose worker died. alone: True while a suspect is tried again."""
 
     def __init__(self, job: Job[T], rows: Rows, until_s: float, tell: Callable[[Row], None]) -> None:
         self._job, self._rows, self._until_s, self._tell = job, rows, until_s, tell

@@ -32,7 +32,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 Task = Mapping[str, Any]
-"""Task as plain data. "do": "module:function"; other items: its arguments."""
+"""Task as plain data. "do": function as "module:function". Other items: its arguments."""
 
 START_LIMIT_S = 300.0
 """Seconds for a child's imports with a cold disk and busy cores."""
@@ -58,7 +58,7 @@ class TaskOutcome:
 
 
 class WorkerEnded(Exception):
-    """A task was given to a worker that has ended."""
+    """Raised for a task that is given to an ended worker."""
 
 
 class Worker:
@@ -111,7 +111,7 @@ class Worker:
 
 
 class _Child:
-    """A process that imports, then waits for tasks. It ends when its stdin closes."""
+    """A child process that imports, then waits for tasks. It exits when its stdin closes."""
 
     def __init__(self, process: fork_server.Child) -> None:
         self._process = process
@@ -156,7 +156,7 @@ class _Child:
         return left_with(code, errors)
 
     def end(self) -> None:
-        """Kill the child with its children. Call it once: `Worker.renew` drops the child."""
+        """Kill the child and its children. Call it once; `Worker.renew` drops the child."""
         self._process.end()
 
 
@@ -225,7 +225,7 @@ class WorkerPool(Executor):
         return {"refused": outcome.refused} if outcome.refused else {DIED: outcome.failed}
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers at once."""
+        """End the workers immediately."""
         end_all(self.workers)
         self._threads.shutdown(wait, cancel_futures=True)
 

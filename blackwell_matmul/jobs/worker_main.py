@@ -74,7 +74,7 @@ def _function(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def call(step: Callable[[str], None], pickled: str) -> dict[str, Any]:
-    """Return the row of a pickled function and its arguments, as `worker.WorkerPool.submit` sends it."""
+    """Return the row of a pickled function and its arguments, as sent by `worker.WorkerPool.submit`."""
     function, arguments, named = pickle.loads(base64.b64decode(pickled))
     row: dict[str, Any] = function(*arguments, **named)
     return row

@@ -1,14 +1,16 @@
-"""Reductions of register tensors that tilus 0.2.0 has no code for, or wrong code, refused before a pass meets them.
+"""Reductions of register tensors for which tilus 0.2.0 has wrong code or none. They are refused before a pass meets
+them.
 
-- It combines in the type to which those of the tile and of the result promote: none, where one is below eight bits or
-  fp8 meets another type. Six types have max and min (float16's by `tilus_compat.hidet_by_name`).
+- tilus combines elements in the type to which the types of tile and result promote. There is no such type if one
+has less than eight bits, or if fp8 meets another type. Six types have max and min
+(float16's by `tilus_compat.hidet_by_name`).
 - A sum over lanes shuffles, and no overload of `__shfl_down_sync` takes fp8.
-- Which lanes to add is asked bit by bit (`check_whether_spatial_bit_reduced`), as if every extent were a power of two:
-  with another one among the lanes of a warp it adds the wrong ones, without an error.
-- The sum of a tile of truths is a truth, and Python's is their number.
+- tilus decides bit by bit which lanes to add (`check_whether_spatial_bit_reduced`), as if every extent were a power
+of two. With another extent among the lanes of a warp it adds the wrong lanes, without an error.
+- The sum of a bool tile is a bool; Python's sum is the number of true elements.
 
-The first two fail in a pass of hidet or in NVRTC, hence only when a script is compiled. Removable, each for itself,
-when the test of `tests/frontend/test_reductions.py` that shows its fault fails.
+The first two fail only in a pass of hidet or in NVRTC, when a script is compiled. An entry is removable when its test
+in `tests/frontend/test_reductions.py`, which shows the fault, fails.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from blackwell_matmul.frontend.recording import instructions
 
 
 def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
-    """Return the instructions whose tiles no MMA multiplies, with the reasons. It runs before tilus looks for layouts
-    of these tiles."""
+    """Yield the instructions whose tiles no MMA multiplies, with reasons. Call it before tilus infers layouts of these
+    tiles."""
     for inst in instructions(function):
         why = mma_tiles.refusal(inst)
         if why is not None:
@@ -34,7 +34,7 @@ def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
 
 
 def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
-    """Yield the instructions with a fault, and the reasons. Layouts come first, because other faults follow from them.
+    """Yield the instructions with a fault, with reasons. Layout faults come first, because they cause other faults.
     names: of tensors."""
     for inst, tensor, threads in register_layouts.beyond(tile):
         yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)

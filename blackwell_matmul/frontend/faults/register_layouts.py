@@ -1,9 +1,8 @@
 """Register layouts for fewer threads than execute an instruction.
 
-tilus 0.2.0 does not compare the layout with the number of threads. It divides the number of a thread by the extents of
-its layout, without a remainder by the first extent. So the threads after the last one of the layout reach elements
-after the last one: they read and write outside of the tile and of the tensor. Seen on an H200 with 16 rows over 32
-threads. Removable when tilus compares them.
+tilus 0.2.0 does not compare the layout with the number of threads. It divides a thread's index by the extents of the
+layout, without a remainder by the first extent. So threads beyond the layout access elements outside of the tile and
+of the tensor. Seen on an H200 with 16 rows over 32 threads. Removable when tilus compares them.
 """
 
 from __future__ import annotations
@@ -32,16 +31,19 @@ _BY_REGISTER = (
     tilus.UnsqueezeInst,
     tilus.TransposeInst,
 )
-"""Each thread does the same to each of its registers, whatever they stand for."""
+"""Instructions whose threads do the same to each of their registers, in any layout."""
 
 
 _COUNTED = (WgmmaMmaSSInst, Tcgen05LoadInst, Tcgen05StoreInst)
-"""Instructions with one layout alone: tilus itself refuses other numbers of threads, and replicas do not help."""
+"""Instructions with a single valid layout. tilus itself refuses other numbers of threads, and replicas do not help."""
 
 
 def beyond(function: Any) -> list[tuple[Instruction, RegisterTensor, int]]:
-    """Return the operands with such a layout: the instruction, its operand, and the number of threads that execute it.
-    The list is empty if tilus itself refuses one of the instructions."""
+    """Return operands with a layout for too few threads: instruction, operand, and number of threads that execute the
+    instruction.
+
+    The list is empty if tilus itself refuses one of the instructions.
+    """
     short = list(_short(function))
     return [] if any(isinstance(inst, _COUNTED) for inst, _, _ in short) else short
 

@@ -1,7 +1,7 @@
 """Scratch shared memory that reductions, shuffles and `tcgen05.alloc` use, one part for each group of threads.
 
-tilus 0.2.0 gives all instructions of a kernel the same bytes. Two groups of warps that reduce across their warps at
-the same time then mix their sums, without a word: nothing orders the one group after the other. Removable when
+tilus 0.2.0 gives the same bytes to all instructions of a kernel. If two groups of warps reduce across their warps at
+the same time, their sums mix without an error, because nothing orders the groups. Removable when
 `test_tilus_gives_all_groups_the_same_scratch_memory` of `tests/frontend/test_scratch_memory.py` fails.
 """
 
@@ -22,7 +22,7 @@ SCRATCH_ALIGNMENT_BYTES = 128
 
 
 def scratch_of_each_group() -> AbstractContextManager[None]:
-    """Give each group of threads a part of its own; a group uses its part in program order, between syncs."""
+    """Give each thread group its own part of scratch memory. A group uses its part in program order, between syncs."""
     return mended(
         (SharedMemoryAllocationContext, "request_shared_workspace", lambda _: _request),
         (SharedMemoryAllocationContext, "finalize", lambda finalize: lambda self: _finalize(self, finalize)),
@@ -41,7 +41,7 @@ def _request(context: Any, nbytes: int) -> Any:
 
 
 def _finalize(context: Any, finalize: Any) -> None:
-    """Place the parts one after the other and set the total of bytes, which tilus then allocates."""
+    """Place the parts one after another, and set the total size, which tilus then allocates."""
     end = 0
     for pointer, nbytes in vars(context).get("scratch_parts", {}).values():
         begin = -(-end // SCRATCH_ALIGNMENT_BYTES) * SCRATCH_ALIGNMENT_BYTES

@@ -60,7 +60,7 @@ def _sliced(place: Place, dims: tuple[int, ...], rank: int) -> Place:
 
 
 def _numbered_alike(place: Place, shape: Sequence[int], other: Sequence[int]) -> Place:
-    """Return the place in the other shape, in row-major order."""
+    """Return the index in the other shape with the same row-major offset."""
     return tuple(map(int, np.unravel_index(np.ravel_multi_index(place, tuple(shape)), tuple(other))))
 
 

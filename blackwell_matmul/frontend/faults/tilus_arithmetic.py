@@ -1,10 +1,12 @@
-"""Guards for rules of tilus 0.2.0 that simplify arithmetic and do not always hold in C.
+"""Guards for rules of tilus 0.2.0 that simplify arithmetic but do not always hold in C.
 
-Its simplifiers take `//` and `%` for Python's (towards minus infinity), although the code that they simplify is C
-(towards zero): (n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1. They take sums for exact, which floats
-and unsigned integers are not. Here each rule is applied only to operands for which it is true; for the others the
-expression stays as it was written. A constant has the value that a variable of its type has: in tilus a float16 was 0.1
-and an int8 was 300. Removable when tilus's rules ask for the sign and the type of their operands.
+- tilus's simplifiers treat `//` and `%` as Python's (towards minus infinity), but the code is C (towards zero).
+(n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1.
+- The simplifiers treat sums as exact. Sums of floats and of unsigned integers are not.
+- A constant is not converted to its type: in tilus a float16 can be 0.1 and an int8 300.
+
+Here a rule is applied only to operands for which the rule holds; other expressions stay as written. A constant has the
+value of a variable of its type. Removable when tilus's rules depend on the sign and type of their operands.
 """
 
 from __future__ import annotations
@@ -82,8 +84,8 @@ def _of_its_type(construct: Callable[[Any, Any, Any], None]) -> Callable[[Any, A
 
 
 def rounded(value: float, into: Any) -> float:
-    """Return a number as a variable of a type of floats holds it; unchanged for types without an entry in `_ROUNDED`.
-    float8 has no infinity here: its largest number stands for all larger ones."""
+    """Return a number rounded to a float type; unchanged for types without an entry in `_ROUNDED`. float8 has no
+    infinity here: larger numbers become its largest number."""
     import ml_dtypes  # here, as a command that is refused loads no numpy
     import numpy as np
 
@@ -163,8 +165,7 @@ def _with_groups(bounds: Any) -> Callable[[Any, Any], None]:
 
 
 def _overflows(e: Any, low: int | None, high: int | None) -> Any:
-    """Return the limits of the type of a sum that wraps, of an unsigned or narrow type, if these bounds are not within
-    them; else None."""
+    """Return the limits of a sum's type, unsigned or narrow, if these bounds exceed them; else None."""
     kind = _type_of(e)
     limits = kind.iinfo() if hasattr(kind, "iinfo") else None
     if limits is None or (limits.min < 0 and limits.bits >= 32):
@@ -186,7 +187,8 @@ def _in_range(combine: Callable[[Any, Any], None], unknown: Callable[[], Any]) -
 
 
 def _wrapping(visit: Callable[[Any, Any], Any], scalar_set: Any) -> Callable[[Any, Any], Any]:
-    """Forget likewise what tilus knows of variables: a uint32 that counts down from 5 is not always less than 6."""
+    """Return a visitor that forgets bounds of variables which may wrap: a uint32 that counts down from 5 is not always
+    less than 6."""
 
     def visit_sum(self: Any, e: Any) -> Any:
         found = visit(self, e)
@@ -199,8 +201,8 @@ def _wrapping(visit: Callable[[Any, Any], Any], scalar_set: Any) -> Callable[[An
 
 
 def _typed(visit: Callable[[Any, Any], Any], constants: type, kept: Any) -> Callable[[Any, Any], Any]:
-    """Return a visitor whose known values have the types of their expressions: to tilus each is an int32. A variable
-    keeps what stands in its place."""
+    """Return a visitor that gives known values the types of their expressions; in tilus they are all int32. A variable
+    keeps its replacement."""
 
     def visit_known(self: Any, e: Any) -> Any:
         found = visit(self, e)
@@ -304,7 +306,7 @@ def _guarded(
 
 
 def _of_xors(xor: type, rules: Any) -> Callable[[Any, Any], Any]:
-    """Return a visitor that applies tilus's rules of `a ^ b` while there is one: it is a constant for two constants."""
+    """Return a visitor that applies tilus's rules for `a ^ b`; for two constants the result is a constant."""
 
     def visit_xor(self: Any, e: Any) -> Any:
         for rule in (rules.simplify_xor_by_factor, rules.simplify_xor_by_sum, rules.simplify_xor_v3):

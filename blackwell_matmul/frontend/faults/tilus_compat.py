@@ -77,12 +77,12 @@ def in_place_of(module: str, place: str) -> Callable[[Callable[..., Any]], Calla
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return an attribute; of a class without binding it, so that a static method stays one."""
+    """Return an attribute of an object; of a class without binding, so that a static method stays static."""
     return vars(owner).get(name, getattr(owner, name))
 
 
 def import_tilus() -> ModuleType:
-    """Import tilus, also where git or cuda.bindings is missing; the second call costs nothing."""
+    """Import tilus, also without git or cuda.bindings. A second call costs nothing."""
     _compute_is_missing()
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
@@ -204,11 +204,11 @@ def _git_may_be_missing() -> Iterator[None]:
 
 @contextmanager
 def _cuda_bindings_may_be_missing() -> Iterator[None]:
-    """tilus/lang/modules/cuda.py imports cuda.bindings.runtime, which tilus does not declare.
+    """Import tilus without cuda.bindings.runtime, which tilus/lang/modules/cuda.py imports but tilus does not declare.
 
     There is no wheel of it for macOS. tilus uses it for `get_device_properties` alone, so a stand-in without that
-    function is enough. It is removed from sys.modules afterwards, so that no other code takes it for the real one.
-    Removable when tilus imports it at the call.
+    function is enough. The stand-in is removed from sys.modules afterwards, so that no other code takes it for the
+    real module. Removable when tilus imports it at the call.
     """
     added = [] if _importable("cuda.bindings.runtime") else _add_stubs()
     try:
@@ -246,11 +246,11 @@ def _no_device_properties(device: int) -> Any:
 
 @contextmanager
 def _limits_stay() -> Iterator[None]:
-    """tilus/hidet/utils/stack_limit.py raises limits of the whole process on import, and for good: Python's recursion
-    to 100,000 calls, more than the stack of a thread has room for, and the stack of children to 512 MiB.
+    """Import tilus without its changes of process-wide limits.
 
-    An empty stand-in is there while tilus is imported; `deep` raises what is needed where it is needed. Removable when
-    the import raises nothing.
+    tilus/hidet/utils/stack_limit.py raises Python's recursion limit to 100,000 calls, more than a thread's stack can
+    hold, and the stack of child processes to 512 MiB. An empty stand-in replaces this module during the import. `deep`
+    raises limits where needed. Removable when the import raises nothing.
     """
     name = "tilus.hidet.utils.stack_limit"
     sys.modules[name] = ModuleType(name)
@@ -321,11 +321,10 @@ class RewriteObserver(Protocol):
 
 
 def observe_rewrites(observer: RewriteObserver) -> AbstractContextManager[None]:
-    """Report to `observer` each node that one of this thread's tilus passes replaces.
+    """Report to `observer` each node that a tilus pass of this thread replaces.
 
-    tilus IR carries neither lines nor names, and its passes have no hook for either. All of them visit nodes
-    through `IRFunctor.visit`, the one place to follow a node from pass to pass. Removable when tilus IR
-    keeps locations.
+    tilus IR has neither lines nor names, and its passes have no hook for either. All passes visit nodes through
+    `IRFunctor.visit`, the only place to follow a node from pass to pass. Removable when tilus IR keeps locations.
     """
     functor: Any = importlib.import_module("tilus.ir.functors.functor").IRFunctor
     return mended((functor, "visit", lambda visit: _observed(visit, observer)))
@@ -350,10 +349,10 @@ def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Ca
 
 @contextmanager
 def restore_scopes() -> Iterator[None]:
-    """Drop the scopes that a failing transpilation leaves behind.
+    """Drop the scopes that a failed transpilation leaves.
 
-    `Scope.__exit__` returns early on an exception and `_scope_stack` keeps its entries, so that each refused
-    script would leak its locals into the process.
+    `Scope.__exit__` returns early on an exception, and `_scope_stack` keeps its entries. So every refused script would
+    leak its locals into the process.
     """
     builder: Any = importlib.import_module("tilus.lang.transpiler.builder")
     scope, depth = builder._current_scope, len(builder._scope_stack)
@@ -370,11 +369,11 @@ FRAGMENT_K = 16
 
 @in_place_of("ir.layout.inference.inference_rules.wgmma", "generate_wgmma_register_layout")
 def wgmma_fragments(layout: Any, m: int, n: int, mma_m: int, mma_n: int, _: int) -> Any:
-    """Lay out an accumulator of wgmma as the instruction writes it, whatever the types of A and B are.
+    """Lay out an accumulator of wgmma as the instruction writes it, for all types of A and B.
 
-    PTX ISA, "wgmma: Register Fragments": each thread holds two neighbours of a row of D. tilus's rule takes K / 8 of
-    them, which is two for fp16 and bf16 alone: with fp8, int8 and tf32 columns of D would be exchanged. Removable when
-    `generate_wgmma_register_layout` does not depend on K.
+    A thread holds two neighbours of a row of D (PTX ISA, "wgmma: Register Fragments"). tilus's rule takes K / 8
+    neighbours, which is two for fp16 and bf16 alone. With fp8, int8 and tf32, columns of D would be exchanged.
+    Removable when `generate_wgmma_register_layout` does not depend on K.
     """
     return layout(m, n, mma_m, mma_n, FRAGMENT_K)
 
@@ -383,28 +382,38 @@ WGMMA_N = 256, 8
 """The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
 
 
+<<<<<<< HEAD
 @in_place_of("ir.instructions.cuda.wgmma", "WgmmaMmaSSInst.get_inst_mnk")
 def widest_wgmma(narrow: Any, m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
     """Multiply a tile with the widest instructions that divide it.
+=======
+def widest_wgmma() -> AbstractContextManager[None]:
+    """Multiply a tile with the widest instructions whose N divides the tile.
+>>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
-    tilus takes the largest power of two in N: seven instructions of N = 32 for 224 columns, which read A seven times
-    from shared memory and are bound by that, 1.6 times as slow on an H200 as one of N = 224. Removable when
-    `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
+    tilus takes the largest power of two in N: for 224 columns, seven instructions of N = 32. They read A seven times
+    from shared memory, which bounds their time. On an H200 they take 1.6 times as long as one instruction of N = 224.
+    Removable when `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
     """
     mma_m, mma_n, mma_k = narrow(m, n, k, *types)
     return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
 
 
+<<<<<<< HEAD
 @in_place_of("backends.emitters.cuda.wgmma", "SharedMatrixDescriptor.encoded")
 def wgmma_descriptors(_: Any, self: Any) -> Any:
     """Compute the address of an operand of wgmma once, and add its k-steps to it.
+=======
+def wgmma_descriptors() -> AbstractContextManager[None]:
+    """Encode the address of an operand of wgmma once, and add k-steps to the encoded address.
+>>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
-    tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
-    the other, and with tiles of few columns that takes longer than the wgmma. Shared memory has 18 bits of address, of
-    which the descriptor leaves out the last four (PTX ISA, "Matrix Descriptor Format"): no step carries. Where the
-    operand begins has to be masked all the same, as above these bits an address has the rank of its CTA in the cluster.
-    On an H200 256x2112x7168 took 24.3 us in tiles of 64x64, and 22.5 with this. Removable when
-    `SharedMatrixDescriptor.encoded` adds to what is encoded.
+    tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, in
+    sequence. With tiles of few columns that takes longer than the wgmma. An address in shared memory has 18 bits,
+    without the last four in the descriptor (PTX ISA, "Matrix Descriptor Format"), so no step carries. The start of the
+    operand must still be masked: the bits above are the rank of the CTA in the cluster. On an H200 256x2112x7168 took
+    24.3 us in tiles of 64x64, and 22.5 us with this change. Removable when `SharedMatrixDescriptor.encoded` adds to
+    the encoded address.
     """
     from tilus.hidet.ir.dtypes import uint32, uint64
 
@@ -425,13 +434,18 @@ def _widest(n: int, most: int, step: int) -> int:
     return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
 
 
+<<<<<<< HEAD
 @in_place_of("backends.emitters.cuda.wgmma", "wgmma_async")
 def one_wgmma(multiply: Any, *args: Any, trans_a: int, trans_b: int) -> Any:
     """Compile only the variant of a wgmma with a new N that is called.
+=======
+def one_wgmma() -> AbstractContextManager[None]:
+    """Compile only the called variant of a wgmma with a new N.
+>>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
-    `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
-    than the kernel around it. Those of tilus itself are made first: it would make all, and does not make one twice.
-    Removable when `wgmma_async` makes the one that it calls.
+    `wgmma_async` makes all 48 variants of an instruction (signs and orders), and transpiles their Python. That takes
+    longer than the rest of the kernel. tilus's own variants are made first: tilus makes all of them at once, and none
+    of them twice. Removable when `wgmma_async` makes only the variant that it calls.
     """
     made: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.wgmma")
     found = None
@@ -454,12 +468,12 @@ TCGEN05_N = 256, 16
 
 @contextmanager
 def tcgen05_mma() -> Iterator[None]:
-    """Multiply on every GPU that has tcgen05.mma, with the widest instructions that divide a tile.
+    """Multiply on every GPU that has tcgen05.mma, with the widest instructions whose N divides the tile.
 
     tilus registers its emitter for sm_100a alone; sm_103a (B300) takes the same code for kind::f16 and kind::f8f6f4.
-    And it takes the largest power of two in N: three instructions of N = 64 for 192 columns, which read A three times
-    from shared memory and are bound by that. Removable when the emitter is registered for sm_100f and `get_inst_mnk`
-    knows the other N.
+    tilus also takes the largest power of two in N: for 192 columns, three instructions of N = 64. They read A three
+    times from shared memory, which bounds their time. Removable when the emitter is registered for sm_100f and
+    `get_inst_mnk` knows the other N.
     """
     emitter: Any = importlib.import_module("tilus.backends.emitters.cuda.tcgen05.mma").TMemoryMmaSSEmitter
     inst: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05").Tcgen05MmaSSInst
@@ -525,11 +539,11 @@ def hidet_by_name() -> AbstractContextManager[None]:
 
 
 def boxes_of_full_rank() -> AbstractContextManager[None]:
-    """Describe the whole view to TMA, with extent 1 in the dimensions of the box that `dims` leaves out.
+    """Describe the whole view to TMA. The box has extent 1 in the dimensions that `dims` leaves out.
 
-    tilus describes the dimensions in `dims` alone and gives the instruction a coordinate for each of the view: a map of
-    rank 2 and `cp.async.bulk.tensor.3d`, an illegal instruction (PTX, "cp.async.bulk.tensor": the ranks are equal).
-    Removable when `create_tensor_map` and the coordinates have one rank.
+    tilus describes only the dimensions in `dims`, but gives the instruction a coordinate for each dimension of the
+    view. A map of rank 2 with `cp.async.bulk.tensor.3d` is an illegal instruction (PTX, "cp.async.bulk.tensor": the
+    ranks are equal). Removable when `create_tensor_map` and the coordinates have the same rank.
     """
     tensors: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
     emitter = tensors.CopyAsyncTensorBaseEmitter
@@ -567,12 +581,17 @@ def strides_that_are_products(multiply: Any, self: Any, other: Any) -> Any:
 
 
 def exact_casts() -> AbstractContextManager[None]:
-    """Cast vectors of small types as their formats say, and leave what is cast as it was.
+    """Cast vectors of small types as their formats define, and leave the source unchanged.
 
-    Three faults of `NvgpuCastInstEmitter`: `extract_bits_to_uint32` puts the second part of an element that crosses a
-    byte 16 - nbits too low, if it extracts to the high bits (float6_e3m2: elements 5 and 6 of 8); int8 and int4 to
-    float16 flip the sign bits of the source itself, which later readers get; nan of float8_e4m3 becomes 480. Removable
-    when these are mended.
+    `NvgpuCastInstEmitter` has three faults:
+
+    - `extract_bits_to_uint32` puts the second part of an element that crosses a byte 16 - nbits too low, when it
+    extracts
+    to the high bits (float6_e3m2: elements 5 and 6 of 8).
+    - int8 and int4 to float16 flip the sign bits of the source itself, which later readers get.
+    - nan of float8_e4m3 becomes 480.
+
+    Removable when these are mended.
     """
     emitter: Any = importlib.import_module("tilus.backends.emitters.cast").NvgpuCastInstEmitter
     return mended(
@@ -635,9 +654,9 @@ def is_integer(kind: Any) -> bool:
 def of_any_sign(program: Any, params: Collection[Any]) -> Any:
     """Return the tilus program without assumptions about the signs of these parameters.
 
-    `analyze_scalar` takes each parameter that it has a divisor of to be >= 0, whatever its type: tilus then drops
-    conditions and the lower bound of `load_global` and `store_global`, which reach the row before. A parameter gets a
-    divisor with the call or by `self.assume`. Removable when it takes unsigned types alone to be >= 0.
+    `analyze_scalar` assumes a parameter with a known divisor to be >= 0, for every type. tilus then drops conditions,
+    and the lower bound of `load_global` and `store_global`, which access the row before. A parameter gets a divisor
+    with the call or by `self.assume`. Removable when tilus assumes only unsigned types to be >= 0.
     """
     (function,) = program.functions.values()
     divisors = {var: divisor for var, divisor in function.metadata.param2divisibility.items() if var not in params}
@@ -645,11 +664,11 @@ def of_any_sign(program: Any, params: Collection[Any]) -> Any:
 
 
 def signed_bounds() -> AbstractContextManager[None]:
-    """Bound products, quotients and remainders, and find a divisor of them, as C computes them.
+    """Bound products, quotients and remainders, and find their divisors, as C computes them.
 
-    tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
-    were positive: conditions that hold for negative numbers vanish. It takes `x // 12` to be even for x = 8, 16, ...
-    Removable when it looks at the signs, and divides divisors only where nothing is left.
+    tilus's `ScalarSet` takes `x % 4` to be >= 0, and x times a negative number to be >= 0 for x >= 0. It divides as if
+    all numbers were positive. So conditions that hold for negative numbers vanish. It takes `x // 12` to be even for x
+    = 8, 16, ... Removable when it looks at signs, and divides divisors only without a remainder.
     """
     scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
     kind = scalars.ScalarSet
@@ -661,11 +680,11 @@ def signed_bounds() -> AbstractContextManager[None]:
 
 
 Range = tuple[float, float]
-"""The least and the greatest of some integers, infinite where there is no such limit."""
+"""Minimum and maximum of a set of integers, infinite without a limit."""
 
 
 def _computed(kind: Any, bounds: Callable[[Range, Range], Range], divisor: Callable[[Any, Any], int]) -> Any:
-    """Return a method of ScalarSet, of its limits and a number that divides all of its integers."""
+    """Return a method of ScalarSet that computes the limits of a result and a common divisor of its values."""
 
     def computed(a: Any, b: Any) -> Any:
         if a.is_empty() or b.is_empty():
@@ -715,6 +734,7 @@ def _remainder(a: Range, b: Range) -> Range:
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
 
 
+<<<<<<< HEAD
 @in_place_of("ir.layout.mfunction.mfunction", "canonicalize_multi_function")
 def modes_kept_apart(_: Any, func: Any) -> Any:
     """Find the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
@@ -724,6 +744,21 @@ def modes_kept_apart(_: Any, func: Any) -> Any:
     they mean the same: only modes of extent 1 are left out. Removable when it compares the numbers, and `mode_groups`
     takes what is merged.
     """
+=======
+def modes_kept_apart() -> AbstractContextManager[None]:
+    """Infer the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
+
+    `canonicalize_multi_function` merges modes if the extent of one is that of the last plus one: it takes extents for
+    indices. Then `mode_groups` finds no dimension in the merged mode ("Cannot group the modes"). Unmerged modes mean
+    the same. Removable when it compares indices, and `mode_groups` takes merged modes.
+    """
+    functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
+    return replaced((functions, "canonicalize_multi_function", _without_ones))
+
+
+def _without_ones(func: Any) -> Any:
+    """Return the multi-function without its modes of extent 1."""
+>>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
     kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
     number = {mode: place for place, mode in enumerate(kept)}
     modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]
@@ -734,9 +769,9 @@ def modes_kept_apart(_: Any, func: Any) -> Any:
 def declared_copies(init: Any, self: Any, copies: Any) -> None:
     """Keep a copy of a copy of registers if its source is removed.
 
-    `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
-    that it puts elsewhere: after `squeeze` of `unsqueeze`, what reads the second reads the first, which nothing
-    declares. Removable when its rewriter follows one copy to the next.
+    `InlineRegisterTensorPass` drops a copy y of x, and replaces reads of y by x. It does not replace y in copies of y.
+    After `squeeze` of `unsqueeze`, the kernel reads y, which nothing declares. Removable when its rewriter follows one
+    copy to the next.
     """
     init(self, {copy: of for copy, of in copies.items() if of.rhs not in copies})
 

@@ -1,7 +1,7 @@
-"""Coordinates at which a box of TMA can begin.
+"""Valid start coordinates of a TMA box.
 
-The innermost coordinate is a multiple of 16 bytes, also a negative one (so it was on an H200; Triton, Gluon tutorial
-04-tma: "The innermost coordinate must be 16-byte aligned"). Of a store, no coordinate is negative; a load may begin
+The innermost coordinate must be a multiple of 16 bytes, even if negative (measured on an H200; Triton, Gluon tutorial
+04-tma: "The innermost coordinate must be 16-byte aligned"). A store takes no negative coordinate. A load may begin
 before its tensor (CUDA Programming Guide, "Using TMA to Transfer Multi-Dimensional Arrays").
 """
 

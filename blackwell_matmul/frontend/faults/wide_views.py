@@ -21,7 +21,7 @@ from blackwell_matmul.frontend.recording import instructions
 MOST_OFFSET = 2**31 - 1
 
 TOO_WIDE = "has an element beyond 2**31 - 1, and tilus counts elements in 32 bits; use TMA, or views of parts of it"
-"""The fault of a view, to stand after its name."""
+"""Clause that says what is wrong with a view; its subject, the view's name, precedes it."""
 
 BY_COORDINATES = (CopyAsyncTensorGlobalToSharedInst, CopyAsyncTensorSharedToGlobalInst)
 

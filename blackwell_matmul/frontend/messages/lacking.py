@@ -10,7 +10,8 @@ OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05", "DotScaled": "block_scale"
 
 
 def lacking(instruction: str, target: str) -> str:
-    """Return which GPUs have the feature that this one lacks, or that tilus has no code for the instruction."""
+    """Return a sentence: which GPUs have the feature that this target lacks, or that tilus has no code for the
+    instruction."""
     feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), None)
     gpu = next((gpu for gpu in GPUS.values() if gpu.arch == target), None)
     if feature is None or (gpu is not None and feature in gpu.features) or _has(target, feature):

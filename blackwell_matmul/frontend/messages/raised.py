@@ -24,7 +24,7 @@ from blackwell_matmul.frontend.messages import other_names, phrases
 
 
 class Refusal(ValueError):
-    """A sentence without its end, in this package's own words: a user reads it as it is."""
+    """A message without its end, in this package's own words; a user sees it unchanged."""
 
 
 def chain(error: BaseException) -> list[BaseException]:
@@ -46,7 +46,7 @@ def innermost(error: BaseException, function: str, *variables: str) -> Mapping[s
 
 
 def plain_reason(error: BaseException) -> str:
-    """Return the sentence of an error that no other rule covers."""
+    """Return the sentence for an error without a rule of its own."""
     if isinstance(error, Refusal):
         return said(error)
     if isinstance(error, AttributeError) and error.name is not None:
@@ -62,7 +62,7 @@ def plain_reason(error: BaseException) -> str:
 
 
 def _attribute_reason(error: AttributeError) -> str:
-    """Return which object has no such attribute, and the attributes with similar names."""
+    """Return which object lacks the attribute, and attributes with similar names."""
     owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or one_of(error.obj)
     meant = other_names.instead(str(error.name), owner)
     if meant is not None and not isinstance(error.obj, (int, float)):
@@ -76,7 +76,7 @@ def _attribute_reason(error: AttributeError) -> str:
 
 
 def group_name(value: object) -> str | None:
-    """Return the name of an instruction group in a script, such as `self.tcgen05`."""
+    """Return the name of an instruction group in a script, such as `self.tcgen05`; None for other values."""
     return next((f"self.{name}" for name, group in vars(InstructionInterface).items() if group is value), None)
 
 

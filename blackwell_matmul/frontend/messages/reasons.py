@@ -71,7 +71,7 @@ def _explain(
 
 
 def _unknown_before_launch(error: BaseException) -> list[Any]:
-    """Return the variables that tilus names by their hints, where the launch needs what parameters alone give."""
+    """Return the variables that the launch needs but that parameters alone do not determine."""
     text = str(error)
     if text.startswith("Used variables") and (found := innermost(error, "lower_param_only_param", "illegal_vars")):
         return list(found["illegal_vars"])
@@ -147,7 +147,8 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
 
 
 def _way_out(missing: Sequence[tuple[Instruction, Any]]) -> str:
-    """Return a remedy for tiles without a layout; an outer product needs another one than a load."""
+    """Return a remedy for tiles without a layout; the remedy for an outer product differs from the remedy for a
+    load."""
     if all(isinstance(tensor, RegisterTensor) and not tensor.shape for _, tensor in missing):
         return "these are single numbers, and a choice between two is `a if n > 0 else b`"
     annotate = "give it one with self.annotate_layout"
@@ -198,8 +199,7 @@ def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tupl
 
 
 def _deallocated_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:
-    """Return the reason and the line of a second deallocation. codegen: it stopped at that dealloc, the last
-    instruction that it met."""
+    """Return the reason and line of a second deallocation. codegen: code generation, which stopped at that dealloc."""
     last = codegen.emitted[-1]
     tensor = last.inputs[0]
     same = [inst for inst in codegen.emitted[:-1] if isinstance(inst, type(last)) and inst.inputs[0] is tensor]

@@ -1,4 +1,4 @@
-"""Sentences for errors that tilus raises while it reads a script: with the statement and its names."""
+"""Sentences for errors that tilus raises while it reads a script, with the statement and its names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blackwell_matmul.frontend.program import Location
 
 
 def script_reason(error: TilusProgramError) -> str:
-    """Return the message; in place of tilus's general phrase, the message of the exception that caused it."""
+    """Return the message. tilus's general phrase is replaced by the message of the exception that caused it."""
     last = chain(error)[-1]
     if re.match(r'Parameter "\w+" expects', str(getattr(last, "msg", ""))):
         return _parameter_reason(error)
@@ -102,7 +102,7 @@ def _name_reason(error: TilusProgramError) -> str:
 
 
 def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[_Block]:
-    """Yield the blocks before this use that bind the name, the innermost block of the last one first."""
+    """Yield the blocks before this use that bind the name: the last block first, inner blocks before outer ones."""
     blocks = [node for node in ast.walk(method) if isinstance(node, _Block)]
     for block in sorted(blocks, key=lambda block: block.lineno, reverse=True):
         inside = list(ast.walk(block))
@@ -115,7 +115,7 @@ def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[
 
 
 def _parameter_reason(error: TilusProgramError) -> str:
-    """Return the parameter of a script's own method whose argument is of another kind, and what the parameter takes."""
+    """Return which parameter of a script's own method got an argument of the wrong kind, and which kind is right."""
     call = innermost(error, "transpile_call", "param_name", "arg", "annotation")
     assert call is not None
     constant = "; annotate it with int32 or float32 for a number that the kernel computes"

@@ -54,7 +54,7 @@ class Statements:
         return _allocated(inst) if isinstance(inst, Tcgen05AllocInst) else None
 
     def _follow(self, inst: Any) -> None:
-        """Remember a reduction that removes its dimension, and the tensors computed from its result."""
+        """Remember reductions that remove their dimension, and the tensors computed from their results."""
         if isinstance(inst, ReduceInst) and not inst.keepdim:
             self._reduced[inst.output] = inst
         elif isinstance(inst, ElementwiseBinaryBaseInst) and inst.output is not None:
@@ -115,8 +115,8 @@ class Statements:
 
 
 def _small_box(tile: str, shared: Any, whole: str, load: bool) -> str | None:
-    """Return the reason why a box of TMA is too small: its size is no multiple of 16 bytes; else None (CUDA Driver API,
-    cuTensorMapEncodeTiled: boxDim)."""
+    """Return the reason why a TMA box is too small, a size that is no multiple of 16 bytes; else None (CUDA Driver
+    API, cuTensorMapEncodeTiled: boxDim)."""
     shape = _ints(shared.shape)
     nbits = math.prod(shape) * shared.dtype.nbits
     if nbits % (8 * INNERMOST_BYTES) == 0:

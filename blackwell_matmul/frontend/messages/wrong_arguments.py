@@ -30,7 +30,7 @@ _WORDS: dict[Any, str] = {
     SharedLayout: "a layout", GlobalLayout: "a layout", type(None): "None", Callable: "a function",
     **{each: one(words) for each, words in KINDS.items() if issubclass(each, Tensor)},
 }  # fmt: skip
-"""The user's words for each class of an annotation."""
+"""Words in messages for classes of annotations."""
 
 _NUMBERS: Mapping[Any, tuple[type, ...]] = {**dict.fromkeys((bool, int, float), (Number, Expr)), Expr: (int,)}
 """Numbers that do in the place of a class; the kernel's own rules tell the rest."""
@@ -57,8 +57,11 @@ def given_to(method: MethodType, args: Sequence[Any], kwargs: Given) -> Given | 
 
 
 def wrong_argument(method: MethodType, given: Given, sure: bool = False) -> str | None:
-    """Return the first argument that its parameter does not take, and what that takes; None if all fit. sure: leave out
-    numbers of the kernel, and tensors in a number's place, for which other sentences know more."""
+    """Return a clause on the first argument that its parameter does not accept, and on accepted values; None if all
+    fit.
+
+    sure: skip numbers of the kernel, and tensors in place of a number; other messages describe these better.
+    """
     wanted = _known(method.__func__)[1]
     wrong = {name: each for name, each in given.items() if name in wanted and not _fits(wanted[name], each, sure)}
     return _reason(wrong, wanted) if wrong else None
@@ -81,7 +84,7 @@ def _reason(wrong: Given, wanted: Given) -> str:
 
 @functools.cache
 def _known(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any]]:
-    """Return the signature, and the annotations of the parameters that take one value each."""
+    """Return the signature, and the annotations of parameters that take a single value."""
     signature, hints = inspect.signature(function), dict[str, Any]()
     with suppress(NameError, TypeError):  # a name that only a type checker imports
         hints = typing.get_type_hints(function)

@@ -213,7 +213,7 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _check_places(text: str, values: Sequence[Any]) -> None:
-    """Raise Refusal unless a printf has as many values as its text has places."""
+    """Raise Refusal unless a printf has as many values as its format string has placeholders."""
     places = len(_PRINTF_PLACES.findall(text.replace("%%", "")))
     if places != len(values):
         raise Refusal(f"the text of printf has {places} places such as %d, and here are {len(values)} values")
@@ -221,8 +221,8 @@ def _check_places(text: str, values: Sequence[Any]) -> None:
 
 @functools.cache
 def _integers_of(method: Any) -> Sequence[tuple[str, bool]]:
-    """Return the name of each parameter of a statement that takes integers alone, and whether these must be known
-    before the kernel runs."""
+    """Return the parameters of a statement that take only integers: name, and True if the value must be known before
+    the kernel runs."""
     found = []
     for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
         text = str(parameter.annotation)

@@ -1,8 +1,8 @@
-"""Names in a script are bound as Python binds them, or refused; docs/python.md lists each way.
+"""Names in a script are bound as Python binds them, or refused; docs/python.md lists each case.
 
-To tilus 0.2.0 a name that is bound to a tile stands for the tile, so that `q = x` and then `q = q + 1` changes x; it
-assigns the values of `a, b = b, a` one after the other, keeps in a tuple how a number is computed and not the number,
-runs an assignment to an object once that stands in a loop or a branch, and looks for a lambda's names where it is
+In tilus 0.2.0 a name that is bound to a tile is the tile itself, so `q = x` and then `q = q + 1` changes x. It assigns
+the values of `a, b = b, a` in sequence. A tuple keeps an expression of a number and not the value. An assignment to an
+object's attribute runs once, even inside a loop or a branch. A lambda's names are looked up where the lambda is
 called. This module imports tilus at its top: import it after `import_tilus`.
 """
 
@@ -48,8 +48,7 @@ from blackwell_matmul.frontend.python.python_operators import (
 
 
 class Frame(NamedTuple):
-    """The names of a method that is being read: its parameters, and the names that it binds, or changes, more than
-    once."""
+    """Names of a method that is being read: its parameters, and the names that are bound or changed more than once."""
 
     parameters: frozenset[str] = frozenset()
     bound_again: frozenset[str] = frozenset()
@@ -58,8 +57,10 @@ class Frame(NamedTuple):
 
 @cache
 def frame_of(code: CodeType) -> Frame:
-    """Return the names of a function: its parameters, the names that are assigned again, and these with in-place
-    changes. `x += 1` assigns a number's name again, and changes a tile in place."""
+    """Return the names of a function: parameters, reassigned names, and reassigned names including in-place changes.
+
+    `x += 1` reassigns the name of a number, and changes a tile in place.
+    """
     source, _ = eliminate_indent(inspect.getsource(code))
     nodes: list[Any] = list(ast.walk(ast.parse(source)))
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -107,7 +108,7 @@ class LexicalLambda(LambdaProxy):
 
 
 class Visited(ast.expr):
-    """A value in the place of the expression that it was read from."""
+    """A value that replaces the expression from which it was evaluated."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -171,8 +172,7 @@ class PythonNames(PythonOperators):
         return value
 
     def settled(self, value: Any) -> Any:
-        """Return a value for a tuple, a list or an object as it is now; a later assignment to a name does not change
-        it."""
+        """Return the present value of a tuple, list or object; later assignments to names do not change it."""
         if isinstance(value, Expr):
             changes = any(each in self._changing for each in collect(value, Var))
             return self._kept(value) if changes else value
@@ -409,7 +409,7 @@ def _check_class(name: str, annotated: Any, value: Any) -> None:
 
 
 def _check_type(name: str, annotated: Any, held: Any) -> None:
-    """Raise Refusal where a variable of one type is annotated with another."""
+    """Raise Refusal if a variable is annotated with another type than its own."""
     if isinstance(held, Var) and isinstance(annotated, DataType) and held.type != annotated:
         raise Refusal(
             f"`{name}` is a variable of {type_of(held).name} and is annotated with {annotated.name}; give the new "
@@ -418,7 +418,7 @@ def _check_type(name: str, annotated: Any, held: Any) -> None:
 
 
 def _check_tile(name: str, held: Any, value: Any) -> None:
-    """Raise Refusal where a tile under this name is assigned one of another type."""
+    """Raise Refusal if the name of a tile is assigned a tile of another type."""
     if isinstance(held, RegisterTensor) and isinstance(value, RegisterTensor) and held.dtype != value.dtype:
         raise Refusal(
             f"`{name}` is a tile of {held.dtype.name} and is assigned one of {value.dtype.name}; convert it with "

@@ -1,8 +1,8 @@
-"""Operators in a script have the value that they have in Python, or are refused; docs/python.md lists each.
+"""Operators in a script have the same value as in Python, or are refused; docs/python.md lists each operator.
 
-tilus 0.2.0 reads `a < b < c` as `(a < b) < c`, adds truths as truths, converts 0.5 to 0 in an expression with a tile of
-integers, divides integers by `/` as C does, gives `n and 5` another value in its simplifier than in C, and takes `~n`
-for an address. Integers are divided as C does, variables and constants alike: docs/numbers.md. This module imports
+tilus 0.2.0 reads `a < b < c` as `(a < b) < c`, and adds bools as bools. It converts 0.5 to 0 in an expression with an
+integer tile, and divides integers by `/` as C does. The value of `n and 5` differs between its simplifier and C, and
+`~n` is an address. Integers are divided as C does, variables and constants alike: docs/numbers.md. This module imports
 tilus at its top: import it after `import_tilus`.
 """
 
@@ -60,7 +60,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[A
     ast.Gt: (operator.gt, lambda a, b: ir.less_than(b, a)),
     ast.GtE: (operator.ge, lambda a, b: ir.less_equal(b, a)),
 }
-"""Each comparison for values of Python, and for values that the kernel computes."""
+"""Comparison operators: for Python values, and for values that the kernel computes."""
 
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
@@ -109,7 +109,7 @@ def is_integer(kind: Any) -> bool:
 
 
 def _holds_more(one: Any, other: Any) -> bool:
-    """Return True if the first of two types of integers has numbers that the other one lacks."""
+    """Return True if the first integer type has a number that the second one lacks."""
     return is_integer(one) and not (fits(one.iinfo().min, other) and fits(one.iinfo().max, other))
 
 
@@ -171,14 +171,20 @@ class PythonOperators(Transpiler):
         self._truths: IdentityMap[None] = IdentityMap()
 
     def declare(self, type: Any, init: Any = None, hint: str | None = None) -> Any:
-        """Declare a variable, and convert its first value to its type. tilus 0.2.0 puts the value as it is in the place
-        of a variable that no statement assigns again, so half of a float32 that is an int32 became an integer."""
+        """Declare a variable, and convert its initial value to its type.
+
+        tilus 0.2.0 substitutes the unconverted value for a variable that no statement assigns again. So half of a
+        float32 that is declared int32 became an integer.
+        """
         init = init if init is None else stored(init, type)
         return super().declare(type=type, init=init, hint=hint)
 
     def assign(self, var: Any, value: Any) -> None:
-        """Assign a number, converted to the type of the variable: tilus 0.2.0 takes the bounds of the sum for those of
-        a variable that does not hold it, such as a uint32 that counts below 0."""
+        """Assign a number, converted to the variable's type.
+
+        tilus 0.2.0 uses the bounds of the sum as bounds of the variable, even if its type cannot hold them, as for a
+        uint32 that counts below 0.
+        """
         super().assign(var=var, value=stored(value, var.type))
 
     # --- two operands
@@ -287,7 +293,7 @@ class PythonOperators(Transpiler):
     # --- truths
 
     def truth(self, test: ast.expr) -> Any:
-        """Return the value of an expression of which only the truth matters, such as a condition."""
+        """Return the value of an expression that is used only as a bool, such as a condition."""
         nodes = [test]
         while nodes:
             node = nodes.pop()
@@ -480,7 +486,7 @@ def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
 
 
 _OBJECTS = (BaseType, Dim3, InstructionGroup, Script)
-"""Objects of a script that no operator takes."""
+"""Objects of a script that are never operands."""
 
 
 def holds_computed(value: Any) -> bool:
@@ -548,7 +554,7 @@ def _converted(value: Any, into: Any) -> Any:
 
 
 def _joined_bits(a: Any, b: Any, kinds: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the operands of `&`, `|` or `^` in a type that holds both: tilus 0.2.0 takes that of the left one."""
+    """Return the operands of `&`, `|` or `^` in a common type. tilus 0.2.0 uses the type of the left operand."""
     left, right = kinds
     common = promote_type(left, right)
     if common == left or (isinstance(b, int) and fits(b, left)):
@@ -623,7 +629,7 @@ def _shown(value: Any) -> str:
 
 
 def check_integers(name: str, values: Any) -> None:
-    """Raise Refusal where one of the values under a name, or the only one, is a float."""
+    """Raise Refusal if a value, or one of several values under a name, is a float."""
     for each in values if isinstance(values, (list, tuple)) else (values,):
         if isinstance(each, (Expr, float)) and is_float(type_of(each)):
             found = each.value if isinstance(each, Constant) else each

@@ -1,8 +1,8 @@
-"""Statements, calls and indices in a script do what they do in Python, or are refused; docs/python.md lists each.
+"""Statements, calls and indices in a script do the same as in Python, or are refused; docs/python.md lists each case.
 
-tilus 0.2.0 drops the `else` of a loop, computes what a `while` calls once, ends the kernel where an inlined method
-returns, runs `xs.append(1)` in a loop once, takes a whole dimension for `x[2:6]`, and binds the variable of a loop in
-addition to one of the same name. This module imports tilus at its top: import it after `import_tilus`.
+tilus 0.2.0 drops the `else` of a loop, and computes the calls in a `while` condition once. A `return` in an inlined
+method ends the kernel. `xs.append(1)` in a loop runs once. `x[2:6]` is read as the whole dimension. A loop variable
+does not replace a variable of the same name. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from blackwell_matmul.frontend.python.python_operators import (
 )
 
 DEEPEST_CALL = 64
-"""Methods that are inlined into each other: beyond, one that calls itself has no end."""
+"""Maximum depth of inlined methods; a deeper call is taken for an endless recursion."""
 
 
 def check_undecorated(method: Any) -> None:
-    """Refuse what is no plain `def`: tilus reads the source of the innermost function, without its decorators."""
+    """Refuse anything but a plain `def`: tilus reads the source of the innermost function, without its decorators."""
     function = inspect.unwrap(method)
     if function is not method:
         name = function.__name__
@@ -73,7 +73,8 @@ class PythonTranspiler(PythonCalls):
         self.blocks = before
 
     def visit_For(self, stmt: ast.For) -> None:
-        """Read the bounds once, before the loop; a loop variable that the body assigns is another one in each round."""
+        """Evaluate the bounds once, before the loop. A loop variable that the body assigns is a new variable in each
+        iteration."""
         self._check_targets(stmt.target)
         loop, read = self.visit(stmt.iter), copy.copy(stmt)
         if isinstance(loop, RangeLoop):
@@ -89,7 +90,7 @@ class PythonTranspiler(PythonCalls):
         self._visit_else(stmt)
 
     def visit_While(self, stmt: ast.While) -> None:
-        """Evaluate the condition in each round, with the statements that it emits."""
+        """Evaluate the condition, with all statements that it emits, in each iteration."""
         with self.block():
             test = self.truth(stmt.test)
         before = self.pop_innermost_last()
@@ -134,7 +135,7 @@ class PythonTranspiler(PythonCalls):
         super().visit_With(stmt)
 
     def _check_targets(self, target: ast.expr | None) -> None:
-        """Refuse a name that is bound already: it would get its old value back after the block."""
+        """Refuse a name that is already bound, because it would get its old value back after the block."""
         for node in ast.walk(target) if target is not None else ():
             if isinstance(node, ast.Name) and node.id != "_" and self.lookup(node.id) is not None:
                 raise Refusal(

@@ -36,7 +36,8 @@ def key(contender: Contender, problem: Problem) -> str:
 
 
 def code_of(contender: Contender) -> str:
-    """Return the code that a contender's figures depend on: this package, its pins, and its file, if any."""
+    """Return a digest of the code that a contender's results depend on: this package, pins, and the contender's file,
+    if any."""
     package = code_digest() if contender.kind == "kernel" else ""
     return " ".join(filter(None, (package, contender.pins, _content(contender))))
 

@@ -161,7 +161,7 @@ def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, 
 
 
 def torch_block_scaled(name: str) -> Call:
-    """Return torch's product of block-scaled operands, whose scales lie in atoms; UnsupportedError where torch has
+    """Return torch's product of block-scaled operands, with scales in atoms of 128x4. UnsupportedError if torch has
     none. name: of the format."""
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 

@@ -104,7 +104,7 @@ class Cpu:
         return run, "calls"
 
     def replayed(self, call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor] | None:
-        """Return the call from a captured graph; None without graphs."""
+        """Return a function that replays a CUDA graph of the call; None on a device without graphs."""
         return None
 
     def telemetry(self) -> Telemetry:
@@ -112,7 +112,7 @@ class Cpu:
 
 
 def time_us(launch: Callable[[], object], repeats: int = 1) -> float:
-    """Return the total µs of all repeats, by events in the GPU's current stream."""
+    """Return the total time of all repeats in µs, from CUDA events in the current stream."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(repeats):
@@ -221,7 +221,7 @@ EVERY_MS = 100
 
 
 class Telemetry:
-    """nvidia-smi during the measurement. Figures are unknown without it or if uuid is None."""
+    """Readings of nvidia-smi during the measurement. They are unknown without nvidia-smi or if uuid is None."""
 
     def __init__(self, uuid: str | None) -> None:
         self._process: subprocess.Popen[str] | None = None

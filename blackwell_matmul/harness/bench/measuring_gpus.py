@@ -1,4 +1,5 @@
-"""GPUs that measure, each in processes that see it alone; all of one kind, as the fastest schedule depends on it."""
+"""GPUs for measurements. Each is measured in processes that see no other GPU. All are of one model, as the fastest
+schedule depends on it."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True)
 class MeasuringGpu:
-    """A GPU. index: among those visible to this process. environment: makes it the only visible one; empty if it is."""
+    """A GPU. index: among GPUs visible to this process. environment: variables that make it the only visible GPU;
+    empty if it already is."""
 
     index: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def measuring_gpus(asked: Any = None) -> tuple[MeasuringGpu, ...]:
-    """Return the GPUs of these indices, or all of the first one's kind; InputError for unknown or mixed ones."""
+    """Return the GPUs with these indices, or all GPUs of the first one's model; InputError for unknown indices or
+    mixed models."""
     found = detect.detect()
     if asked is None:
         taken = [gpu for gpu in found if _kind(gpu) == _kind(found[0])]

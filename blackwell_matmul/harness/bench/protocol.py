@@ -16,7 +16,7 @@ Group = Callable[[], float]
 """Runs a group of calls and returns the µs of one."""
 
 WARMUP_WINDOW_ROUNDS = 3
-"""Rounds of warm-up in each of two compared windows."""
+"""Rounds in each of the two warm-up windows that are compared."""
 
 
 @dataclass(frozen=True)

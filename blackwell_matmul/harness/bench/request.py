@@ -24,7 +24,7 @@ from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 OUT = "bench_results"
 BUNDLES = "bundles"
 BEST_ALONE = ("llm",)
-"""Suites with so many problems that only the best rung takes part by default."""
+"""Suites with many problems, in which by default only the best rung takes part."""
 
 MANY_PROBLEMS = 16
 SHORT_WARMUP_S = 1.0

@@ -129,12 +129,12 @@ class ResultFile(ABC):
         return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), **self.parts()}
 
     def save(self) -> None:
-        """Save the file, after each step, so that an interrupted run loses one step."""
+        """Save the file. Called after each step, so that an interrupted run loses one step."""
         write_json(self.file, self.as_dict())
 
 
 class SuiteResults(ResultFile):
-    """Rows of one suite in a folder's file, which may hold other suites."""
+    """Rows of one suite. The results file of a folder may hold several suites."""
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
         self.suite = suite
@@ -163,7 +163,7 @@ class SuiteResults(ResultFile):
             self._rows.pop(key, None)
 
     def parts(self) -> dict[str, Any]:
-        """Return all suites, with this one's current rows."""
+        """Return the content of all suites, with the current rows of this suite."""
         rows = [row.as_dict(self.machine.peak_tflops) for row in self]
         return {"suites": {**self.content.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}}
 
@@ -195,7 +195,7 @@ def _no_result(file: Path) -> InputError:
 
 
 def require_writable(folder: Path) -> None:
-    """Check that results can be saved, before any work; make the folder."""
+    """Make the folder, and check before any work that results can be saved."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -54,7 +54,7 @@ class Plan:
 
 
 def run(plan: Plan, results: SuiteResults, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
-    """Run the steps that the results lack, and save them after each."""
+    """Run the steps that the results lack, and save after each step."""
     remove_stale(plan, results)
     with keeping(lambda: progress_message(plan, bundles)):
         compile_missing(plan, results, bundles, gpu, tell)
@@ -147,8 +147,9 @@ def check_in_parallel(
     until_s: float = math.inf,
     may_continue: Callable[[BenchRow], bool] = lambda row: True,
 ) -> None:
-    """Check as `check_missing` does, in parallel; a worker uses one child until it fails. may_continue: asked after
-    each.
+    """Check as `check_missing` does, on several workers. A worker reuses its child process until a check fails.
+
+    may_continue: called with each row; False stops the checks.
     """
     missing = [(who, case) for who, case in plan.pairs() if results.get(who.name, case.problem) is None]
     tell(f"checking {len(missing)}, {len(pool.workers)} at a time")
@@ -163,7 +164,7 @@ def check_in_parallel(
 
 
 def check_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> None:
-    """Check each contender in its own child."""
+    """Check each contender in its own child process."""
     for contender in plan.contenders:
         missing = [case for case in plan.cases_of(contender) if results.get(contender.name, case.problem) is None]
         tell(f"checking {contender.name} on {len(missing)} problems")
@@ -176,9 +177,8 @@ def check_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Wor
 def _until_timeout(
     worker: Worker, tasks: Iterable[tuple[BenchCase, Task]], step: Tell = lambda what: None
 ) -> Iterator[tuple[BenchCase, TaskOutcome]]:
-    """Yield outcomes of one contender's tasks up to the first hang, so that its other problems do not cost the time
-    limit again; its child ends.
-    """
+    """Yield outcomes of a contender's tasks up to the first hang. Its other problems are skipped, so that they do not
+    cost the time limit again."""
     hung = ""
     for case, task in tasks:
         outcome = TaskOutcome(failed=hung) if hung else worker.do(task, step)
@@ -221,15 +221,15 @@ def _reason(outcome: TaskOutcome) -> str:
 
 
 def time_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> None:
-    """Time each problem with all correct contenders; one missing time repeats them all."""
+    """Time each problem with all correct contenders. If one time is missing, all contenders of the problem are timed
+    again."""
     while time_pass(plan, results, bundles, worker, tell):
         pass
 
 
 def time_pass(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> bool:
-    """Time problems without times, once; return true if there was one. A failing contender skips the next pass, a
-    hanging one all further ones.
-    """
+    """Time problems without times, once; return True if there was one. A failed contender skips the next pass, a
+    hanging contender all later passes."""
     sessions = list(_sessions(plan, results))
     for case, able in sessions:
         outcome = worker.do(_measure_task(case, able, bundles, plan))

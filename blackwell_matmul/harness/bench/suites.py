@@ -109,7 +109,7 @@ def cases(
 
 
 def _formed(case: BenchCase, form: Form, batches: int) -> BenchCase:
-    """Return the case in a form and batches, in a band of its own unless plain."""
+    """Return the case with a form and batches. A form other than the plain one gets a band of its own in the chart."""
     problem = replace(case.problem, form=form, batches=batches)
     said = [f"{batches} batches"] * (batches > 1) + [str(form)] * (form != PLAIN)
     return BenchCase(problem, ", ".join([case.band] * bool(case.band) + said))

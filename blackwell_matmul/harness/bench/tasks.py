@@ -44,7 +44,7 @@ def check(step: Step, contender: Record, problem: Record, bundle: Record | None,
 def _checked(
     call: Call, place: Cpu, problem: Problem, operands: Arguments, bundle: Record | None
 ) -> tuple[Verdict, torch.Tensor, bool]:
-    """Return one call's verdict, its output, and true if it wrote outside of C."""
+    """Return the verdict on one call, its output, and True if the call wrote outside of C."""
     poisoned = place.poisoned(problem)
     result = _run(call, problem, operands, poisoned)
     place.synchronize()

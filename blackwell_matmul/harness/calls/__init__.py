@@ -1,1 +1,1 @@
-"""One call of a kernel: the script that is meant, its file and helpers, the problem, the arguments."""
+"""One call of a kernel: resolves the script, its file and helper modules, the problem and the arguments."""

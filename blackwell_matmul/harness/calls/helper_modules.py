@@ -83,7 +83,7 @@ class HelperModules:
 
     @contextmanager
     def _named_plainly(self, top: str) -> Iterator[None]:
-        """Give these modules, and no others, their plain names inside the block."""
+        """Give these modules their plain names in sys.modules inside the block, and hide all others of these names."""
         with _lock:
             self._enter(top)
             try:

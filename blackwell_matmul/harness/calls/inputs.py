@@ -50,7 +50,7 @@ NO_RESERVE = 0x4000
 
 
 def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor that uses memory only where it is written."""
+    """Return a tensor whose memory is used only where it is written."""
     nbytes = math.prod(shape) * dtype.itemsize
     if sys.platform != "linux":
         return torch.empty(shape, dtype=dtype)
@@ -59,9 +59,11 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """Return all arguments of a call. seed: None leaves the tensors unfilled. Scales stand before C. A product takes
-    them in its own order: bias, residual, scale_a, scale_b and the batches follow C, and 0 stands for an operand that
-    the epilogue does not have."""
+    """Return all arguments of a call. seed: None leaves tensors uninitialised.
+
+    Block scales precede C. A product's own order is: bias, residual, scale_a, scale_b and batches after C, with 0 for
+    each operand that the epilogue lacks.
+    """
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     sizes = problem.m, problem.n, problem.k
     if problem.is_plain or problem.format:
@@ -72,8 +74,8 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
-    """Return A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after C; of a
-    block-scaled product its operands, with the scales."""
+    """Return random operands: A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after
+    C. For a block-scaled product return its operands and scales."""
     if problem.format:
         return tuple(scaled_operands.operands(problem, generator))
     make = _Maker(problem, generator)
@@ -157,7 +159,7 @@ def _fitting(problem: Problem) -> Iterator[None]:
 
 
 def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
-    """Return the tensor with lines `stride` and matrices `between` elements apart; 0: packed."""
+    """Return a copy of the tensor with lines `stride` and matrices `between` elements apart; 0: packed."""
     if not stride and not between:
         return lines
     *batches, count, length = lines.shape

@@ -31,8 +31,7 @@ Target = str | Gpu | None
 
 
 FormOf = Form | Epilogue | None
-"""Form of a product. An epilogue stands for the plain form with that epilogue, None for the form that the kernel
-pins."""
+"""Form of a product. An epilogue means the plain form with this epilogue; None means the form that the kernel pins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ class KernelCall:
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
-        """Return all arguments of the call; generated ones are made at the first use."""
+        """Return all arguments of the call; generated arguments are made at the first use."""
         if self.given is not None:
             require_form(self.kernel, self.form)
             return self.given
@@ -81,13 +80,14 @@ class KernelCall:
         return self.problem is not None and self.kernel.reference is None
 
     def with_defaults(self) -> tuple[Any, ...]:
-        """Return the arguments, with the kernel's defaults for omitted ones."""
+        """Return the arguments; omitted arguments have the kernel's defaults."""
         bound = inspect.signature(self.kernel.script_cls.__call__).bind(None, *self.arguments)
         bound.apply_defaults()
         return bound.args[1:]
 
     def expected(self) -> Mapping[int, Any]:
-        """Return the outputs of its file's `reference` for these arguments, by position; empty without one."""
+        """Return the outputs of the file's `reference` for these arguments, by position; empty without a
+        `reference`."""
         if self.kernel.reference is None:
             return {}
         try:
@@ -99,7 +99,7 @@ class KernelCall:
             return user_kernel.expected_outputs(self.kernel, copies)
 
     def compared(self, expected: Mapping[int, Any]) -> tuple[OutputVerdict, ...]:
-        """Compare the outputs of a run with the expected ones."""
+        """Return verdicts on the outputs of a run, compared with the expected outputs."""
         names, tolerance = list(self.kernel.parameters), self.kernel.tolerance
         return tuple(compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items())
 
@@ -155,7 +155,7 @@ def _pinned_form(script: Any, form: FormOf) -> Form:
 
 
 def _own_form(script: Any) -> Any:
-    """Return the form that a kernel was made with; None without one."""
+    """Return the form that a kernel object was made with; None if it has none."""
     pins = attribute(script, "pins")
     return pins.get("form") if isinstance(pins, Mapping) else None
 
@@ -173,7 +173,7 @@ def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:
 
 
 def require_scales(found: UserKernel, problem: Problem) -> None:
-    """Raise InputError if a kernel takes block-scaled operands and the problem has others, or the other way round."""
+    """Raise InputError if the kernel or the problem is block-scaled and the other is not."""
     if found.takes_scales == (problem.format is not None):
         return
     ladder = ", ".join(BLOCK_SCALED_LADDER)

@@ -50,7 +50,8 @@ Pins = str | Schedule | Mapping[str, object] | None
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A script class, and the functions of its module (None if missing). source: its name in text, if given so."""
+    """A script class, and functions of its module (None if missing). source: the user's text for it, if given as
+    text."""
 
     script_cls: type
     folder: Path | None
@@ -69,7 +70,7 @@ class UserKernel:
 
     @property
     def is_of_the_space(self) -> bool:
-        """Return true if its schedules are of the shared space: a rung, by name or class, or made of one."""
+        """Return True if all knobs are fields of `Schedule`, as a rung's are."""
         knobs = getattr(self.script_cls, "knobs", None) or ()
         return bool(knobs) and KNOBS.keys() >= set(knobs)
 
@@ -84,7 +85,7 @@ class UserKernel:
 
     @property
     def takes_scales(self) -> bool:
-        """Return true if it multiplies block-scaled operands, and its call has their scales."""
+        """Return True if the kernel multiplies block-scaled operands and its call takes their scales."""
         from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
 
         return issubclass(self.script_cls, ScaledMatmulScript)
@@ -96,7 +97,7 @@ class UserKernel:
 
     @contextmanager
     def loaded(self) -> Iterator[None]:
-        """Prepare to run its code: its folder is importable, and its exit ends only itself."""
+        """Prepare to run the file's code: its folder is importable, and its `exit` raises InputError."""
         try:
             with importable(self.folder):
                 yield
@@ -170,7 +171,7 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
 
 
 def load_module(path: str) -> ModuleType:
-    """Run a file as a module of its own name; InputError, one sentence with the line, if it fails."""
+    """Run a file as a module with a unique name; InputError, one sentence with the line, if it fails."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
     loader = Loader(name, str(file), name, HelperModules(file.parent, name))
@@ -347,7 +348,7 @@ def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, f
 
 
 def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
-    """Return the element type of each of the three pointers; InputError if the call is no matmul's."""
+    """Return the element type of each of the three pointers; InputError if `__call__` is not a matmul's."""
     kinds = {name: _annotation(parameter.annotation) for name, parameter in kernel.parameters.items()}
     if "text" in kinds.values():
         raise InputError(

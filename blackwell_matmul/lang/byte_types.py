@@ -1,4 +1,4 @@
-"""The types of block-scaled data that tilus 0.2.0 lacks, each of one byte: `float4_e2m1x2` and `float8_e8m0`."""
+"""Types of block-scaled data that tilus 0.2.0 lacks, one byte each: `float4_e2m1x2` and `float8_e8m0`."""
 
 # tilus reads the annotations of `dynamic_shared_memory` as types: no `from __future__ import annotations` here
 

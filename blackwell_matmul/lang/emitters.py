@@ -34,7 +34,7 @@ MULTIPLY_PTX = (
 
 
 class _Emitter(BaseInstEmitter):
-    """An emitter of tilus with what both instructions need."""
+    """Base class of the emitters here, a tilus emitter with shared methods."""
 
     def descriptor(self, name: str, address: Any, lbo: int, sbo: int, swizzle: int) -> Any:
         """Return a variable with a descriptor of shared memory; strides in bytes."""
@@ -56,8 +56,11 @@ class ViewScalesEmitter(BaseInstEmitter):
 
 @register_emitter(Tcgen05CopyScalesInst, target=nvgpu_sm100f)
 class CopyScalesEmitter(_Emitter):
-    """A tcgen05.cp for each atom: in shared memory atoms of one tile of rows are neighbours, in tensor memory those of
-    one block of K, so that one product reads its scales from columns without gaps."""
+    """Emits a tcgen05.cp for each atom.
+
+    In shared memory the atoms of a tile of rows are neighbours; in tensor memory, the atoms of a block of K. So a
+    product reads its scales from columns without gaps.
+    """
 
     def emit(self, inst: Any) -> None:
         self.assert_is_warp_aligned(inst, "copy_scales is executed by a warp")
@@ -109,7 +112,8 @@ DOT_PTX = (
     "{opcode} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}},"
     " %10, {{%11, %12}}, %13, {{%14, %15}};"
 )
-"""D, A, B, C, and for A and B a register of scales, its byte, and the thread that has it."""
+"""PTX of a scaled mma.sync. Operands: D, A, B, C; then for A and for B a register of scales, the byte in it, and the
+thread that supplies it."""
 
 
 @register_emitter(DotScaledInst, target=nvgpu_sm120f)
@@ -146,8 +150,8 @@ class DotScaledEmitter(BaseInstEmitter):
         return [start[each] for each in range(count)]
 
     def _scales(self, tensor: Any, row: int, place: tuple[int, int], lanes: int) -> tuple[Any, Any, Any]:
-        """Return the register with the scales of rows from `row` on, their first byte, and the number of the thread, or
-        of the two threads, of each four that have them."""
+        """Return the register with the scales of rows from `row` on, the index of their first byte, and the index of
+        the one or two threads, out of four, that supply them."""
         (atom, byte), groups, layout = place, tensor.shape[3], tensor.layout
         rows = groups * COLUMN_ROWS
         where = (row // rows, atom, row % COLUMN_ROWS, row % rows // COLUMN_ROWS, 0)

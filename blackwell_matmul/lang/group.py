@@ -1,5 +1,5 @@
-"""`BlockScaled`: the tcgen05 instructions of tilus, and those with scales. `BlockScaledWarps`: mma.sync with scales.
-`Rounded`: what makes block-scaled data, with the bits that torch gives."""
+"""Statements with block scales. `BlockScaled`: tilus's tcgen05 instructions, and tcgen05 instructions with scales.
+`BlockScaledWarps`: mma.sync with scales. `Rounded`: conversions to block-scaled data, with torch's bits."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class BlockScaled(Tcgen05InstructionGroup):
         return super().alloc(dtype, shape, cta_group)
 
     def view_scales(self, tensor: Any, dtype: Any, rows: int, blocks: int) -> Any:
-        """Return columns of an allocation as scales, of which `alloc_scales` tells the arguments and the result.
+        """Return columns of an allocation as scales. Other arguments, and the result, are those of `alloc_scales`.
 
-        tensor: float32 [128, columns], 4 columns for each atom, such as a slice beside the accumulators. One allocation
-        serves all: each one is rounded up to a power of two.
+        tensor: float32 [128, columns], 4 columns for each atom, such as a slice beside the accumulators. A single
+        allocation for everything saves columns: each allocation is rounded up to a power of two.
         """
         shape = misuse.shape_of_scales(dtype, rows, blocks)
         misuse.columns_for_scales(tensor, shape)
@@ -118,7 +118,7 @@ class BlockScaledWarps(InstructionGroup):
         return self._builder.load_shared(view if rows >= ATOM_ROWS else self._part(view, rows, first_row))
 
     def _part(self, view: Any, rows: int, first_row: Any) -> Any:
-        """Return rows of an atom; its layout is given, as tilus 0.2.0 gives a slice that of the whole."""
+        """Return rows of an atom with an explicit layout; tilus 0.2.0 would give a slice the layout of the whole."""
         shape, strides = (*view.shape[:3], rows // COLUMN_ROWS, 4), (view.shape[1] * ATOM_BYTES, ATOM_BYTES, 16, 4, 1)
         part = SharedTensor.create(view.dtype, shape=shape, optional_layout=shared_layout(shape, shape, strides))
         offsets = tuple(map(as_expr, (0, 0, 0, as_expr(first_row) // COLUMN_ROWS, 0)))
@@ -162,10 +162,10 @@ class Rounded(InstructionGroup):
         return self._builder.elementwise_binary(x, y, f_compute=rounded(operator))
 
     def ue8m0(self, x: Any, up: bool) -> Any:
-        """Return the byte of the least power of two that is not below x, or with up=False the greatest not above x, in
-        int32; bytes 0 to 254 are 2^-127 to 2^127, of which the nearest is taken for other x (PTX ISA, "cvt").
+        """Return the byte of the smallest power of two that is at least x, in int32; with up=False, of the largest
+        that is at most x.
 
-        x: not negative.
+        Bytes 0 to 254 are 2^-127 to 2^127. An x beyond these gets the nearest (PTX ISA, "cvt"). x: not negative.
         """
         misuse.float32_registers("ue8m0", x)
         return self._builder.elementwise_unary(x, f_compute=rounded("power_up" if up else "power_down"))

@@ -1,6 +1,6 @@
-"""The kinds of block-scaled products that tcgen05.mma has, and what follows from the types (PTX ISA, "Block Scaling").
+"""Kinds of block-scaled products of tcgen05.mma, and facts that follow from the types (PTX ISA, "Block Scaling").
 
-A block is that many elements along K with one scale. An instruction reads 32 bytes of K of each row.
+A block is a group of elements along K with one scale. An instruction reads 32 bytes of K of each row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ATOM_COLUMNS = 4
 """32-bit columns of tensor memory with an atom of scales (PTX ISA, "tcgen05.cp", .32x128b)."""
 
 COLUMN_ROWS = ATOM_ROWS // ATOM_COLUMNS
-"""Rows of scales in a column of tensor memory, one in each of 32 lanes."""
+"""Rows of scales in a column of tensor memory: 32, a row in each lane of a quarter."""
 
 FRAGMENTS = AtomicMmaConfig.m16n8k32_i8_i32()
 """Layouts of A, B and C of one mma.sync, with K in bytes: those of 8-bit integers (PTX ISA, "Matrix Fragments for
@@ -90,7 +90,7 @@ class ScaledKind:
 
     @property
     def scales(self) -> int:
-        """Return the scales of a row that one instruction reads."""
+        """Return the number of scales that an instruction reads for each row."""
         return self.k // self.block
 
     def place(self, step: int) -> tuple[int, int]:
@@ -116,7 +116,8 @@ class ScaledKind:
 
 
 def kind_of(a: Any, b: Any, scale: Any, block: int) -> ScaledKind:
-    """Return the kind for the types of A, B and both scales; InstructionError, with those that exist, for others."""
+    """Return the kind for the types of A, B and both scales; InstructionError, with the known kinds, for other
+    types."""
     per_byte = PER_BYTE.get(a.name)
     if per_byte is None or PER_BYTE.get(b.name) != per_byte:
         raise InstructionError(

@@ -34,7 +34,7 @@ class MmaScaledRule(Tcgen05MmaSSRule):
 
 @register_rule(Tcgen05CopyScalesInst)
 class CopyScalesRule(LayoutInferenceRule):
-    """Layout of scales in shared memory: one atom of 512 bytes behind the other."""
+    """Layout of scales in shared memory: atoms of 512 bytes in sequence."""
 
     @staticmethod
     def inference(ctx: Any, inst: Any) -> dict[Any, Any]:
@@ -75,7 +75,7 @@ class DotScaledRule(LayoutInferenceRule):
 
 @register_rule(PackE2m1Inst)
 class PackE2m1Rule(LayoutInferenceRule):
-    """Layout of the bytes: each thread has those of its elements, and has elements in eights."""
+    """Layout of the packed bytes: a thread holds the bytes of its own elements, in groups of eight elements."""
 
     @staticmethod
     def inference(ctx: Any, inst: Any) -> dict[Any, Any]:
@@ -142,7 +142,7 @@ _TURNS = {
     DotScaledInst: (DotScaledRule, MmaDotRule),
     PackE2m1Inst: (PackE2m1Rule, UnaryRule),
 }
-"""For each instruction its rule, and the rule of tilus in whose turn it is tried."""
+"""Rule for each instruction, and the tilus rule next to which it is tried."""
 
 for _instruction, (_rule, _turn) in _TURNS.items():
     register_rule(_instruction)(AlwaysOkayRule)

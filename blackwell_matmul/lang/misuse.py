@@ -1,4 +1,4 @@
-"""What the block-scaled instructions refuse, one sentence each, while tilus reads the statement."""
+"""Misuse of block-scaled instructions, refused in one sentence while tilus reads the statement."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _columns(dtype: Any, shape: Any) -> int:
 
 
 def _taken(builder: Any) -> dict[Any, int]:
-    """Return the columns of each tensor that is allocated so far and not freed."""
+    """Return the number of columns of each tensor that is allocated so far and not freed."""
     taken: dict[Any, int] = {}
     for inst in _written(builder):
         if isinstance(inst, Tcgen05AllocInst):
@@ -106,7 +106,7 @@ def _taken(builder: Any) -> dict[Any, int]:
 
 
 def _written(builder: Any) -> Iterator[Any]:
-    """Yield the statements and instructions of the script before the one that is read."""
+    """Yield the statements and instructions of the script before the current statement."""
     for statements in builder._stack:
         yield from walk(SeqStmt(tuple(statements)))
 
@@ -165,7 +165,7 @@ def _scales(name: str, tensor: Any) -> None:
 
 
 def _k_major(builder: Any, a: Any, b: Any) -> None:
-    """Refuse an operand whose K is not its last dimension in memory, unless the script gives the layout."""
+    """Refuse an operand whose K is not its last dimension in memory, unless the script sets the layout."""
     made = views(_written(builder))
     for name, tensor, k, wanted in (("a", a, 1, "[m, k]"), ("b", b, 0, "[n, k] and .transpose() of it")):
         stored = contiguous(tensor, made)
@@ -273,7 +273,7 @@ def dot(builder: Any, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, block:
 
 
 def _fragments(builder: Any, c: Any) -> None:
-    """Refuse sums that do not lie as mma.sync has them; the layouts of all other operands follow from theirs."""
+    """Refuse an accumulator whose layout is not that of mma.sync. The layouts of all other operands follow from it."""
     told = [inst.layout for inst in _written(builder) if isinstance(inst, AnnotateLayoutInst) and inst.inputs[0] is c]
     lies = "as mma.sync has it, such as scheduling.mma_sync_fragments.accumulator_layout"
     require(bool(told), f"dot_scaled needs the layout of c: annotate_layout(c, layout) before it, {lies}")

@@ -15,7 +15,7 @@ from tilus.hidet.ir.primitives.func import call_primitive_func, register_primiti
 from tilus.hidet.lang import asm, attrs, script
 
 _POWER = "{{ .reg .b16 pair; cvt.{}.satfinite.ue8m0x2.f32 pair, 0f00000000, %1; cvt.u32.u16 %0, pair; }}"
-"""A pair of e8m0, of which the upper one is that of 0: its byte is 0."""
+"""PTX that converts a pair to e8m0; the upper element is 0, whose byte is 0."""
 
 OPERATORS: Mapping[str, str] = MappingProxyType({each: f"{each}.rn.f32 %0, %1, %2;" for each in ("add", "mul", "div")})
 """Code of the operators, which round to nearest even."""

@@ -8,11 +8,12 @@ from torch import Tensor
 from blackwell_matmul.ops.finished import EpilogueTensors
 
 DEVICE_TYPES = ("cuda", "cpu")
-"""Device types with kernels; torch.compile of torch 2.11 cannot ask which ones have autocast."""
+"""Device types with kernels. torch.compile of torch 2.11 cannot ask which device types have autocast."""
 
 
 def autocast(a: Tensor, b: Tensor, tensors: EpilogueTensors) -> tuple[Tensor, Tensor, EpilogueTensors]:
-    """Return the tensors in torch.autocast's type for a's device, if enabled, except float64 ones."""
+    """Return the tensors, except float64, in torch.autocast's type for a's device; unchanged if autocast is
+    disabled."""
     kind = a.device.type
     if kind not in DEVICE_TYPES or not torch.is_autocast_enabled(kind):
         return a, b, tensors

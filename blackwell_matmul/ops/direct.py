@@ -1,4 +1,4 @@
-"""Conditions for a call without torch's dispatch: only the kernel and autograd need to know of it."""
+"""Conditions for a call that bypasses torch's dispatch, as only the kernel and autograd need to see it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ PLAIN_TYPES = frozenset((Tensor, Parameter))
 
 
 def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
-    """Tell whether a call needs no dispatch of torch: plain dense tensors, and nobody who listens to its operations; no
-    tensor with its sign reversed, or of zeros without memory, which torch writes out for an operation; none that is a
-    shape alone."""
+    """Return True if a call needs no dispatch of torch.
+
+    All tensors are plain and dense, and no mode or hook observes operations. No tensor has its negative bit set, is of
+    zeros without memory, which torch would materialise, or is a shape alone (meta, fake).
+    """
     if someone_listens():
         return False
     for each in (*needed, *(other for other in optional if other is not None)):

@@ -49,13 +49,13 @@ BADDBMM = Said("baddbmm", "batch1", "batch2", "input")
 
 
 def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simulate: bool = False) -> Tensor:
-    """input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; vectors [k] and batches as
-    torch.matmul takes them.
+    """Return input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32. Vectors [k] and batches
+    are as in torch.matmul.
 
-    batch_invariant: a row of the result has the same bits whatever other rows there are, as its sums have one order for
+    batch_invariant: a row of the result has the same bits for any other rows, as its sums have the same order for
     every m. K is then never divided among CTAs.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     if is_dynamo_compiling() and type(batch_invariant) is type(simulate) is bool:
         return _in_a_graph(MATMUL_CALL, MATMUL, input, other, batch_invariant=batch_invariant, simulate=simulate)
@@ -95,7 +95,7 @@ def _matmul(batch_invariant: bool, simulate: bool) -> Callable[..., Tensor]:
 
 
 def _of_vectors(input: Tensor, other: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """Return the product of which input, other or both are vectors [k]; the result lacks their dimensions."""
+    """Return the product of vectors [k], as input, other or both; the result lacks their dimensions."""
     check_vectors(input, other, MATMUL)
     made = matmul(*as_matrices(input, other), **options)
     made = made.squeeze(-1) if other.dim() == 1 else made
@@ -193,7 +193,7 @@ def _linear_of_one_output(
 
 
 def _linear(beta: float, **options: Any) -> Callable[..., Tensor]:
-    """Return linear of tensors alone, with these options."""
+    """Return `linear` as a function of tensors alone, with these options bound."""
     return lambda x, w, bias, residual: linear(x, w, bias, residual=residual, beta=beta, **options)
 
 
@@ -240,9 +240,8 @@ def baddbmm(
 
 
 def _in_a_graph(operation: Callable[..., Tensor], said: Said, *tensors: Tensor | None, **options: Any) -> Tensor:
-    """Return the call as one node of torch.compile's graph. torch.compile checks before each call whatever Python is
-    read here.
-    """
+    """Return the result of the call as one node of torch.compile's graph. Before each call torch.compile checks all
+    Python state that is read here."""
     from blackwell_matmul.ops.following import derives
 
     if forward_ad._current_level >= 0 or derives():

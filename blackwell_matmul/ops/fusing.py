@@ -108,7 +108,7 @@ def _operands(layer: Node) -> tuple[Any, Any, Any]:
 
 
 def _activation(node: Node) -> str:
-    """Return the activation's name here; "" for other nodes, or an in-place activation."""
+    """Return the name of the activation that a graph node applies; "" for other nodes and for in-place activations."""
     if node.op != "call_function" or _argument(node, 1, "inplace") or node.kwargs.get("out") is not None:
         return ""
     if node.target in GELU:

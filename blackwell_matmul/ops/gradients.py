@@ -97,7 +97,7 @@ class Graded(NamedTuple):
     ready: Ready | None = None
 
     def first(self, call: Call, x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
-        """Return the product for a kind's first call; later ones take the shortest way."""
+        """Return the product for the first call of a kind; later calls use the prepared launches."""
         graded = self._replace(layouts=(OperandLayout.of(x), OperandLayout.of(w)))
         made = _with_gradients(graded, call.addresses, x, w, *others)
         found = ready.known(call.kind)
@@ -135,7 +135,7 @@ class Factors(NamedTuple):
         return made.mT if self.turned else made
 
     def laid_as(self, x: OperandLayout) -> Factors:
-        """Return the same gradient, contiguous along the same dimension as x, so that autograd copies none."""
+        """Return the same gradient, contiguous along the same dimension as x, so that autograd need not copy it."""
         if x.across is self.turned:
             return self
         return Factors(self.right.mT, self.left.mT, not self.turned, self.places[::-1])
@@ -157,7 +157,7 @@ class ReadyGradients:
     def of(
         cls, products: Iterable[Factors | None], flags: Sequence[bool], addresses: list[int]
     ) -> ReadyGradients | None:
-        """Return the launches of products that have been made; None if one copies a tensor."""
+        """Return the launches of products that have been computed; None if one of them copies a tensor."""
         launches: list[tuple[Ready, int, int] | None] = []
         for each in products:
             if each is None:
@@ -207,7 +207,7 @@ class RowsTimesMatrix(torch.autograd.Function):
 
 
 _with_gradients: Callable[..., Tensor] = super(torch.autograd.Function, RowsTimesMatrix).apply
-"""RowsTimesMatrix.apply without what it does for torch.func, of whose tensors there is no `Call`."""
+"""RowsTimesMatrix.apply without the support of torch.func, whose tensors never become a `Call`."""
 
 
 def _of_x(dz: Tensor, w: Tensor, turned: bool) -> Factors:
@@ -251,7 +251,7 @@ def gradients(
 
 
 def _of_b(dz: Tensor, a: Tensor, b: OperandLayout) -> Factors:
-    """Return B's gradient, by one product if all batches share B, as their rows are adjacent."""
+    """Return B's gradient, as a single product if all batches share B, because their rows are then adjacent."""
     if len(b.shape) == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
     return Factors(a.mT, dz).laid_as(b)

@@ -217,13 +217,13 @@ def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) 
 
 
 def _turned(x: Tensor) -> Tensor:
-    """Return a copy that is contiguous along its last dimension but one."""
+    """Return a copy that is contiguous along its second to last dimension."""
     return k_major(x.mT).mT
 
 
 @functools.cache
 def _kernel(gpu: Gpu, name: str) -> Any:
-    """Return one kernel object for each GPU and name, which keeps its compiled code and packed arguments."""
+    """Return the kernel object for a GPU and name. The object caches its compiled code and packed arguments."""
     if gpu.arch not in FAMILIES:
         raise UnsupportedError(
             f"grouped_matmul has no kernel for {gpu} yet; it has some for {', '.join(FAMILIES)}, and matmul of the "

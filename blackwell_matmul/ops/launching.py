@@ -38,7 +38,7 @@ Copy = Callable[[Tensor], Tensor]
 
 
 KEPT_KERNELS = 512
-"""Maximum kernels; each has one alpha and beta, which may change in each training step."""
+"""Maximum number of cached kernels. A kernel has one alpha and beta, which may change in each training step."""
 
 KEPT_STREAMS = 64
 """Maximum streams with packed launches of one plan."""
@@ -56,9 +56,8 @@ class Launches:
         self._moving: dict[int, Moving] = {}
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        """Launch the kernel. arguments: makes the call's arguments, for a launch that is not packed yet; those that are
-        tensors stand in the order of `tensors`.
-        """
+        """Launch the kernel. arguments: returns the call's arguments, for a launch that is not packed yet; its tensors
+        are in the order of `tensors`."""
         if self._calls is None:
             self.kernel(*arguments())
             return
@@ -68,7 +67,7 @@ class Launches:
             self._packed(self._calls, arguments(), addresses, stream)()
 
     def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
-        """Return each launch of a call: its kernel and arguments."""
+        """Return the launches of a call, as pairs of kernel and arguments."""
         return [(self.kernel, arguments)]
 
     def at(self, addresses: Sequence[int]) -> bool:
@@ -79,7 +78,7 @@ class Launches:
     def _packed(
         self, calls: ScriptCalls, arguments: Sequence[object], addresses: Sequence[int], stream: int
     ) -> Prepared:
-        """Return the launch, and keep it for other addresses."""
+        """Return the packed launch, and cache it for other addresses."""
         if self._code is None:
             self._code = calls.code(arguments, self.device)
         loaded, places = self._code
@@ -95,8 +94,10 @@ class Launches:
 
 
 class LaunchesOfParts:
-    """Launches of a product whose K is divided: one for the sums over the parts of K, one that adds them up. Calls are
-    those of `Launches`. shape: of the sums [parts, m, line]; line: n, or more for rows of multiples of 16 bytes.
+    """Two launches for a product whose K is divided: the sums over the parts of K, and the sum of the parts. Calls are
+    as in `Launches`.
+
+    shape: of the sums [parts, m, line]. line is at least n, so that rows are multiples of 16 bytes.
     """
 
     def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
@@ -112,7 +113,7 @@ class LaunchesOfParts:
         return list(zip((self._product.kernel, self._total.kernel), self._arguments(arguments)))
 
     def _arguments(self, arguments: Sequence[Any]) -> tuple[Sequence[object], Sequence[object]]:
-        """Return those of both launches."""
+        """Return the arguments of both launches."""
         m, n, k, a, b, c, bias, residual, *scales, _ = arguments
         parts, _, line = self._shape
         sums = a.new_empty(self._shape, dtype=torch.float32)
@@ -126,9 +127,11 @@ class LaunchesOfParts:
 
 
 class Ready:
-    """A plan for calls of one kind whose tensors are read where they are: C is allocated, and the kernel launched at
-    the tensors' addresses. shape: of the result. place: of C's address among the others. graded: makes the result with
-    gradients, from the addresses and the tensors, once such a call has been made.
+    """A plan for calls of one kind that copies no tensor: C is allocated, and the kernel launched at the tensors'
+    addresses.
+
+    shape: of the result. place: index of C's address among the others. graded: makes the result with gradients, from
+    addresses and tensors, after the first such call.
     """
 
     __slots__ = ("_launches", "_out", "_place", "_shape", "_strides", "graded")
@@ -194,7 +197,7 @@ class ProductPlan:
         return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
 
     def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
-        """Return each launch, its kernel and arguments, for operands that are not copied, with a new C."""
+        """Return the launches, as pairs of kernel and arguments, with a new C. Operands must need no copy."""
         c = a.new_empty(self.shape, dtype=self.out)
         extras = (each for each in tensors if each is not None)
         return self.launches.calls(self._arguments(a, b.mT, c, tensors, extras))
@@ -296,7 +299,7 @@ def _in_parts(
 
 @functools.lru_cache(KEPT_KERNELS)
 def _kernels_of_parts(name: str, schedule: Schedule, form: Form) -> tuple[Any, Any]:
-    """Return the kernel of the sums over parts of K, and the one that adds them up."""
+    """Return two kernels: for the sums over the parts of K, and for the sum of the parts."""
     from blackwell_matmul.kernels.products.sum_of_parts import SumOfParts
 
     total: Any = SumOfParts  # a call takes the pinned knobs alone
@@ -341,8 +344,8 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 
 
 ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab": 0})
-"""Knobs that decide in which order the products of an element of C are added. With these values each kernel adds them
-along K, an MMA of 16 bits after the other; tiles, clusters and stages divide C and the time alone."""
+"""Knob values with which the order of additions for an element of C is fixed. Every kernel then adds products along K,
+one 16-bit MMA after another. Tiles, clusters and stages change only the division of C and the time."""
 
 A_CTA_FOR_EACH_TILE = {"sm_count": 1 << 24}
 """More SMs than tiles. A persistent CTA of the product for Hopper takes every second tile backwards along K."""
@@ -350,8 +353,8 @@ A_CTA_FOR_EACH_TILE = {"sm_count": 1 << 24}
 
 @functools.lru_cache(maxsize=4096)
 def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
-    """Return the kernel for block-scaled operands: G1 on GeForce Blackwell and GB10, elsewhere S2, or for few rows S1,
-    which has no pairs, if it takes far less time."""
+    """Return the kernel for block-scaled operands: G1 on GeForce Blackwell and GB10, else S2. For few rows return S1,
+    which has no CTA pairs, if its predicted time is far less."""
     if gpu.arch in rung("g1").targets:
         return "g1"
     few = problem.m <= ROWS_OF_ONE_CTA
@@ -380,14 +383,15 @@ def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
 
 @functools.cache
 def _of_forms(gpu: Gpu) -> str | None:
-    """Return the GPU's rung that takes any form; None if there is none."""
+    """Return the GPU's kernel that accepts any form; None if there is none."""
     return next((name for name in _ladder(gpu) if "forms" in rung(name).features), None)
 
 
 @functools.lru_cache(KEPT_KERNELS)
 def _kernel(name: str, form: Form, batch_invariant: bool = False, ctas: int = 0) -> Any:
-    """Return one kernel object for each rung and epilogue, which keeps its compiled and packed code. batch_invariant:
-    with the knobs of `ONE_ORDER_OF_SUMS` that the rung has, and without CTAs that take several tiles. ctas: the most of
+    """Return the kernel object for a rung and epilogue. The object caches its compiled code and packed arguments.
+
+    batch_invariant: pin the rung's knobs of `ONE_ORDER_OF_SUMS`, and use no CTAs with several tiles. ctas: maximum of
     a persistent grid; 0: one for each SM.
     """
     pins: dict[str, Any] = {} if form == PLAIN else {"form": form}

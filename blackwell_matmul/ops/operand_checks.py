@@ -58,8 +58,9 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 def taken(
     operation: Callable[..., Tensor], needed: Mapping[str, Any], optional: Mapping[str, Any] = NONE, **rest: Any
 ) -> Tensor | None:
-    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else check that the needed ones
-    are tensors, and the optional ones tensors or None, and return None.
+    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else None.
+
+    Raises InputError unless needed arguments are tensors, and optional arguments tensors or None.
     """
     node = None if torch.compiler.is_compiling() else recorded(operation, **needed, **optional, **rest)
     if node is None:
@@ -137,7 +138,7 @@ def checked(
 
 
 def check_vectors(input: Tensor, other: Tensor, said: Said) -> None:
-    """Check operands of `matmul`, of which one or both have less than two dimensions."""
+    """Check operands of `matmul` if one or both have less than two dimensions."""
     if not min(input.dim(), other.dim()):
         raise InputError(
             f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have one dimension or "
@@ -155,7 +156,7 @@ def check_linear(input: Tensor, weight: Tensor) -> None:
 
 
 def check_bias_of_a_number(bias: Tensor | None) -> None:
-    """Check the bias of `linear` with a weight of one dimension, whose result has no columns."""
+    """Check the bias of `linear` for a weight of one dimension, whose result has no columns."""
     if bias is not None and bias.dim():
         raise InputError(f"bias has shape {tuple(bias.shape)}; it must be () with a weight of one dimension.")
 
@@ -176,7 +177,7 @@ def spread_bias(
 
 
 def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return x in a shape that it broadcasts to."""
+    """Return x broadcast to a shape; InputError if it does not broadcast."""
     try:
         return x.expand(shape)
     except RuntimeError:
@@ -250,7 +251,7 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
 
 
 def check_grouped_options(bias: object, out_dtype: object, mat_a: Tensor) -> None:
-    """Refuse what torch's grouped kernels refuse."""
+    """Refuse options that torch's grouped kernels refuse too."""
     if bias is not None:
         raise UnsupportedError("bias is given, and no grouped product adds one; add it to what grouped_matmul returns.")
     if out_dtype is not None and out_dtype != mat_a.dtype:
@@ -381,7 +382,7 @@ def check_out(dtype: object, name: str = "out_dtype") -> None:
 
 
 def check_dispatched(tensors: Sequence[Tensor | None], said: Said) -> None:
-    """Refuse what torch's dispatch has no message for, or would drop silently."""
+    """Refuse tensors for which torch's dispatch has no message, or which it would drop silently."""
     _check_fakes(tensors)
     _check_derivatives(said.operation, tensors)
 

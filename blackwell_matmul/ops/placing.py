@@ -60,12 +60,14 @@ def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
 
 
 def as_matrices(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a vector a[k] as one row and a vector b[k] as one column, anything else as it is."""
+    """Return a vector a[k] as a matrix of one row, and a vector b[k] as a matrix of one column; other tensors
+    unchanged."""
     return a[None] if a.dim() == 1 else a, b[:, None] if b.dim() == 1 else b
 
 
 def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tensor]:
-    """Return a[.., m, k] and b[.., k, n] as `matmul` multiplies them: one matrix or one batch of matrices each."""
+    """Return a[.., m, k] and b[.., k, n] with their batch dimensions flattened: a matrix or a batch of matrices
+    each."""
     check_inner(a, b, said)
     if b.dim() == 2:
         return (a if a.dim() == 2 else a.flatten(0, -2)), b
@@ -74,7 +76,7 @@ def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tenso
 
 
 def _flat(x: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """Return [batches, rows, columns], or the one matrix that all batches share."""
+    """Return x as [batches, rows, columns], or as one matrix that all batches share."""
     if known(math.prod(x.shape[:-2]) == 1):
         return x.reshape(x.shape[-2:])
     return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
@@ -106,7 +108,7 @@ def _sentence(name: str, x: Tensor, reason: str) -> str:
 
 
 def lone(x: Tensor) -> Tensor:
-    """Return an expanded tensor's one matrix, as a batch; any other unchanged."""
+    """Return the single matrix of a tensor that is expanded over batches, as a batch; other tensors unchanged."""
     return x[:1] if x.dim() == 3 and x.stride(0) == 0 else x
 
 
@@ -116,7 +118,8 @@ def why_copied(x: Tensor, other: Tensor) -> str:
 
 
 def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Return the function that copies an ungrouped product's operand; None if it is read in place."""
+    """Return the function that copies an operand of an ungrouped product; None if the kernel reads the operand in
+    place."""
     reason = why_copied(x, other)
     copy = widened if reason == MIXED else k_major if reason else None
     if lone(x) is x:
@@ -137,7 +140,7 @@ def widened(x: Tensor) -> Tensor:
 
 
 def with_zeros(x: Tensor) -> Tensor:
-    """Return the tensor with padding, as zeros, for kernels that take no strides."""
+    """Return the tensor with zeros as padding, for kernels that take no strides."""
     rows, k = x.shape
     made = x.new_zeros((rows, padded(k, x.element_size())))
     filled(made[:, :k], x)
@@ -153,7 +156,8 @@ WORDS = (torch.int64, torch.int32)
 
 
 def filled(made: Tensor, x: Tensor) -> Tensor:
-    """Copy x to made, in words if possible: torch copies padded rows element by element, which takes longer."""
+    """Copy x into `made` and return it. Uses wide words if possible, because torch copies padded rows element by
+    element."""
     for word in WORDS:
         if made.dtype == x.dtype and _is_of(word, made) and _is_of(word, x):
             made.detach().view(word).copy_(x.detach().view(word))
@@ -162,7 +166,7 @@ def filled(made: Tensor, x: Tensor) -> Tensor:
 
 
 def _is_of(word: torch.dtype, x: Tensor) -> bool:
-    """Return true if x can be viewed as words."""
+    """Return True if x can be viewed with elements of type `word`."""
     item, *strides = x.element_size(), *x.stride()[:-1]
     begins = x.data_ptr(), x.storage_offset() * item, *(stride * item for stride in strides)
     return x.stride(-1) == 1 and all(each % word.itemsize == 0 for each in (x.shape[-1] * item, *begins))
@@ -180,6 +184,6 @@ def padded(count: int, item_bytes: int, line_bytes: int = ALIGNMENT_BYTES) -> in
 
 
 def every_rung_reads(x: Tensor) -> bool:
-    """Tell whether every rung of a ladder reads it: one matrix, K-major, its rows in a row."""
+    """Return True if every rung of a ladder can read x: a single K-major matrix with contiguous, aligned rows."""
     whole = x.shape[-1] * x.element_size() % ALIGNMENT_BYTES == 0 and x.data_ptr() % ALIGNMENT_BYTES == 0
     return x.dim() == 2 and x.is_contiguous() and whole

@@ -23,9 +23,7 @@ when_changed(_ready.clear)
 
 
 class Call(NamedTuple):
-    """A call that only its kernel, and autograd, need to know of. addresses: of its tensors. graded: a gradient is
-    wanted.
-    """
+    """A call that bypasses torch's dispatch. addresses: of its tensors. graded: a gradient is needed."""
 
     kind: tuple[Any, ...]
     addresses: list[int]
@@ -40,11 +38,11 @@ _LAST_BITS = ALIGNMENT_BYTES - 1
 def launched(
     operation: str, tensors: Sequence[Tensor | None], flags: Sequence[object] = (), *options: object
 ) -> tuple[Any, Call | None]:
-    """Return the result of a call of a known kind, with gradients if they are wanted; else None and the call, so that
-    it is kept or has gradients.
+    """Return the result of a call of a known kind, with gradients if needed; else None and the `Call`, for the caller
+    to store.
 
-    No call: a flag is neither True nor False, or the call is compiled, followed by someone, or cast, or is
-    `below_dispatch` of no kind.
+    The second result is None if a flag is not a bool, or if the call is compiled, observed by a mode or hook, cast, or
+    `below_dispatch` refuses it.
     """
     if someone_listens() or _autocast_enabled():
         return None, None
@@ -55,8 +53,9 @@ def launched(
 
 
 def below_dispatch(kind: list[Any], tensors: Sequence[Tensor | None]) -> tuple[Any, Call | None]:
-    """Return the same of a call of which all that listen have been told, such as torch's dispatch; no call if it has
-    other tensors than plain dense ones with memory. kind: gets the tensors'.
+    """Return the same for a call that every observer has seen, such as torch's dispatch.
+
+    The `Call` is None if any tensor is not plain, dense and with memory. kind: extended by the tensors' properties.
     """
     seen = _seen(kind, tensors)
     if seen is None:
@@ -72,8 +71,10 @@ def below_dispatch(kind: list[Any], tensors: Sequence[Tensor | None]) -> tuple[A
 
 
 def _seen(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[tuple[Any, ...], list[int], bool] | None:
-    """Return a kind with its tensors', their addresses, and true if one requires a gradient; None for other tensors
-    than plain dense ones with memory. Tensors without memory or strides have no address, or raise.
+    """Return a kind extended by the tensors' properties, their addresses, and True if one requires a gradient.
+
+    None if any tensor is not plain, dense and with memory. Tensors without memory or strides have no address, or
+    raise.
     """
     addresses, graded = [], False
     try:
@@ -95,12 +96,13 @@ def _seen(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[tuple[Any,
 
 
 def known(kind: tuple[Any, ...]) -> Any:
-    """Return what calls of a kind take; None for an unknown one."""
+    """Return the prepared plan for calls of a kind; None for an unknown kind."""
     return _ready.get(kind)
 
 
 def found(operation: str, tensors: Sequence[Tensor], flags: Sequence[bool]) -> Any:
-    """Return what calls take that are like one without options."""
+    """Return the prepared plan for calls with these tensors and flags, without other options; None if there is
+    none."""
     seen = _seen([operation, *flags], tensors)
     return None if seen is None else known(seen[0])
 

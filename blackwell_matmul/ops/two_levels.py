@@ -19,8 +19,8 @@ LAUNCH = "_launch"
 """Suffix of the lower operation's name."""
 
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-"""Tags of an operation. Operands keep the order of their strides, as kernels read any order, and inductor's code then
-passes no argument that has its default: with all of them a call takes twice as long."""
+"""Tags of an operation. Operands keep the order of their strides, as kernels read any order. inductor's code then
+omits arguments with default values; passing all of them takes twice as long."""
 
 
 COMPOSED = "_call"
@@ -30,9 +30,9 @@ COMPOSED = "_call"
 def compose(library: torch.library.Library, name: str, arguments: str, function: Callable[..., Tensor]) -> Any:
     """Define an operation that is a function of this package, and return it. arguments: as in torch's schemas.
 
-    A graph of torch.compile has it as one node, without checks before each call of all Python that the function reads.
-    torch then calls the function for the operations in it. A call that the function refuses is left out of the graph,
-    so that the function's error is told when it runs; torch's error has its sentence where the graph has to be whole.
+    A graph of torch.compile has it as one node, without checks before each call of all Python state that the function
+    reads. torch then calls the function for the operations in it. A refused call is left out of the graph, so that it
+    raises the function's own error when it runs. With fullgraph, torch's error contains the sentence.
     """
 
     def composed(*tensors: Tensor | None, **options: Any) -> Tensor:

@@ -1,7 +1,7 @@
-"""Element types that a tensor or array may have for a kernel's parameter `~float16`.
+"""Element types that a tensor or array may have for a kernel's parameter such as `~float16`.
 
-The type itself, or bits of its width. Integers of either sign are interchangeable. Types that torch or numpy lacks
-(bfloat16, 8-bit floats) come as integers, and narrower ones packed in bytes.
+Accepted are the type itself, and bits of its width. Signed and unsigned integers are interchangeable. Types that torch
+or numpy lacks (bfloat16, 8-bit floats) come as integers, and narrower types packed in bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def require_taken_as(kernel: str, name: str, element: str, value: Any) -> None:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of torch's or numpy's type, such as `float16`."""
+    """Return the name of a torch or numpy type, such as `float16`."""
     return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
 
@@ -63,7 +63,7 @@ def _is_stored_as_integers(element: str) -> bool:
 
 
 def _scalar(element: str) -> str:
-    """Return the element type of a vector type such as float16x2."""
+    """Return the scalar element type of a vector type such as float16x2."""
     return re.sub(r"x\d+$", "", element)
 
 
@@ -73,7 +73,7 @@ def _bits(element: str) -> int:
 
 
 def _offered(name: str, element: str, library: str) -> str:
-    """Return the types that would fit, as words of a sentence."""
+    """Return a clause that lists the types that would fit."""
     lacking = library == "numpy" and element != "bool" and _is_stored_as_integers(element)
     if lacking or _bits(element) < 8:
         return f"one of {library}.uint{max(8, _bits(element))} that holds the bits"

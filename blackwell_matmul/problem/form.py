@@ -16,7 +16,7 @@ BLOCK_SCALES = {"1x128 1x128": (1, 1), "1x128 128x128": (1, 128), "128x128 1x128
 """Rows of A and rows of B that share a scale, for each 128 of K; by the values of `Epilogue.scale`."""
 
 SCALED_K = 128
-"""Length along k of a block of elements that share a scale, and its rows if it has more than one."""
+"""Length along k of a block of elements that share a scale, and its rows if it has several."""
 
 PADDED_SCALES = 4
 """Divisor of the number of scales in a line, the padding included: TMA reads lines of multiples of 16 bytes. torch and
@@ -24,7 +24,7 @@ cuBLAS have no padding of 1x128 scales, where a line is of all rows."""
 
 SCALES = ("none", "tensor", "rowwise", *BLOCK_SCALES)
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise", "scaled_blocks": "1x128 128x128"}
-"""Words of `Epilogue.parse` for the scales."""
+"""Scale names in the text of `Epilogue.parse`."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUT_DTYPES = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
@@ -60,7 +60,7 @@ class Epilogue:
             object.__setattr__(self, name, _factor(name, getattr(self, name)))
 
     def __str__(self) -> str:
-        """Return the fields that differ from the default, such as "bias gelu"."""
+        """Return the fields that differ from their defaults, such as "bias gelu"."""
         said = [name for name in ("bias", "residual") if getattr(self, name)]
         said += [f"{self.scale} scales"] if self.scale != "none" else []
         said += [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if getattr(self, name) != 1]
@@ -152,7 +152,7 @@ class Form:
         return f"Form({self})"
 
     def __str__(self) -> str:
-        """Return the fields that differ from the default, such as "b_major=n, bias gelu"."""
+        """Return the fields that differ from their defaults, such as "b_major=n, bias gelu"."""
         fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
         said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
         return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))

@@ -22,7 +22,7 @@ C_BYTES = 2
 """Bytes of an element of C, for any type of A and B."""
 
 SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
-"""Types in `DTYPES` that every rung takes, and that torch multiplies by `@`."""
+"""16-bit types in `DTYPES`, which every rung accepts and torch multiplies by `@`."""
 
 
 EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
@@ -151,7 +151,8 @@ class Problem:
 
     @property
     def parts_of_k(self) -> int:
-        """Return the parts of K whose sums the batches of C are; 1 if each batch is a whole product."""
+        """Return the number of parts of K, if the batches of C are sums over parts; 1 if each batch is a whole
+        product."""
         return self.batches if self.form.divides_k else 1
 
     @cached_property
@@ -171,7 +172,7 @@ class Problem:
 
     @property
     def is_plain_but_for_c(self) -> bool:
-        """Return true for such a product with any type of C."""
+        """Return True for a plain product whose C has any type."""
         return dataclasses.replace(self, form=dataclasses.replace(self.form, out="")).is_plain
 
     @property
@@ -204,7 +205,7 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Return the floating-point operations: one multiply and one add for each m, n, k."""
+        """Return the number of floating-point operations: a multiply and an add for each m, n, k."""
         return 2 * self.batches // self.parts_of_k * self.m * self.n * self.k
 
     def __str__(self) -> str:
@@ -239,9 +240,11 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Knob:
-    """Metadata of a field of `Schedule`. values: of the search space. feature: that it tunes; "" for every kernel's
-    tile. mma: the only instruction whose kernels have it. after: knob that must be set first, in a schedule that names
-    no features, as in the ladder.
+    """Metadata of a field of `Schedule`. values: of the search space. feature: the feature with this knob; "" for
+    knobs of every kernel's tile.
+
+    mma: the only instruction whose kernels have the knob. after: knob that must be set before, in a schedule without
+    named features, as in the ladder.
     """
 
     values: tuple[int, ...]
@@ -297,7 +300,8 @@ class Schedule:
 
     @property
     def gap(self) -> tuple[str, str] | None:
-        """Return the first knob set without the knob that must precede it, and that knob."""
+        """Return the first knob that is set without its required knob (`Knob.after`), and the required knob; None if
+        there is none."""
         steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
         return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
 
@@ -325,7 +329,7 @@ class Schedule:
         return all(same(getattr(self, name, None), value) for name, value in pins.items())
 
     def with_known(self, values: Mapping[str, int]) -> Schedule:
-        """Return this schedule with other knob values, unchecked, as they come from the search space."""
+        """Return this schedule with other knob values from the search space, without checks."""
         made = object.__new__(Schedule)
         made.__dict__.update(self.__dict__, kernel_features=self.kernel_features, **values)
         return made
@@ -363,7 +367,7 @@ KNOBS: Mapping[str, Knob] = MappingProxyType(
 
 
 def features_of(knobs: Iterable[str]) -> tuple[str, ...]:
-    """Return the features that these knobs tune, in the order of `FEATURES`."""
+    """Return the features of these knobs, in the order of `FEATURES`."""
     tuned = {KNOBS[name].feature for name in KNOBS.keys() & set(knobs)}
     return tuple(name for name in FEATURES if name in tuned)
 

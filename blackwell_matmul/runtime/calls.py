@@ -94,7 +94,7 @@ def device_of(arguments: Sequence[object]) -> int:
 
 
 def address(tensor: Any) -> int:
-    """Return a tensor's address; InputError for one without memory, such as a fake tensor of a trace."""
+    """Return a tensor's address; InputError for a tensor without memory, such as a fake tensor of a trace."""
     if not has_memory(tensor):
         raise InputError(
             f"A {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that a kernel could read; "

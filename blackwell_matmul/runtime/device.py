@@ -13,7 +13,8 @@ from blackwell_matmul.hardware.gpus import GPUS, Gpu
 
 @functools.cache
 def gpu_at(device: int) -> Gpu:
-    """Return the GPU with this index; UnsupportedError, with those that work, for an architecture without target."""
+    """Return the GPU with this index; UnsupportedError, with the supported architectures, for an unknown
+    architecture."""
     capability = (
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MAJOR"),
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MINOR"),

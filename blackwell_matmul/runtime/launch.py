@@ -82,7 +82,7 @@ class Prepared:
         return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
-        """Return the launch with other addresses; None if it has to be packed anew. `launch` keeps this call's."""
+        """Return the launch with other addresses; None if it must be packed again. `launch` caches this call's."""
         if not self.packed.is_movable(moves):
             return None
         made = self.copy()

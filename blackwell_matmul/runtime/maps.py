@@ -64,7 +64,10 @@ class EncodedMap:
         return self._place
 
     def _found(self) -> int:
-        """Have the driver write an address with all other bits, so that each bit is seen as 0 and as 1."""
+        """Return the index of the word that holds the map's address; -1 if other bits share its words.
+
+        The driver replaces the address by its complement, so that each bit of the address is seen as 0 and as 1.
+        """
         other = self.pointer ^ ADDRESS_BITS
         made = EncodedMap(other)
         ctypes.memmove(made.address, self.address, TENSOR_MAP_BYTES)
@@ -113,7 +116,7 @@ def _array(element: Any, values: Any) -> Any:
 
 @functools.cache
 def _enum(field: str, name: str) -> int:
-    """Return the number of one of the driver's names, such as "FLOAT16"."""
+    """Return the value of an enum member of the driver by name, such as "FLOAT16"."""
     kind, prefix = _PREFIXES[field]
     members = getattr(driver.bindings(), kind).__members__
     if prefix + name not in members:

@@ -1,6 +1,6 @@
-"""`Moving`: a launch of one kind of call, made again at any addresses.
+"""`Moving`: a repeatable launch of one kind of call, at any addresses.
 
-Only the addresses are written anew, so that a call costs the same whether its tensors have been seen or not.
+Only the addresses are rewritten. So a call costs the same for new tensors as for known ones.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from blackwell_matmul.runtime.packed import LAST_BITS, Moves, Word
 
 
 class Moving:
-    """Launches on one stream that differ in addresses alone. Each launch under way has arguments of its own, so that
-    threads may share it; the driver has read them when it returns.
-    """
+    """Launches on one stream that differ in addresses alone. Each running launch has its own copy of the arguments, so
+    that threads may share the object. The driver has read the arguments when its call returns."""
 
     __slots__ = ("_first", "_free", "_last_bits", "_moves")
 
     def __init__(self, first: Prepared, moves: Moves, addresses: Sequence[int]) -> None:
-        """Take a launch at these addresses. moves: the places of each, by its index among them."""
+        """Take a launch at these addresses. moves: for each address, by index, the places in the arguments that hold
+        it."""
         self._first, self._moves = first, moves
         self._last_bits = [each & LAST_BITS for each in addresses]
         self._free: list[tuple[Prepared, list[Word]]] = []
 
     def __call__(self, addresses: Sequence[int]) -> bool:
-        """Queue the launch at these addresses; False, without effect, for addresses that need other arguments."""
+        """Queue the launch at these addresses. Return False, without effect, if these addresses need other
+        arguments."""
         if [each & LAST_BITS for each in addresses] != self._last_bits:
             return False
         try:

@@ -61,7 +61,7 @@ def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
 
 
 def _is_of_last_bits(condition: Expr) -> bool:
-    """Return true for checks such as ("==", ("&", "a_ptr", 15), 0)."""
+    """Return True for alignment checks such as ("==", ("&", "a_ptr", 15), 0)."""
     match condition:
         case ("==", ("&", str(), int(mask)), int()):
             return 0 <= mask <= LAST_BITS
@@ -69,7 +69,7 @@ def _is_of_last_bits(condition: Expr) -> bool:
 
 
 Word = tuple[Any, int, int]
-"""An array of integers, an index in it, and the parameter whose address lies there."""
+"""An array of integers, an index in it, and the index of the parameter whose address is there."""
 
 
 class Packed:
@@ -99,11 +99,11 @@ class Packed:
         return Packed(values, [each.copy() for each in self._maps], self._places)
 
     def is_movable(self, moves: Moves) -> bool:
-        """Return true if each moved map has its address in a word."""
+        """Return True if the address in every moved map is a whole word."""
         return all(self._maps[index].place >= 0 for index, _ in moves.maps)
 
     def words(self, moves: Moves) -> list[Word]:
-        """Return where a call's addresses are written, in place."""
+        """Return the words that hold a call's addresses, to be overwritten."""
         slots = [(self.values, place, parameter) for place, parameter in moves.slots]
         maps = [(self._maps[index], parameter) for index, parameter in moves.maps]
         return slots + [(each.words, each.place, parameter) for each, parameter in maps]

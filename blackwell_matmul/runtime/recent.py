@@ -37,7 +37,7 @@ class Recent(Generic[K, V]):
         return found
 
     def made(self, key: K, make: Callable[..., V], *given: Any) -> V:
-        """Return the key's entry; make(*given) makes it if it is missing."""
+        """Return the key's entry; a missing entry is first made by make(*given)."""
         found = self._entries.get(key)
         if found is None:
             found = make(*given)

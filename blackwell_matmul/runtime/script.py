@@ -131,7 +131,7 @@ def _bind(
 
 
 def _flatten(bound: inspect.BoundArguments) -> dict[str, object]:
-    """Return the bound arguments by name, including those of `**kwargs`."""
+    """Return the bound arguments by name, including the contents of `**kwargs`."""
     values: dict[str, object] = {}
     for name, value in bound.arguments.items():
         gathers = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD

@@ -45,7 +45,7 @@ class HasScript(Protocol):
 
 
 class ScriptCalls:
-    """Calls of one kernel object on GPUs, checked by its script's class."""
+    """Calls of one kernel object on GPUs, with the checks of its script's class."""
 
     def __init__(self, kernel: HasScript) -> None:
         self._kernel = kernel
@@ -63,7 +63,7 @@ class ScriptCalls:
         return len(arguments) == self._count and self._calls.attempt(arguments)
 
     def _forget(self) -> None:
-        """Drop launches that were made before the script changed."""
+        """Drop launches that were made before a change of the script."""
         self._is_same = _check_of(self._kernel)
         self._calls, self._chosen = Calls(self.prepare), Recent(KEPT_KERNELS)
         self.launch = self._calls.launch
@@ -74,7 +74,8 @@ class ScriptCalls:
         return loaded.prepare([arguments[place] for place in places], device, stream)
 
     def code(self, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-        """Check all arguments of a call; return the compiled kernel and the indices of those it takes."""
+        """Check all arguments of a call. Return the compiled kernel, and the indices of the arguments that the kernel
+        takes."""
         if self._check is not None:
             self._check(*arguments)
         key = _kind(arguments, device)
@@ -116,7 +117,8 @@ def _kind_of(tensor: Tensor) -> Hashable:
 
 
 def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-    """Return code with the tuned schedule, or without it if it fails, as one tuned for a similar m may."""
+    """Return code for the tuned schedule. If that fails, as a schedule tuned for a similar m may, return code for the
+    chosen one."""
     gpu = gpu_at(device)
     tuned = _tuned(kernel, arguments, gpu)
     if tuned:
@@ -164,13 +166,13 @@ def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
 
 
 def _places(bundle: Bundle, kernel: HasScript) -> tuple[int, ...]:
-    """Return the indices of a call's arguments that the code takes."""
+    """Return the indices of a call's arguments that the compiled code takes."""
     names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
     return tuple(names.index(each.name) for each in bundle.plan.parameters)
 
 
 def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int) -> Loaded:
-    """Return the code for a schedule, from this process if it has it."""
+    """Return the code for a schedule, from this process's cache if it is there."""
     try:
         bound = _bound(kernel, tuned, arguments, gpu)
         key = _key(kernel, bound, gpu.arch)
@@ -242,7 +244,8 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
 
 
 def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
-    """Return words for an alternative; a class that chooses its schedule has named it already."""
+    """Return a clause on what else runs: scripts that this GPU supports, and CPU tensors. A class that chooses its
+    schedule has listed its GPUs already."""
     simulated = "CPU tensors are simulated."
     if hasattr(kernel.script_cls, "complete"):
         return simulated
@@ -259,7 +262,7 @@ def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
 
 
 def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Bundle:
-    """Compile on the CPU alone, so that it may happen during a stream capture."""
+    """Compile without use of the GPU, so that a compilation during stream capture is allowed."""
     from blackwell_matmul.compiler import compile
 
     chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None
@@ -267,8 +270,9 @@ def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Bundle:
 
 
 def compiled_ahead(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> tuple[Path | None, Bundle]:
-    """Compile a call for a GPU, which may be absent; return the cache's record by which the first call of this code
-    finds the bundle, and the bundle. A schedule is chosen, never a tuned one.
+    """Compile a call for a GPU, which may be absent. Return the cache record that later calls look up, and the bundle.
+
+    The schedule is chosen by the cost model; tuned schedules are ignored.
     """
     from blackwell_matmul.compiler import known_code
     from blackwell_matmul.compiler.compiling import versions

@@ -30,7 +30,7 @@ def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None
 
 
 def pins_for_call(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
-    """Return a tuned schedule for a call with these arguments, whose pins set none; empty for any other call."""
+    """Return the tuned schedule for a call with these arguments; empty if pins set a knob or nothing was tuned."""
     try:
         return winner(script_cls, _problem(script_cls, pins, arguments), gpu) or {}
     except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):

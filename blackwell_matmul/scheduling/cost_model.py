@@ -143,7 +143,7 @@ def _start(tile: TileConfig, supply: Supply) -> float:
 
 
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
-    """Return the cycles of CTAs that share an SM, from their start to the start of the next ones."""
+    """Return the cycles of CTAs that share an SM, from their start to the start of the next CTAs."""
     turnover = supply.figures.launch_ns * supply.ghz + supply.figures.start_cycles
     ends = turnover + _first(tile, supply) + _epilogue(tile, supply, together)
     return tile.k_tiles * _k_tile(tile, supply, together) + ends
@@ -257,8 +257,11 @@ def _part_of_a(tile: TileConfig) -> float:
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
-    """Return the bytes of A and B that come from memory. If one wave of CTAs needs more than the L2 holds, they come
-    once for each wave, otherwise once for each group of rows."""
+    """Return the bytes of A and B that come from global memory.
+
+    If the CTAs of a wave need more than the L2 holds, A and B come once for each wave, otherwise once for each group
+    of rows.
+    """
     problem, bytes_of_row = tile.problem, tile.problem.k_bytes
     once = (problem.m + problem.n) * bytes_of_row
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
@@ -297,7 +300,8 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:
-    """Return the cycles of a k-tile that nothing hides; the largest tile's MMAs hide the way to another CTA."""
+    """Return the cycles of a k-tile that no other work hides. The MMAs of the largest tile hide the latency to another
+    CTA."""
     one_way = figures.remote_cycles / 2 if tile.cluster_tiles > 1 and not tile.is_largest else 0
     turn = FIT.turn_cycles if "boxes" in tile.features else 0
     return one_way / tile.stages + turn + _zeros(tile)
@@ -320,23 +324,27 @@ def _rows_outside(tile: TileConfig) -> float:
 
 
 def _last_steps(tile: TileConfig) -> tuple[int, int]:
-    """Return the steps, in rows and in columns, by which the last tiles begin further up and further to the left
-    (`kernels.parts.output_tile`); whole tiles for a kernel without this."""
+    """Return the step in rows and in columns by which the last tiles move up and to the left
+    (`kernels.parts.output_tile`); whole tiles for a kernel that does not move them."""
     if "any_size" not in tile.features:
         return tile.block_m, tile.block_n
     return (tile.warpgroup_m, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 
 
 def _zeros(tile: TileConfig) -> float:
-    """Return the cycles that rows beyond A and B, filled with zeros, delay a k-tile's loads. Only a tile wider than its
-    matrix loads them in each k-tile; `_rows_outside` counts those of the last tiles."""
+    """Return the cycles by which rows beyond A and B, filled with zeros, delay the loads of a k-tile.
+
+    Only a tile larger than its matrix loads such rows in each k-tile. `_rows_outside` counts the rows of the last
+    tiles.
+    """
     problem, boxes = tile.problem, ceil_div(tile.row_bytes, ROW_BYTES)
     rows = max(0, tile.block_m - problem.m) + max(0, tile.block_n - problem.n)
     return FIT.zero_row_cycles * boxes * rows if "tma" in tile.features else 0
 
 
 def _with_each_other(*bounds: float) -> float:
-    """Combine bounds: the longest, and more if others are nearly as long, as each delay of one makes the next wait."""
+    """Return a combination of bounds: the longest, and more if others are nearly as long, because one's delays make
+    the next wait."""
     most = max(bounds)
     return most * sum([(bound / most) ** FIT.norm for bound in bounds]) ** (1 / FIT.norm)
 
@@ -356,7 +364,8 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _cut_rows(tile: TileConfig) -> float:
-    """Return TMA's cycles for rows that begin within L2 lines; another CTA requests rows that come by multicast."""
+    """Return TMA's cycles for rows that begin inside of L2 lines. Rows that come by multicast are requested by another
+    CTA and cost nothing."""
     if "tma" not in tile.features:
         return 0
     figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
@@ -390,7 +399,7 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
 
 
 def _round_trip(tile: TileConfig, supply: Supply) -> float:
-    """Return the cycles from the issue of a k-tile's loads until a warp goes on with its data."""
+    """Return the cycles from the issue of a k-tile's loads until a warp continues with the data."""
     figures = supply.figures
     tma = figures.tma_cycles + figures.wait_cycles if "tma" in tile.features else 0
     return supply.latency + tma + _into_shared_memory(tile, figures)
@@ -467,7 +476,7 @@ def _cast(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _finished_columns(tile: TileConfig) -> int:
-    """Return the columns of a tile that one CTA finishes, in whole strips; the most if CTAs share the tile."""
+    """Return the columns of a tile that one CTA finishes, in whole strips; the maximum if CTAs share the tile."""
     if "gathered" in tile.features:
         return tile.block_n
     return ceil_div(tile.strips, tile.split_k) * tile.e_block_n

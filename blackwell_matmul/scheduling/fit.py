@@ -1,6 +1,6 @@
 """Constants of the cost model that are fitted to measured times.
 
-The files of fits/ have the values, each with its meaning, its unit and its measurements.
+The files of fits/ have the values, with their meanings, units and measurements.
 """
 
 from __future__ import annotations

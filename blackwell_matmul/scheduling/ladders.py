@@ -36,4 +36,4 @@ KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "block_scale": BLOCK_SCALED_BY_FEATURE["block_scale"],
     }
 )
-"""Kernels by the GPU feature (`gpus.FEATURES`) that each needs."""
+"""Kernels by the GPU feature (`gpus.FEATURES`) that they need."""

@@ -1,4 +1,4 @@
-"""MMA instructions, one spec for each; `tile_config` joins a schedule, its spec, a problem and a GPU."""
+"""Specs of MMA instructions. `tile_config` joins a schedule, its spec, a problem and a GPU."""
 
 from __future__ import annotations
 
@@ -71,12 +71,17 @@ class Tcgen05(MmaSpec):
         return tensor_memory_columns(tile.block_n * (2 if "clc" in tile.features else 1))
 
     def barriers(self, tile: TileConfig) -> int:
-        """Count one for the accumulator; with CLC two for each of two accumulators and two for the responses."""
+        """Return one mbarrier for the accumulator; with CLC, two for each of two accumulators and two for the
+        responses."""
         return 6 if "clc" in tile.features else 1
 
     def multiplied_columns(self, tile: TileConfig) -> float:
-        """Count a narrow tile as wider, as shared memory bounds it: 16 of K take N / 2 cycles, or one for each 128
-        bytes of A and B if that is more (SemiAnalysis, microbench-blackwell, B200)."""
+        """Return the columns that a tile's MMAs count for. A narrow tile counts as wider, because shared memory bounds
+        it.
+
+        16 of K take N / 2 cycles, or a cycle for each 128 bytes of A and B if that is more (SemiAnalysis,
+        microbench-blackwell, B200).
+        """
         return tile.block_n * max(1.0, (self.rows + tile.cta_n) / (2 * tile.block_n))
 
 
@@ -114,8 +119,11 @@ class ScaledTcgen05(BlockScaledMma, Tcgen05):
     fewer_columns = "make block_n, block_k or stages smaller"
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
-        """Count the accumulator and the scales, in three allocations; with a ring in one, with scales of two k-tiles;
-        with CLC a second accumulator, as far as both cannot overlap."""
+        """Return the columns of accumulator and scales.
+
+        They are three allocations; with a ring one allocation, with scales of two k-tiles. CLC adds a second
+        accumulator, which may overlap with the first.
+        """
         scales = [ATOM_COLUMNS * atoms for atoms in _scale_atoms(tile)]
         if "ring" not in tile.features:
             return sum(map(tensor_memory_columns, (tile.block_n, *scales)))
@@ -124,7 +132,7 @@ class ScaledTcgen05(BlockScaledMma, Tcgen05):
 
     @staticmethod
     def overlap(block_n: int, others: int) -> int:
-        """Return the columns that two accumulators share where tensor memory has no room for both and for others."""
+        """Return the columns that two accumulators share, if tensor memory has no room for both and for `others`."""
         return max(0, 2 * block_n + others - TENSOR_MEMORY_COLUMNS)
 
     def stored_before(self, tile: TileConfig) -> float:
@@ -132,7 +140,7 @@ class ScaledTcgen05(BlockScaledMma, Tcgen05):
         return self.overlap(tile.block_n, 2 * ATOM_COLUMNS * sum(_scale_atoms(tile))) / tile.block_n
 
     def barriers(self, tile: TileConfig) -> int:
-        """Count one pair instead of two for accumulators that overlap."""
+        """Return the mbarriers; overlapping accumulators need one pair instead of two."""
         overlaps = "clc" in tile.features and self.stored_before(tile) > 0
         return super().barriers(tile) - (2 if overlaps else 0)
 
@@ -188,10 +196,11 @@ class Wgmma(MmaSpec):
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
-        """Return the k-tiles whose MMAs a warpgroup leaves in flight when it goes on: 0 or 1.
+        """Return the number of k-tiles whose MMAs a warpgroup leaves in flight when it continues: 0 or 1.
 
-        Of two warpgroups one multiplies while the other waits, so MMAs in flight of both would delay both. One in
-        flight pays for short MMAs and for a few widths that stall (measured on an H200 and an H100).
+        Of two warpgroups, one multiplies while the other waits, so MMAs in flight of both would delay both. A k-tile
+        in flight pays for a single warpgroup, for short MMAs, and for a few widths that stall (measured on an H200 and
+        an H100).
         """
         return int(consumers == 1 or block_n < 128 or block_n in (136, 144, 176))
 
@@ -255,7 +264,7 @@ class Wgmma(MmaSpec):
         return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers) + scales
 
     def rows_read(self, tile: TileConfig) -> int:
-        """Count each warpgroup's rows of A and all of B, once for each k-tile."""
+        """Return the rows read from shared memory for each k-tile: each warpgroup's rows of A and all of B."""
         return tile.mma_m + tile.consumers * tile.block_n
 
     def column_bytes(self, tile: TileConfig) -> int:
@@ -339,7 +348,7 @@ MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in
 """Specs by the name that a rung's `mma` has."""
 
 SCALED: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (ScaledTcgen05(), ScaledMmaSync())})
-"""Specs of kernels with block scales, likewise."""
+"""Specs of kernels with block scales, by MMA name."""
 
 EVERY_SPEC = (*MMA_SPECS.values(), *SCALED.values())
 

@@ -1,4 +1,4 @@
-"""Schedules with one changed knob each, and the knobs that must change with it."""
+"""Neighbours of a schedule: one knob is changed, with the knobs that must follow."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("swap_ab",), (*TILE, "consumers")),
     *(((name,), ()) for name in ("split_k", "cluster_m", "cluster_n", "block_k", "e_block_n", "stages", "group_m")),
 )
-"""Knobs that change, and the knobs that may change with them."""
+"""Knobs to change, each with the knobs that may change with it."""
 
 SLOWER = 1.05
 """Factor on the predicted cycles up to which a schedule is worth a try, given the accuracy of the prediction."""
 
 MOST, MOST_TILES = 3, 2
-"""Numbers of changes and of tiles that are tried until one of them is faster; each costs a launch."""
+"""Maximum numbers of changes and of tiles that are tried until one is faster; each costs a launch."""
 
 
 def knobs_beside(has: Mapping[str, int]) -> list[list[dict[str, int]]]:
-    """Return values that differ, for each change, in a kernel of the user's with knobs of the same names. Each knob is
-    doubled and halved; a ring of k-tiles keeps its length."""
+    """Return, for each change, other knob values for a user's kernel with knobs of the same names.
+
+    A knob is doubled or halved; a ring of k-tiles keeps its length.
+    """
     found = [
         [{name: value} for value in _doubled_or_halved(has[name])] for name in SPACE if name in has and name not in RING
     ]
@@ -78,7 +80,8 @@ def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, 
 
 
 def _following(schedule: Schedule, row: dict[str, int], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
-    """Yield the first that can run, with strips that fill its tile, and with stages as before and of the same bytes."""
+    """Yield the first schedule that can run, with strips that fill its tile, and with as many stages as before or as
+    many bytes of stages."""
     has = {**dict(schedule), **row}
     features = sorted(schedule.kernel_features)
     if not spec_of(schedule.mma, features).in_space(has, features):

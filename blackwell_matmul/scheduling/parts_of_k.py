@@ -23,7 +23,8 @@ from blackwell_matmul.scheduling.space import choose
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, ceil_div, round_up
 
 ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 128, 256)
-"""Values of block_m and block_n that are compared: few, as loads and not the tile bound such products."""
+"""Values of block_m and block_n that are compared. They are few, as such products are bound by loads and not by the
+tile."""
 
 SPAN = 64
 """Elements of 16 bits in a piece of an operand that is not K-major (`frontend.operand_majors`)."""
@@ -48,10 +49,10 @@ class Division(NamedTuple):
 
 @lru_cache(KEPT_DIVISIONS)
 def best_division(problem: Problem, gpu: Gpu, kernel: Any) -> Division | None:
-    """Return a division that takes clearly less time than one launch; None if there is none.
+    """Return a division of K that takes clearly less time than one launch; None if there is none.
 
-    problem: one product without an epilogue. kernel: its class. A few schedules of one launch are compared first, as
-    the choice among all takes long.
+    problem: one product without an epilogue. kernel: its class. Only a few schedules of one launch are compared first,
+    as a full search takes long.
     """
     features = kernel.features
     found = min(_divisions(problem, gpu, features), key=lambda each: each.cycles, default=None)

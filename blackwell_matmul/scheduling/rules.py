@@ -27,8 +27,8 @@ SPARE_REGISTERS = 60
 for sm_90a took 26 to 60 (`Bundle.resources`)."""
 
 FEW_REGISTERS = 32
-"""Registers likewise, if a thread can have fewer than the hardware's maximum, for which ptxas saves registers: 192x192
-in three warpgroups and a warp compiles, 192x208 does not (ptxas of CUDA 13.0, C7602)."""
+"""Maximum accumulator registers of a thread if ptxas limits its registers below the hardware's maximum. 192x192 in
+three warpgroups and a warp compiles, 192x208 does not (ptxas of CUDA 13.0, C7602)."""
 
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
@@ -55,7 +55,7 @@ def _kernels_for(gpu: Gpu) -> str:
 
 
 def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
-    """Return why this GPU cannot run a kernel that multiplies so, in one sentence; None if it can."""
+    """Return one sentence: why this GPU cannot run a kernel with this MMA; None if it can."""
     if mma.gpu_feature not in gpu.features:
         return f"{lacking(gpu.arch, mma.gpu_feature)}{_kernels_for(gpu)}."
     return None
@@ -227,7 +227,7 @@ def _strips_for_every_cta(tile: TileConfig) -> str | None:
 
 
 def _parts_have_a_k_tile(tile: TileConfig) -> str | None:
-    """Require a k-tile in each part, since the first one overwrites the old contents of tensor memory."""
+    """Require a k-tile in each part. The first k-tile of a part overwrites the old contents of tensor memory."""
     k_tiles = ceil_div(tile.problem.k, tile.block_k)
     if tile.split_k <= k_tiles or not tile.tensor_memory_columns:
         return None
@@ -297,7 +297,8 @@ def _swapped_is_plain(tile: TileConfig) -> str | None:
 
 
 def _block_scales_fit_the_tile(tile: TileConfig) -> str | None:
-    """Require one k-tile for each scale, columns of two blocks at most, and lines of scales that TMA can place."""
+    """Require one k-tile for each scale, at most two blocks of columns in a tile, and lines of scales that TMA can
+    address."""
     scale = tile.problem.form.epilogue.scale
     if scale not in BLOCK_SCALES:
         return None
@@ -494,7 +495,7 @@ def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
 
 
 def can_run(schedule: Schedule, problem: Problem, gpu: Gpu) -> bool:
-    """Return True if `why_not` has no reason; it stops at the first one."""
+    """Return True if `why_not` has no reason; stops at the first reason."""
     if _missing(schedule):
         return False
     tile = tile_config(schedule, problem, gpu)
@@ -509,7 +510,7 @@ def require(**arguments: tuple[object, type]) -> None:
 
 
 def broken(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
-    """Return the sentences of those `rules` that a complete schedule breaks."""
+    """Return the sentences of the `rules` that a complete schedule breaks."""
     tile = tile_config(schedule, problem, gpu)
     return [reason for rule in rules if (reason := rule(tile)) is not None]
 

@@ -115,7 +115,7 @@ _ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
 
 
 def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield each row with each combination of the knobs in `turned` that has one purpose."""
+    """Yield each row with all combinations of the knobs in `turned` that have one purpose."""
     names = [name for name in knobs if name in turned]
     combinations = [dict(zip(names, values)) for values in itertools.product(*(SPACE[name] for name in names))]
     combinations = [values for values in combinations if _has_one_purpose(values)]
@@ -190,10 +190,10 @@ def _knobs(rung: Rung) -> tuple[str, ...]:
 
 
 def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None) -> Schedule:
-    """Choose the schedule for a problem: the best of all, or of those that match `pins`.
+    """Return the best schedule for a problem, of all schedules or of those that match `pins`.
 
-    It is the one with the fewest predicted cycles that can run (`cost_model.predicted_cycles`), and of equals the
-    largest tile. Pins that leave nothing raise InputError.
+    The best has the fewest predicted cycles (`cost_model.predicted_cycles`) of all that can run; of equals, the
+    largest tile. InputError if no schedule matches `pins`.
     """
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
     pinned = as_pins(pins)
@@ -211,7 +211,8 @@ need few choices. Too large a step could cost a column of tiles of C transposed 
 
 
 def _of_many_m(problem: Problem) -> Problem:
-    """Round M up to its step, but not for an M-major A, whose TMA alignment depends on the exact M."""
+    """Return the problem with M rounded up to its step. With an M-major A, M stays, as TMA's alignment depends on
+    it."""
     if problem.form.a_major == "m" or problem.m > max(STEPS_OF_M):
         return problem
     step = next(step for most, step in STEPS_OF_M.items() if problem.m <= most)
@@ -219,12 +220,12 @@ def _of_many_m(problem: Problem) -> Problem:
 
 
 CHOICES_KEPT = 128
-"""Choices that a process keeps; each takes a walk through thousands of schedules."""
+"""Maximum number of choices that a process caches. A choice takes a walk through thousands of schedules."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """Result of `matching`, identified by what determines it: knobs, mma, features and pins."""
+    """Result of `matching`, with the inputs that determine it as its key: knobs, mma, features and pins."""
 
     origin: Hashable
     schedules: Sequence[Schedule] = dataclasses.field(compare=False)
@@ -280,7 +281,7 @@ class _Held:
 
 @lru_cache(CHOICES_KEPT)
 def _groups(found: _Found) -> tuple[list[Schedule], ...]:
-    """Group schedules that differ in stages and group_m alone, most stages first."""
+    """Return groups of schedules that differ only in stages and group_m, most stages first."""
     groups: dict[Any, list[Schedule]] = {}
     for schedule in sorted(found.schedules, key=_stages, reverse=True):
         groups.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
@@ -289,7 +290,7 @@ def _groups(found: _Found) -> tuple[list[Schedule], ...]:
 
 @lru_cache(CHOICES_KEPT)
 def _kinds(found: _Found, held: _Held, gpu: Gpu) -> tuple[tuple[Schedule, ...], ...]:
-    """Return the schedules of each group that fit shared memory; one is left if none fits."""
+    """Return the schedules of each group that fit shared memory; one schedule remains if none fits."""
 
     def fitting(kind: list[Schedule]) -> tuple[Schedule, ...]:
         first = bisect_left(kind, True, key=lambda each: fits(tile_config(each, held.problem, gpu)))
@@ -348,7 +349,7 @@ def _log_cycles(cycles: float) -> int:
 
 
 def counted_alike(cycles: float) -> float:
-    """Return a value that is the same for all cycles that count as equal."""
+    """Return cycles rounded so that nearly equal predictions count as equal."""
     return math.exp(RESOLUTION * _log_cycles(cycles))
 
 
@@ -364,8 +365,8 @@ def _order(tile: TileConfig) -> int:
 
 
 def _cluster(tile: TileConfig) -> int:
-    """Return the cluster's preference among equals: single CTAs, but pairs for many rows of the largest tiles, which
-    halves the L2 reads of B (h100_large.json, h200_tiles_wide.json)."""
+    """Return a sort key of the cluster among equals: single CTAs first, but pairs for many rows of the largest tiles.
+    Pairs halve the L2 reads of B (h100_large.json, h200_tiles_wide.json)."""
     many = ceil_div(tile.problem.m, tile.block_m) >= SPACE["group_m"][-1]
     return -abs(tile.cluster_m - (2 if tile.is_largest and many else 1))
 
@@ -376,8 +377,11 @@ def _clusters(tile: TileConfig) -> int:
 
 
 def _useful_stages(tile: TileConfig) -> int:
-    """Return the stages that k-tiles fill. The ring of a persistent CTA with more tiles reaches half into the next
-    tile, and no further (h100_bmm_stages.json); where K is short, into several (h200_short_k.json)."""
+    """Return the number of stages that k-tiles fill.
+
+    The ring of a persistent CTA with more tiles reaches half into the next tile, and no further
+    (h100_bmm_stages.json). With a short K it reaches into several tiles (h200_short_k.json).
+    """
     more_to_come = "persistent" in tile.features and tile.ctas > tile.gpu.sm_count
     if more_to_come and tile.asked.k <= SHORT_K:
         return SPACE["stages"][-1]
@@ -394,8 +398,8 @@ def _is_wasteful(tile: TileConfig) -> bool:
 
 
 SHORT_K, SHORT_K_ROUNDS, SHORT_K_TILE = 128, 8, (128, 128, 64, 2)
-"""Longest K, fewest tiles of an SM, and the tile's block_m, block_n, e_block_n and neighbours, of products of Hopper
-whose time is that of storing C (h200_short_k.json). The closed form ranks such tiles badly."""
+"""Limits of Hopper products that are bound by storing C: largest K, and fewest tiles of an SM. Their tile: block_m,
+block_n, e_block_n and neighbours (h200_short_k.json). The closed form ranks such tiles badly."""
 
 
 def _is_slow_for_short_k(tile: TileConfig) -> bool:
@@ -429,7 +433,7 @@ def _offered(name: str, *space: Any) -> tuple[int, ...]:
 
 @lru_cache(CHOICES_KEPT)
 def _with_values(wanted: tuple[tuple[str, int | None], ...], *space: Any) -> tuple[Schedule, ...]:
-    """Return the schedules of a projection with these values; a choice and its build ask for the same ones."""
+    """Return the schedules of a projection with these values; cached, as a choice and its build request the same."""
     return tuple(each for each in _projection(*space) if all(getattr(each, name) == value for name, value in wanted))
 
 
@@ -446,7 +450,8 @@ def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
 
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
-    """Return why none runs: the reasons that all schedules share, else those of the schedule with the fewest."""
+    """Return why no schedule runs: the reasons that all schedules share, else the reasons of the schedule with the
+    fewest."""
     reasons = broken(PROBLEM_RULES, matching[0], problem, gpu) if len(matching) > 1 else []
     why = "; ".join(reason.rstrip(".") for reason in reasons or _common(matching, problem, gpu)) + "."
     if why_no_mma(spec_of(matching[0].mma, matching[0].kernel_features), gpu):

@@ -18,7 +18,7 @@ WARP = 32
 WARPGROUP = 128
 
 MMA_K_BYTES = 32
-"""Bytes of a row along k that one MMA instruction takes."""
+"""Bytes of a row along k that one MMA instruction multiplies."""
 
 SHARED_ALIGNMENT_BYTES = 128
 """Smallest alignment of a shared-memory allocation, in bytes."""
@@ -39,14 +39,14 @@ SPACE_ROW_ELEMENTS = 64
 """Most elements of block_k in the space: TMA swizzles 128 bytes of a row, twice as many elements of 8 bits."""
 
 SPACE_LEAST_ROWS, SPACE_ROWS = 64, 128
-"""Fewest and most rows that one CTA computes in the space."""
+"""Minimum and maximum rows of a CTA in the search space."""
 
 ANSWER_BYTES = 16
 """Bytes of a CLC response (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 
 
 SCALE_ROW_BYTES = 16
-"""Bytes of a row of an atom of scales: 32 rows, without a swizzle."""
+"""Bytes of a row of a scale atom in shared memory. An atom has 32 such rows, without a swizzle."""
 
 
 class MmaSpec(ABC):
@@ -78,7 +78,7 @@ class MmaSpec(ABC):
 
     accumulates: ClassVar[str] = "the fp32 accumulator takes"
     fewer_columns: ClassVar[str] = "make block_n smaller"
-    """Words of the sentence about too many columns of tensor memory."""
+    """Clause in the sentence about too many columns of tensor memory."""
 
     plain_strips: ClassVar[bool] = False
     """True if a tile of C can be stored as one strip of plain rows, without a swizzle."""
@@ -87,10 +87,10 @@ class MmaSpec(ABC):
     """Rows that the instruction multiplies for a CTA even if the tile has fewer."""
 
     fma_per_cycle: ClassVar[int]
-    """Products of 16-bit numbers that an SM adds in a cycle; twice as many of 8 bits."""
+    """Products of 16-bit numbers that an SM accumulates in a cycle; 8-bit products: twice as many."""
 
     interval: ClassVar[str] = ""
-    """Figure of `gpu_figures.TimeFigures` with the cycles of an instruction, where each GPU has its own."""
+    """Name of the figure in `gpu_figures.TimeFigures` with the cycles of an instruction, if it depends on the GPU."""
 
     @abstractmethod
     def wrong_rows(self, tile: TileConfig) -> str | None:
@@ -122,7 +122,7 @@ class MmaSpec(ABC):
         return 0
 
     def barriers(self, tile: TileConfig) -> int:
-        """Return the mbarriers that track the MMA and its consumers."""
+        """Return the number of mbarriers for the MMA and the consumers of its result."""
         return 0
 
     def multiplied_columns(self, tile: TileConfig) -> float:
@@ -142,11 +142,11 @@ class MmaSpec(ABC):
         return 0
 
     def stored_before(self, tile: TileConfig) -> float:
-        """Return the part of a tile that is stored before the next one can be multiplied, with CLC."""
+        """Return the fraction of a tile that is stored before the next tile can be multiplied, with CLC."""
         return 0
 
     def products_in_flight(self, tile: TileConfig) -> int:
-        """Return the k-tiles whose MMAs a warp leaves in flight when it goes on."""
+        """Return the number of k-tiles whose MMAs a warp leaves in flight when it continues."""
         return 0
 
 
@@ -200,7 +200,8 @@ class TileConfig:
 
     @property
     def barriers(self) -> int:
-        """Count mbarriers: one or two for each stage, one for each warpgroup of a split tile, and those of the MMA."""
+        """Return the number of mbarriers: one or two for each stage, one for each warpgroup of a split tile, and the
+        MMA's."""
         of_tma = self.stages * (2 if "specialised" in self.features else 1) if "tma" in self.features else 0
         of_parts = self.consumers if self.split_k > 1 else 0
         return of_tma + of_parts + self.mma.barriers(self)
@@ -253,7 +254,7 @@ class TileConfig:
 
     @property
     def pair(self) -> int:
-        """Return the number of CTAs that compute a tile together; each loads its rows of A and of B."""
+        """Return the number of CTAs that compute a tile together; each CTA loads its own rows of A and of B."""
         return 2 if "pairs" in self.features else 1
 
     @property
@@ -263,12 +264,12 @@ class TileConfig:
 
     @property
     def mma_m(self) -> int:
-        """Return the rows that the MMA computes for one CTA, and that shared memory and registers hold."""
+        """Return the rows that the MMA computes for one CTA; shared memory and registers hold as many."""
         return max(self.cta_m, self.mma.least_rows)
 
     @property
     def warpgroup_m(self) -> int:
-        """Return the rows that each warpgroup multiplies."""
+        """Return the number of rows that a warpgroup multiplies."""
         return self.mma_m // self.consumers
 
     @property
@@ -278,7 +279,7 @@ class TileConfig:
 
     @property
     def in_order(self) -> bool:
-        """Return True if CTAs start all at once without clusters, so that consecutive ones share a GPC."""
+        """Return True if CTAs start all together without clusters, so that consecutive CTAs share a GPC."""
         return self.neighbours == 1 and "neighbours" in self.features
 
     @property
@@ -292,7 +293,7 @@ class TileConfig:
 
     @property
     def cluster_tiles(self) -> int:
-        """Return the tiles that a cluster computes at once."""
+        """Return the number of tiles that a cluster computes at the same time."""
         return self.cluster_m * self.cluster_n
 
     @property

@@ -71,7 +71,7 @@ def wrapped(value: int, bits: int, signed: bool) -> int:
 
 
 def quotient(told: Told, a: int, b: int) -> int:
-    """Return a / b; by zero it is all ones, as on an H200."""
+    """Return a / b. Division by zero gives all ones, as on an H200."""
     if b:
         return c_div(a, b)
     told("division-by-zero")
@@ -263,7 +263,8 @@ def known_function(name: str) -> bool:
 
 @functools.cache
 def floats(kind: str, item: Element) -> Callable[..., Any]:
-    """Return an operator, comparison or function of arrays of one float type; it gives that type, or bool."""
+    """Return an operator, comparison or function of arrays of one float type; its result has the same type, or
+    bool."""
     if item.name in EIGHT_BIT_FLOATS:
         return _through(element_by_name("float32", 32) if kind in _IN_FLOAT else HALF, kind, item)
     if kind in _ROUNDED:
@@ -303,7 +304,7 @@ def _through(proxy: Element, kind: str, item: Element) -> Callable[..., Any]:
 
 
 def conversion(source: Element, target: Element, told: Told) -> Callable[[Any], Any]:
-    """Return a function that converts arrays from one type to the other."""
+    """Return a function that converts arrays from `source` to `target`."""
     watched = source.is_float and not target.is_float and target.name != "bool" and told is not nobody
     low, high = limits(target) if watched else (0, 0)
 

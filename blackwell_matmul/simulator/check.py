@@ -1,4 +1,4 @@
-"""`check`: run a kernel in several orders and report each fault of its ordering, with the seed that replays it."""
+"""`check`: runs a kernel in several orders and reports each ordering fault, with the seed that replays it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.trace.tracer import Tracer
 
 POLICY = "adversarial"
 MAX_TIMELINES = 8
-"""Most findings with a timeline; each costs one more run of a CTA."""
+"""Maximum number of findings with a timeline; each timeline costs another run of a CTA."""
 
 DEFAULT_ORDER_COUNT = 4
 """Orders of a cheap launch, by default."""
@@ -98,7 +98,7 @@ def _saved(bound: Bound, lowered: Lowered) -> Saved:
 
 @dataclass(frozen=True, eq=False)
 class _Study:
-    """One kernel on one set of arguments, to be run again and again."""
+    """One kernel with one set of arguments, to be run repeatedly."""
 
     bound: Bound
     lowered: Lowered
@@ -147,7 +147,7 @@ class _Study:
             yield replace(finding, timeline=around(finding, traced[key]))
 
     def _traced(self, seed: int, position: tuple[int, int, int]) -> list[Event]:
-        """Return the events of one CTA, in detail. Its cluster runs alone, unless all CTAs signal each other."""
+        """Return the detailed events of one CTA. Its cluster runs alone, unless all CTAs signal each other."""
         simulation = self._simulation(seed, again=True)
         simulation.tracer = Tracer(position, detailed=True)
         grid = simulation.grid
@@ -166,7 +166,7 @@ def _told(progress: Progress | None, order: int, orders: int) -> Progress | None
 
 
 def _merged(runs: list[Run], seed: int) -> list[Finding]:
-    """Return each fault once, as its first order showed it; errors first, and causes before consequences."""
+    """Return each fault once, from the first order that showed it; errors first, and causes before consequences."""
     found: dict[object, Finding] = {}
     for i, run in enumerate(runs):
         for finding in run.findings:

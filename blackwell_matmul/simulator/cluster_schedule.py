@@ -17,7 +17,8 @@ from typing import NamedTuple
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 
 LENGTHS = (1, 2, 4)
-"""Clusters of a schedule: few, so that many are alike (replay/); the longest uses two accumulators twice."""
+"""Numbers of clusters in a schedule. Few lengths make many schedules alike (replay/). The longest uses two
+accumulators twice."""
 
 
 class ScheduledCluster(NamedTuple):
@@ -27,7 +28,8 @@ class ScheduledCluster(NamedTuple):
     grants: tuple[Position, ...] = ()
 
     def left(self, grid: Grid, taken: int) -> ScheduledCluster | None:
-        """Return the cluster that is launched next if this one took over `taken` clusters; None if no grant is left."""
+        """Return the cluster that is launched next if this one took over `taken` clusters; None if no grant
+        remains."""
         rest = self.grants[taken:]
         return ScheduledCluster(cluster_at(grid, rest[0]), rest[1:]) if rest else None
 

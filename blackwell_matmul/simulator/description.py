@@ -46,7 +46,7 @@ class Proxy(enum.Enum):
 
 
 class ExecutedBy(enum.Enum):
-    """Lanes of the warp that execute it: every active one, or the one that elect.sync selects."""
+    """Lanes of the warp that execute an instruction: all active lanes, or the lane that elect.sync selects."""
 
     ALL = "all"
     ELECTED = "elected"
@@ -155,7 +155,7 @@ AT_ONCE = (Unit.NONE, Unit.WARP, Unit.WARPS, Unit.PEER)
 """Units whose instructions end before the warp continues."""
 
 FREE = Time(Unit.NONE)
-"""The time of an instruction that takes no cycles: it moves no data, or a compiler removes it."""
+"""Time of an instruction that takes no cycles: it moves no data, or a compiler removes it."""
 
 UNKNOWN = Time(Unit.UNKNOWN)
 """Time of an instruction without a published figure; `predict` refuses the instruction."""
@@ -217,7 +217,7 @@ class Description:
 
     @functools.cached_property
     def ties_ctas(self) -> bool:
-        """Return True if CTAs that execute it depend on each other, and run together."""
+        """Return True if CTAs that execute the instruction depend on each other, and must run together."""
         workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)
         semaphore = any(w.kind == "acquire" for w in self.waits) or any(s.kind == "release" for s in self.signals)
         return workspace or semaphore
@@ -240,7 +240,7 @@ class Description:
 
     @functools.cached_property
     def arrives_later(self) -> bool:
-        """Return True if its end is an arrival, such as the end of a commit."""
+        """Return True if the instruction arrives at an mbarrier asynchronously, such as a commit."""
         return "arrive" in self.signalling(When.COMPLETION)
 
     @functools.cached_property
@@ -248,7 +248,8 @@ class Description:
         return frozenset(wait.kind for wait in self.waits)
 
     def touching(self, access: Access, when: When) -> tuple[Effect, ...]:
-        """Return the effects of one kind on addressable memory; registers belong to one warp and are checked apart."""
+        """Return the effects of one kind on addressable memory. Registers belong to one warp and are checked
+        separately."""
         memory = (e for e in self.effects if e.space not in (Space.REGISTER, Space.BARRIER))
         return tuple(e for e in memory if e.access is access and e.when is when)
 
@@ -276,7 +277,8 @@ class Instruction:
 
 
 Lowering = Callable[[Any, Any], Any]
-"""(instruction, LoweringContext) -> a callable (warp, *operand values) that executes it, or None."""
+"""Function of (instruction, LoweringContext). Returns a callable (warp, *operand values) that executes the
+instruction, or None."""
 
 DESCRIPTIONS: dict[str, tuple[Description, Lowering]] = {}
 """Descriptions and lowerings by the name of tilus's instruction class."""

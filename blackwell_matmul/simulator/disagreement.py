@@ -18,13 +18,13 @@ from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, ViewK
 
 
 def disagreements(memory: GlobalMemory) -> tuple[str, ...]:
-    """Return a clause for each view that differs from its tensor in type, shape or strides."""
+    """Return clauses for all views that differ from their tensors in type, shape or strides."""
     found = (disagreement(memory.tensors, key) for key in memory.seen)
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 def disagreement(tensors: Mapping[str, Any], key: ViewKey) -> str | None:
-    """Return a clause on the tensor at the view's address, or None if it fits the view."""
+    """Return a clause on how the tensor at the view's address differs from the view; None if they agree."""
     clauses = [_told(name, tensor, key) for name, tensor in tensors.items() if _address(tensor) == key.address]
     return clauses[0] if clauses and all(clauses) else None
 

@@ -27,8 +27,8 @@ RANDOM_COMPLETION = 0.4  # policy "random": probability, at each issue, that ano
 
 
 class Blocked:
-    """A warp's wait. `ready` is tested when its `source`, an mbarrier or a meeting of warps, has changed; without a
-    source, whenever anything has. `why` explains a deadlock. semaphore: the address of the one that it is for."""
+    """A warp's wait. ready: tested when `source`, an mbarrier or a meeting of warps, has changed; without a source,
+    after any change. why: explains a deadlock. semaphore: its address, for a wait on one."""
 
     __slots__ = ("barrier", "location", "meeting", "ready", "semaphore", "source", "why")
 
@@ -108,7 +108,7 @@ class Engine:
         return found
 
     def finish(self, op: AsyncOperation) -> None:
-        """Complete `op`; operations before it in the same pipe complete first."""
+        """Complete `op`; earlier operations of the same pipe complete first."""
         if op.done:
             return
         if op.pipe is not None:
@@ -141,7 +141,7 @@ class Engine:
             op.read_phase = None
 
     def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
-        """Record that the warp has waited for an operation; reads: only for its reads."""
+        """Record that the warp has waited for an operation. reads: it waited only for the operation's reads."""
         if not reads:
             self.finish(op)
         self.tell.waited(op, warp, instruction, reads)
@@ -255,7 +255,7 @@ class Engine:
     # warps
 
     def run(self, warps: Iterable[Warp], main: Callable[[Warp], Iterator[Blocked]]) -> list[Agent]:
-        """Run until every warp has returned, or none can go on; return those that wait for ever."""
+        """Run until all warps have returned, or none can continue. Return the agents that wait forever."""
         ready = deque(Agent(warp, main(warp)) for warp in warps)
         waiting: Waiting = {}
         while ready or self._deliver(waiting, ready):
@@ -277,7 +277,7 @@ class Engine:
         return [agent for cta, agents in waiting.items() for agent in agents if not cta.stopped]
 
     def _step(self, agent: Agent) -> bool:
-        """Run a warp to its next wait; return False if it has returned, or its CTA cannot go on."""
+        """Run a warp to its next wait; return False if the warp has returned or its CTA cannot continue."""
         try:
             agent.wait = next(agent.steps, None)
         except Stop as stop:
@@ -290,7 +290,7 @@ class Engine:
         return agent.wait is not None
 
     def fail(self, cta: Cta, finding: Finding) -> None:
-        """Stop a CTA and its cluster after a fatal finding; others go on."""
+        """Stop a CTA and its cluster after a fatal finding; other clusters continue."""
         cta.grid.findings.add(finding)
         for each in cta.cluster.ctas:
             each.stopped = True
@@ -302,7 +302,8 @@ class Engine:
             self.queue.pop(op, None)
 
     def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
-        """Complete operations that waiters need until one of them wakes; return False if there are none."""
+        """Complete operations that waiting warps need until one of them wakes; return False if there are no such
+        operations."""
         while not ready:
             some = False
             for cta in tuple(waiting):
@@ -312,7 +313,7 @@ class Engine:
         return True
 
     def _deliver_to(self, cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
-        """Complete one operation for one CTA, unless another CTA has woken its warps."""
+        """Complete one operation for one CTA, unless its warps were already woken by another CTA."""
         if (cta in self.changed or self.polling) and self._wake(cta, waiting, ready):
             return True
         op = self._needed(cta, waiting.get(cta, []))
@@ -335,7 +336,7 @@ class Engine:
         return self.random.choice(candidates) if candidates else None
 
     def _wake(self, cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
-        """Move the warps of a CTA whose wait is over; the others stay."""
+        """Move the warps of a CTA whose wait is over to `ready`; other warps keep waiting."""
         changed = self.changed.pop(cta, ())
         agents = waiting.pop(cta, [])
         still = []

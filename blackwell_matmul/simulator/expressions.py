@@ -67,7 +67,7 @@ MAX_BITS = 256
 """Maximum number of bits of a Python integer in a chain of sums and products, before it is wrapped into range."""
 
 DEEPEST_TEXT = 100
-"""Parentheses within each other in one piece of text: Python 3.11 takes 200."""
+"""Maximum nesting of parentheses in one piece of text; Python 3.11 allows 200."""
 
 NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
 """Private names of generated code, with their values."""
@@ -143,7 +143,7 @@ def _is_address(e: Any) -> bool:
 
 
 def _depth(text: str) -> int:
-    """Count the parentheses that are open at the deepest place of a text."""
+    """Return the maximum nesting of parentheses in a text."""
     return max(accumulate((each == "(") - (each == ")") for each in text))
 
 
@@ -168,7 +168,7 @@ class ExpressionWriter(ABC):
         return self.typed(expression).text
 
     def typed(self, expression: Any) -> Typed:
-        """Return its text and type, in the range of its C type."""
+        """Return the Python text and C type of an expression, in the range of that type."""
         return self.fitted(self.visit(as_generated(expression)))
 
     def write_as(self, expression: Any, target: Element) -> str:
@@ -189,7 +189,7 @@ class ExpressionWriter(ABC):
         return result
 
     def _shortened(self, x: Typed) -> Typed:
-        """Return the same value; a text with too many nested parentheses becomes a call of a function of its
+        """Return the same value. A text with too deeply nested parentheses becomes a call of a function of its
         variables."""
         if len(x.text) <= DEEPEST_TEXT or _depth(x.text) <= DEEPEST_TEXT:
             return x
@@ -378,10 +378,10 @@ def _type_name(x: Typed) -> str:
 
 
 class ScalarWriter(ExpressionWriter):
-    """Writes Python integers, brought in range where C would observe them: sums and products wrap alike before and
-    after.
+    """Writes Python integers, and wraps them where C would observe the range. Sums and products may be wrapped later:
+    the result is the same.
 
-    told: name of the function in the generated code that undefined results of C are reported to, with `w`.
+    told: name of the function in the generated code that reports undefined results of C, with `w`.
     """
 
     def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], text: str = "") -> None:

@@ -66,7 +66,7 @@ Code = Literal[
     "written-by-two-ctas",
     "wrong-phase",
 ]
-"""Codes of findings; `docs/findings.md` explains each one and its remedy."""
+"""Codes of findings; `docs/findings.md` explains the codes and their remedies."""
 
 
 class Severity(enum.Enum):
@@ -155,7 +155,7 @@ def nobody(finding: Finding) -> None:
 
 
 class Findings:
-    """Findings of a launch, by fault. told: called with each finding."""
+    """Findings of a launch, merged by fault. told: called with each new finding."""
 
     def __init__(self) -> None:
         self.by_key: dict[object, Finding] = {}
@@ -173,7 +173,7 @@ class Findings:
 
 
 class Stop(Exception):
-    """Raised when a CTA cannot go on; the finding has the reason."""
+    """Raised when a CTA cannot continue; `finding` has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)

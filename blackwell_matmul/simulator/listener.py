@@ -42,7 +42,7 @@ class Listener:
     # CTAs and warps
 
     def started(self, cta: Cta) -> None:
-        """Called when a CTA starts; later ones of its cluster do not exist yet."""
+        """Called when a CTA starts; later CTAs of its cluster do not exist yet."""
 
     def returned(self, warp: Warp) -> None:
         """Called when a warp has returned."""
@@ -57,7 +57,7 @@ class Listener:
         """Called when these operations are over, too."""
 
     def closed(self) -> None:
-        """Called when the run of these clusters is over: release what belongs to them."""
+        """Called when the run of these clusters is over. Release their objects here."""
 
     # memory and registers
 
@@ -76,10 +76,10 @@ class Listener:
     # asynchronous operations
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """Called when an operation starts. regions: what it accesses, by operand; none for a commit."""
+        """Called when an operation starts. regions: its accesses, by operand; empty for a commit."""
 
     def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        """Called when another warp takes part in an operation of its warpgroup."""
+        """Called when another warp joins an operation of its warpgroup."""
 
     def source_read(self, op: AsyncOperation) -> None:
         """Called when a bulk store has read its source."""
@@ -99,7 +99,7 @@ class Listener:
         """Called for a commit or a wait of lanes that issued none of these operations."""
 
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
-        """Called when a warp has waited for an operation of its own; reads: for its reads alone."""
+        """Called when a warp has waited for its own operation. reads: it waited only for the operation's reads."""
 
     def settled(self, op: AsyncOperation) -> None:
         """Called when nothing of an operation is in flight any more."""
@@ -133,11 +133,11 @@ class Listener:
         """Called when a warp reaches a wait for others, or for its own groups, which may be complete already."""
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Called when all lanes of these warps are at a barrier of threads, or returned. last: the warp that opened it.
-        instruction: by this one."""
+        """Called when all lanes of these warps are at a barrier of threads, or have returned. last: the warp that
+        completed the barrier. instruction: the barrier instruction, None for a return."""
 
     def pairs(self, warp: Warp, instruction: Instruction, cta: Cta, frees: bool) -> None:
-        """Called when a warp allocates tensor memory of a CTA pair, or frees it. cta: the other one, which must have
+        """Called when a warp allocates tensor memory of a CTA pair, or frees it. cta: the other CTA, which must have
         started, or have allocated."""
 
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
@@ -155,7 +155,7 @@ class Listener:
     # cycles of a run with a clock (timing/)
 
     def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
-        """Called for an instruction that occupies its warp from one cycle to another."""
+        """Called for an instruction that occupies its warp from cycle `start` to cycle `end`."""
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         """Called when a warp has waited. what: the mbarrier, threads or operation. start, end: in cycles."""
@@ -166,7 +166,7 @@ class Listener:
     # other events
 
     def found(self, finding: Finding) -> None:
-        """Called for each finding, also of the listeners before this one."""
+        """Called for each finding, including those of earlier listeners in the list."""
 
     def performed(self, work: Held | Parted | Product | Term | Sum) -> None:
         """Called when deferred work is done, or joins other work (deferred.py)."""

@@ -382,14 +382,9 @@ WGMMA_N = 256, 8
 """The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
 
 
-<<<<<<< HEAD
 @in_place_of("ir.instructions.cuda.wgmma", "WgmmaMmaSSInst.get_inst_mnk")
 def widest_wgmma(narrow: Any, m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
-    """Multiply a tile with the widest instructions that divide it.
-=======
-def widest_wgmma() -> AbstractContextManager[None]:
     """Multiply a tile with the widest instructions whose N divides the tile.
->>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
     tilus takes the largest power of two in N: for 224 columns, seven instructions of N = 32. They read A seven times
     from shared memory, which bounds their time. On an H200 they take 1.6 times as long as one instruction of N = 224.
@@ -399,14 +394,9 @@ def widest_wgmma() -> AbstractContextManager[None]:
     return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
 
 
-<<<<<<< HEAD
 @in_place_of("backends.emitters.cuda.wgmma", "SharedMatrixDescriptor.encoded")
 def wgmma_descriptors(_: Any, self: Any) -> Any:
-    """Compute the address of an operand of wgmma once, and add its k-steps to it.
-=======
-def wgmma_descriptors() -> AbstractContextManager[None]:
     """Encode the address of an operand of wgmma once, and add k-steps to the encoded address.
->>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
     tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, in
     sequence. With tiles of few columns that takes longer than the wgmma. An address in shared memory has 18 bits,
@@ -434,14 +424,9 @@ def _widest(n: int, most: int, step: int) -> int:
     return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
 
 
-<<<<<<< HEAD
 @in_place_of("backends.emitters.cuda.wgmma", "wgmma_async")
 def one_wgmma(multiply: Any, *args: Any, trans_a: int, trans_b: int) -> Any:
-    """Compile only the variant of a wgmma with a new N that is called.
-=======
-def one_wgmma() -> AbstractContextManager[None]:
     """Compile only the called variant of a wgmma with a new N.
->>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
 
     `wgmma_async` makes all 48 variants of an instruction (signs and orders), and transpiles their Python. That takes
     longer than the rest of the kernel. tilus's own variants are made first: tilus makes all of them at once, and none
@@ -734,31 +719,14 @@ def _remainder(a: Range, b: Range) -> Range:
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
 
 
-<<<<<<< HEAD
 @in_place_of("ir.layout.mfunction.mfunction", "canonicalize_multi_function")
 def modes_kept_apart(_: Any, func: Any) -> Any:
-    """Find the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
-
-    `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
-    their numbers, and `mode_groups` finds no dimension in what is merged ("Cannot group the modes"). Without merging
-    they mean the same: only modes of extent 1 are left out. Removable when it compares the numbers, and `mode_groups`
-    takes what is merged.
-    """
-=======
-def modes_kept_apart() -> AbstractContextManager[None]:
     """Infer the layouts of a dot whose M, K and N have n and n + 1 instructions, such as K = 80 with M = 64.
 
     `canonicalize_multi_function` merges modes if the extent of one is that of the last plus one: it takes extents for
     indices. Then `mode_groups` finds no dimension in the merged mode ("Cannot group the modes"). Unmerged modes mean
     the same. Removable when it compares indices, and `mode_groups` takes merged modes.
     """
-    functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
-    return replaced((functions, "canonicalize_multi_function", _without_ones))
-
-
-def _without_ones(func: Any) -> Any:
-    """Return the multi-function without its modes of extent 1."""
->>>>>>> 8888360a (Docstrings of frontend, hardware, harness and jobs say what they return, in short sentences)
     kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
     number = {mode: place for place, mode in enumerate(kept)}
     modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]

@@ -41,10 +41,10 @@ ROWS, FEW_LOADS = (1, 2, 4, 8, 16), 3
 
 
 class SumOfParts(EpilogueScript):
-    """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32; line is n, or more for
-    rows of multiples of 16 bytes.
+    """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32. line is at least n, so
+    that rows are multiples of 16 bytes.
 
-    rows: lanes that share an element, each with parts of its own. block_n: columns of C that a CTA finishes.
+    rows: lanes that share an element; each lane adds parts of its own. block_n: columns of C that a CTA finishes.
     """
 
     target = "sm_90a"
@@ -115,7 +115,8 @@ class SumOfParts(EpilogueScript):
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """Return the arguments of `__init__`: as many lanes for each element of C as give most SMs a CTA."""
+        """Return the arguments of `__init__`: the number of lanes for each element of C with which most SMs get a
+        CTA."""
         cls.check_arguments(*args)
         parts, m, n, _, _, c, bias, residual = args
         form = pinned_form(pins.get("form", PLAIN))

@@ -65,7 +65,7 @@ def quantized_by_kernel(
 
 @functools.cache
 def _kernel(dtype: str, scaling: str) -> Any:
-    """Return one kernel object for each format, which keeps its compiled and packed code."""
+    """Return the kernel object for a format. The object caches its compiled code and packed arguments."""
     from blackwell_matmul.kernels.products.quantizer import BlackwellQuantizer
 
     script: Any = BlackwellQuantizer  # a call takes the pinned knobs alone

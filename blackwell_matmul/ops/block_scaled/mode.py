@@ -1,4 +1,4 @@
-"""`ScaledMmMode`: torch's scaled products, such as those of torchao's tensors, by `scaled_mm`."""
+"""`ScaledMmMode`: runs torch's scaled products, such as those of torchao's tensors, by this package's `scaled_mm`."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
 
 @functools.cache
 def _kernel(name: str, recipe: str, types: str) -> Any:
-    """Return one kernel object for each rung and types, which keeps its compiled and packed code. types: of A and B, if
-    not those of the format."""
+    """Return the kernel object for a rung and types. The object caches its compiled code and packed arguments. types:
+    of A and B, if not the format's."""
     return rung(name)(dtype=recipe, **({"types": types} if types else {}))
 
 

@@ -164,7 +164,7 @@ def _by_numbers(blocks: Tensor, amax: Tensor, factor: Tensor | None) -> tuple[Te
 
 _BELOW = 1 - 2.0**-24
 _BETWEEN = (0.25, 0.75 * _BELOW, 1.25, 1.75 * _BELOW, 2.5, 3.5 * _BELOW, 5.0)
-"""Largest fp32 that is rounded to each code but the last: a tie goes to the even code."""
+"""Largest fp32 that is rounded to each code, except the last code. A tie goes to the even code."""
 
 
 def _packed(x: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ def _check_data(data: Tensor, form: TorchFormat) -> None:
 
 
 def _check_scales(scales: Tensor, data: Tensor, form: TorchFormat, swizzled: bool) -> None:
-    """Refuse scales that are not of data, or have the other order."""
+    """Refuse scales whose number or order does not match data."""
     check_flag("swizzled", swizzled)
     *outer, rows, columns = data.shape
     k = columns * form.per_byte

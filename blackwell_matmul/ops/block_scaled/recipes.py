@@ -17,7 +17,7 @@ from blackwell_matmul.problem.form import BLOCK_SCALES, PADDED_SCALES, SCALED_K
 
 TENSOR, ROWWISE = "tensor", "rowwise"
 MX = {element: name for name in ("mxfp8", "mxfp4") for element in FORMATS[name].elements}
-"""Formats of BlockWise1x32, by their elements."""
+"""Format with scales of 32 elements (BlockWise1x32) for each element type."""
 
 WORDS: dict[tuple[Any, ...], str] = {
     (ScalingType.TensorWise,): TENSOR,
@@ -28,12 +28,12 @@ WORDS: dict[tuple[Any, ...], str] = {
     (ScalingType.BlockWise1x128,): "1x128",
     (ScalingType.BlockWise128x128,): "128x128",
 }
-"""Words for the recipes of one operand; torch.compile traces no MappingProxyType of them."""
+"""Text for each recipe of an operand, for messages. A dict, as torch.compile cannot trace MappingProxyType."""
 
 
 class Scaling(NamedTuple):
-    """Scales of one operand: those of blocks, rows or the tensor, their word of `WORDS`, a second scale of the tensor,
-    and whether the first ones lie in SWIZZLE_32_4_4."""
+    """Scales of one operand: scales of blocks, rows or the tensor; their text in `WORDS`; a second scale of the
+    tensor; and True if the first scales are in SWIZZLE_32_4_4."""
 
     scale: Tensor
     word: str
@@ -42,8 +42,8 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(side: str, scales: object, recipes: object, swizzles: object, groups: int = 1) -> Scaling:
-    """Return the scaling that torch.nn.functional.scaled_mm's arguments say. side: "a" or "b", for messages. groups:
-    those that may have a second scale each."""
+    """Return the scaling that arguments of torch.nn.functional.scaled_mm describe. side: "a" or "b", for messages.
+    groups: number of groups, which may each have a second scale."""
     given, named = _listed(scales), _listed(recipes)
     if not all(isinstance(each, ScalingType) for each in named) or named not in WORDS:
         able = ", ".join(" with ".join(one.name for one in each) for each in WORDS)
@@ -123,7 +123,7 @@ def _is(scale: Tensor, *shape: int) -> bool:
 
 
 def check_count(side: str, scaling: Scaling, rows: int) -> None:
-    """Refuse scales whose recipe is TensorWise or RowWise, and that are as many as another recipe has."""
+    """Refuse TensorWise or RowWise scales whose number is that of another recipe."""
     wanted = {TENSOR: 1, ROWWISE: rows}.get(scaling.word)
     if wanted is not None and unequal(scaling.scale.numel(), wanted):
         name = {TENSOR: "TensorWise", ROWWISE: "RowWise"}[scaling.word]

@@ -82,7 +82,7 @@ def scaled_grouped_mm(
 
 
 Bounds = Sequence[tuple[int, int]]
-"""First and last element of each group, the last one excluded."""
+"""Begin and end of each group; the end is excluded."""
 
 Parts = Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 """mat_a, mat_b, their scales and the result of each group."""
@@ -132,7 +132,7 @@ def _scales_of_k(side: str, scaling: Scaling, x: Tensor, bounds: Bounds, recipe:
 
 
 def _atoms(scales: Tensor, recipe: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Tensor]:
-    """Yield the whole atoms of each group, one group behind the other. shapes: of the operands, in bytes of columns."""
+    """Yield the whole atoms of each group, group after group. shapes: of the operands, with columns in bytes."""
     form, done = FORMATS[recipe], 0
     for rows, columns in shapes:
         count = form.scales(rows, columns * form.per_byte)

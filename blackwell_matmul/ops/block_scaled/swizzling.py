@@ -9,7 +9,7 @@ from torch.nn import functional
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS
 
 LANES, GROUPS = 32, ATOM_ROWS // 32
-"""Rows of an atom that are 16 bytes apart, and the groups of so many rows in 16 bytes."""
+"""Rows of an atom at a distance of 16 bytes, 32; and the groups of 32 rows in 16 bytes, 4."""
 
 
 def swizzle(scales: Tensor) -> Tensor:

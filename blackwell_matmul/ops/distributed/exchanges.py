@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 Consume = Callable[[Tensor, int], None]
-"""Takes a part and its source rank."""
+"""Callback that takes a part and its source rank."""
 Produce = Callable[[int, Tensor], None]
-"""Takes the rank of a part, and a tensor to write it to."""
+"""Callback that takes the rank of a part, and a tensor to write the part to."""
 
 
 def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group: Any, keep: bool = True) -> None:
@@ -31,7 +31,8 @@ def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group:
 
 
 def produce_and_scatter(produce: Produce, received: Tensor, group: Any) -> None:
-    """Produce a part for each rank, the own last. received: parts of all ranks for this one, in rank order."""
+    """Produce a part for each rank, this rank's own part last. received: output, the parts of all ranks for this rank,
+    in rank order."""
     if _has_symmetric_memory(group, received.device):
         symmetric()._pipelined_produce_and_all2all(produce, received, group.group_name)
     else:
@@ -91,7 +92,8 @@ def _has_symmetric_memory(group: Any, device: torch.device) -> bool:
 
 @functools.cache
 def _all_reach_each_other(group: Any) -> bool:
-    """Return true if all ranks are on one machine whose GPUs access each other's memory; equal on each rank."""
+    """Return True if all ranks are on one machine whose GPUs have peer access to each other. The result is equal on
+    all ranks."""
     mine = (socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.current_device())
     places: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(places, mine, group=group)

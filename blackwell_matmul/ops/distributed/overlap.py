@@ -181,7 +181,7 @@ class _Way:
         return stacked.mean(0) if mean else stacked.sum(0)
 
     def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
-        """Multiply into place, or into a temporary if TMA cannot address it."""
+        """Multiply into the tensor `place`, or into a temporary that is copied there if TMA cannot address `place`."""
         made = run(rows, b, how=self.how, into=place)
         if made is not place:
             place.copy_(made)

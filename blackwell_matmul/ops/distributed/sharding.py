@@ -1,6 +1,7 @@
 """Sharding of products: rows, columns, batches, and k, whose partial results are summed later.
 
-torch asks for each dimension of a mesh. The answer lists allowed placements; torch redistributes to one of them.
+torch asks for the strategies of each dimension of a mesh. A strategy lists allowed placements; torch redistributes
+tensors to one of them.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ def register() -> None:
 
 @functools.cache
 def _registered() -> None:
-    """Register the strategies for DTensors, for `torch.ops.blackwell_matmul.matmul` and for the operation below
-    autograd.
+    """Register the DTensor strategies of `torch.ops.blackwell_matmul.matmul` and of the operation below autograd.
 
-    torch caches a strategy by its inputs, of keywords by integers alone. C's shape also depends on the activation, and
-    no public API can express that (torch 2.13, register_sharding).
+    torch caches a strategy by its inputs; of keywords, only integers are part of the key. C's shape also depends on
+    the activation, and no public API can express that (torch 2.13, register_sharding).
     """
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):

@@ -1,7 +1,7 @@
-"""GPUs that other streams use too, such as NCCL's: grids whose CTAs end soon.
+"""Grids for GPUs that other streams use too, such as NCCL's: grids whose CTAs end soon.
 
-A persistent CTA has a fixed list of tiles. If NCCL holds some SMs, the CTAs meant for these SMs start when others have
-ended, and the product takes up to twice as long. CTAs of one tile each take the SMs that are left.
+A persistent CTA has a fixed list of tiles. If NCCL occupies some SMs, the CTAs meant for these SMs start only after
+others have ended, and the product takes up to twice as long. CTAs of one tile each use the remaining SMs.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ class LoweringContext:
     def place(
         self, tensor: Any, offsets: Any, dims: tuple[int, ...], shape: tuple[int, ...], multiple: int = 1
     ) -> None:
-        """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple.
+        """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (named by `use`) as one tuple.
 
-        multiple: step of the last offset; CTAs whose remainders differ are not alike (replay/).
+        multiple: step of the last offset. CTAs with different remainders are not alike (replay/).
         """
         extents = dict(zip(sorted(dims), shape, strict=True))
         view, texts = self.arguments.index(self._names.value_of(tensor)), [self._names.scalar(e) for e in offsets]
@@ -274,7 +274,7 @@ class LoweringContext:
         return True
 
     def commit(self, warp: Warp, family: str, lanes: int = 0) -> None:
-        """Make a group of each lane's open operations of the family. lanes: a mask; 0: the lanes that execute the
+        """Close a group of each lane's open operations of the family. lanes: a mask; 0: the lanes that execute the
         commit."""
         warp.cta.engine.tell.committed(warp, self.instruction, family)
         for each in self._groups(warp, family, lanes or self.group.mask(warp.index)):
@@ -335,7 +335,7 @@ class LoweringContext:
             each.open = []
 
     def _end_for(self, lanes: int, warp: Warp, ops: Iterable[AsyncOperation]) -> None:
-        """Record that lanes have waited for operations, and end those for which no other lane waits."""
+        """Record that lanes have waited for operations, and end operations for which no other lane still waits."""
         for op in ops:
             op.lanes &= ~lanes
             if not op.lanes:
@@ -439,7 +439,7 @@ _UNDEFINED: dict[Undefined, tuple[Severity, str]] = {
 
 
 def report_undefined(warp: Warp, code: Undefined, location: Location | None) -> None:
-    """Report arithmetic that C leaves undefined; its value is the hardware's."""
+    """Report arithmetic that is undefined in C; the simulator computes the hardware's value."""
     severity, message = _UNDEFINED[code]
     warp.cta.report(code, message, location, severity=severity)
 

@@ -53,7 +53,7 @@ def _adds_in_place(dot: Any, assign: Any) -> bool:
 
 
 def _chain(tensor: Any, made: Mapping[int, Any], uses: Counter[int]) -> Iterator[int]:
-    """Yield the tensors from an operand back to its load; none if something else uses one of them."""
+    """Yield the tensors from an operand back to its load; nothing if another instruction uses one of them."""
     found = []
     while uses[id(tensor)] == 1 and id(tensor) in made:
         found.append(id(tensor))

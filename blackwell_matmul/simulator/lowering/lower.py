@@ -84,7 +84,7 @@ class Lowered:
     counts: dict[str, int] = field(default_factory=dict)
 
     def main_with(self, wrap: Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]) -> Main:
-        """Return `main` with each callable that moves values wrapped."""
+        """Return `main` with `wrap` around each callable that moves values."""
         mine = self.main.__globals__
         return self.main_of({name: wrap(mine[name], moved) for name, moved in self.values.items()})
 
@@ -155,7 +155,7 @@ class Lowering:
         return self.variables[id(var)]
 
     def read(self, var: Any) -> str:
-        """Return the text of a variable's value, which must be the same in all lanes that read it."""
+        """Return the text of a variable's value, which must be equal in all lanes that read it."""
         name, here = self.variable(var), self.groups[-1]
         if all(here.is_part_of(group) for group in self.divided.get(id(var), ())):
             return name
@@ -188,7 +188,7 @@ class Lowering:
         return self.tellers[self.here]
 
     def _located(self, error: UnsupportedError) -> UnsupportedError:
-        """Return the error with the line, unless it names it already."""
+        """Return the error with the line added, unless its message has a line."""
         text, where = str(error), str(self.here)
         return error if self.here is None or where in text else UnsupportedError(f"{text} It is used at {where}.")
 
@@ -324,7 +324,7 @@ class Lowering:
         self._note_lanes(stmt.var)
 
     def _note_lanes(self, var: Any) -> None:
-        """Keep the lanes that assign a variable, if others read it."""
+        """Record which lanes assign a variable, if others read it."""
         if id(var) in self.divided:
             self.emit(f"{self.variable(var)}_by = {self.constant(self.groups[-1])}", "")
 
@@ -394,7 +394,7 @@ class Lowering:
         self._emit_call(call, context, inst)
 
     def _note(self, constant: str, context: LoweringContext) -> None:
-        """Note an instruction for other CTAs and, in `scan`, its scalars that are not constants and its place."""
+        """Record an instruction for replay, and in `scan` its non-constant scalars and its place."""
         self.calls[constant] = context.inst, context.instruction
         self.repeatable &= context.description.again is not None
         if context.description.again is Again.VALUES:
@@ -465,7 +465,7 @@ class Lowering:
         self.emit(f"if w.filling or w.wgmmas is not None or w.sums: {use}(w, {self.value_of(tensor)})", "")
 
     def _follow_unwritten(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> None:
-        """Follow registers that nothing has written, and report values that depend on them."""
+        """Track registers that nothing has written, and report values that depend on them."""
         for line in self.unwritten.lines(inst, context, function):
             self.emit(line, "")
             self.repeatable &= not context.by_value
@@ -578,7 +578,7 @@ class Lowering:
         ]
 
     def _argument(self, name: str, var: Any) -> str:
-        """Return an argument as the kernel has it: a float in its type."""
+        """Return the text of an argument with the value that the kernel sees: a float is rounded to its type."""
         text = f"w.cta.grid.arguments[{name!r}]"
         floating = hasattr(var.type, "nbits") and var.type.is_float()
         return f"{self.constant(element(var.type).dtype.type)}({text})" if floating else text
@@ -619,7 +619,8 @@ def _used_later(program: Program) -> frozenset[int]:
 
 
 def address_tensors(program: Program) -> tuple[set[int], set[int]]:
-    """Return the register tensors that are only one barrier's address, also another CTA's; and the assigned tensors."""
+    """Return the register tensors that hold nothing but the address of a barrier, also another CTA's; and the assigned
+    tensors."""
     from blackwell_matmul.frontend.recording import instructions, operands
 
     every = instructions(program.tile)
@@ -683,7 +684,7 @@ def mapped_address(location: Location | None) -> Callable[[Warp, int, int, int],
 
 
 class Teller:
-    """Reports arithmetic that C leaves undefined, at one line."""
+    """Reports undefined arithmetic of C at one line."""
 
     def __init__(self, location: Location | None) -> None:
         self.location = location
@@ -714,7 +715,7 @@ class GridTeller:
 
 
 def assigned_by_some_lanes(body: Any, parent: ThreadGroup) -> dict[int, list[ThreadGroup]]:
-    """Return, by variable, the groups of a part of a warp that assign it, though it is declared outside of them."""
+    """Return, by variable, the partial-warp groups that assign it although it is declared outside of them."""
     from blackwell_matmul.frontend.recording import children, walk
 
     found: dict[int, list[ThreadGroup]] = defaultdict(list)
@@ -755,7 +756,7 @@ def agreed(here: ThreadGroup, location: Location | None) -> Callable[[Warp, Any,
 
 
 def divided(word: str, location: Location | None) -> Callable[[Warp], None]:
-    """Return the function for a `break` or `return` that a part of a warp executes: the simulator runs it as one."""
+    """Return a function that reports a `break` or `return` by a part of a warp, which the simulator cannot execute."""
 
     def stop(warp: Warp) -> None:
         raise warp.cta.stop(

@@ -32,4 +32,4 @@ def _taken(log: list[Any], condition: Any) -> bool:
 
 
 SCAN_NAMESPACE: dict[str, Any] = {"_turns": _turns, "_taken": _taken}
-"""Names of `scan` beyond those of `main`."""
+"""Names that the code of `scan` uses in addition to those of `main`."""

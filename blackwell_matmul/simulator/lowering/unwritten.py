@@ -121,7 +121,8 @@ def makes_unwritten(inst: Any) -> bool:
 
 
 def _target(inst: Any) -> Any:
-    """Return the tensor that a carrying instruction writes: its result, or the tensor that it updates in place."""
+    """Return the tensor that an instruction with `carries` writes: its result, or the tensor that it updates in
+    place."""
     return inst.inputs[0] if inst.output is None else inst.output
 
 
@@ -150,7 +151,7 @@ def fresh(tensor: Any, number: int) -> Callable[[Warp], Origins]:
 
 
 def written(old: Origins, new: Origins) -> Origins:
-    """Return the origins of a tensor that is written as a whole, in place for its views."""
+    """Return the origins of a tensor that is written as a whole, updated in place for its views."""
     if old is None or new is old:
         return new
     old[...] = 0 if new is None else new
@@ -163,7 +164,7 @@ def moved(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def carried(carry: Callable[..., Any], operands: dict[int, Any]) -> Callable[..., Origins]:
-    """Return a function that calls `carry` only if there are origins."""
+    """Return a function that calls `carry` only if an operand has origins."""
 
     def run(warp: Warp, arguments: tuple[Any, ...], origins: list[Any]) -> Origins:
         if all(origins[i] is None for i in operands):

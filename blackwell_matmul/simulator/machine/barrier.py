@@ -15,7 +15,7 @@ MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 
 
 
 class PhaseBytes:
-    """The bytes of a phase, by line: those that it was told to await, and those that copies brought."""
+    """Bytes of a phase, by line: bytes announced by expect_tx, and bytes that copies brought."""
 
     __slots__ = ("announced", "brought")
 
@@ -77,7 +77,7 @@ class Mbarrier:
         return f"mbarrier.wait on {self.name}"
 
     def in_cta(self, cta: Cta) -> Mbarrier:
-        """Return the mbarrier at the same address of another CTA, which initialises it at its entry."""
+        """Return the mbarrier at the same address in another CTA, which initialises it when it starts."""
         if self.address not in cta.barriers:
             self.initialise(cta)
         found: Mbarrier = cta.barriers[self.address]
@@ -116,7 +116,7 @@ class Mbarrier:
         return f"; {one}give it a count of {count}"
 
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
-        """Make the phase wait for these bytes, too (expect-tx)."""
+        """Add these bytes to the tx-count of the phase (expect-tx)."""
         self.bytes.announced[location] += count_bytes
         self._add_tx(count_bytes, location)
 
@@ -162,8 +162,8 @@ WINDOW_BYTES = 2**24
 
 
 def mapped(address: Any, rank: int) -> Any:
-    """Return the address of the same place in the CTA of that rank (PTX ISA, "mapa"), from one with or without a
-    rank."""
+    """Return the address of the same variable in the CTA with that rank (PTX ISA, "mapa"). The given address may have
+    a rank."""
     return address % WINDOW_BYTES + (rank + 1) * WINDOW_BYTES
 
 

@@ -101,7 +101,7 @@ class Cta:
 
     @functools.cached_property
     def tensor_memory(self) -> TensorStorage:
-        """Return the tensor memory, made at its first use, because it is large."""
+        """Return the tensor memory, which is allocated at its first use because it is large."""
         made = tensor_memory()
         made.performed = self.engine.tell.performed
         return made
@@ -118,7 +118,8 @@ class Cta:
 
     @property
     def peer(self) -> Cta | None:
-        """Return the other CTA of its pair: their ranks differ in the last bit alone (PTX ISA, "CTA Pair")."""
+        """Return the other CTA of the pair, whose rank differs in the last bit (PTX ISA, "CTA Pair"); None without a
+        pair."""
         other = self.rank ^ 1
         return self.cluster.ctas[other] if other < len(self.cluster.ctas) else None
 
@@ -135,11 +136,11 @@ class Cta:
         other: Location | None = None,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Add a finding; the run goes on."""
+        """Add a finding; the run continues."""
         self.grid.findings.add(Finding(code, severity, message, self.position, location, other))
 
     def stop(self, code: Code, message: str, location: Location | None, other: Location | None = None) -> Stop:
-        """Return an exception with a finding after which this CTA cannot go on."""
+        """Return an exception with a finding after which this CTA cannot continue."""
         return Stop(Finding(code, Severity.ERROR, message, self.position, location, other, fatal=True))
 
     def clear(self, position: Position) -> None:

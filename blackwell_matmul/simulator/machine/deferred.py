@@ -23,7 +23,7 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element
 
 Values = Callable[[], Iterable[np.ndarray]]
-"""Function that reads the operands and returns the values to add, one after the other."""
+"""Function that reads the operands and yields the values to add, in order."""
 
 
 def joined(a: Box, b: Box, dim: int) -> Box | None:
@@ -35,26 +35,28 @@ def joined(a: Box, b: Box, dim: int) -> Box | None:
 
 @functools.cache
 def order_of(wanted: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the place of each wanted dimension in `dims`, or None if they are others."""
+    """Return the index of each wanted dimension in `dims`, or None if they differ."""
     return tuple(map(dims.index, wanted)) if sorted(wanted) == sorted(dims) else None
 
 
 @functools.cache
 def ranks(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place of each axis in their sorted order."""
+    """Return the index of each axis in sorted order."""
     return tuple(map(sorted(axes).index, axes))
 
 
 def _clipped(lo: int, hi: int, limit: int) -> tuple[int, int]:
-    """Return the part of a span in [0, limit); an empty span at one of its ends if there is none."""
+    """Return the part of a span in [0, limit); an empty span at the nearer end if there is none."""
     begin = min(max(lo, 0), hi)
     return begin, max(min(hi, limit), begin)
 
 
 class Patch:
-    """A rectangle of constant memory: `spans` of `image`, seen in the order of `axes`; other dimensions have one place.
-    Elements outside of the image are zero. alone: it is not joined with neighbours, and its product is rounded by
-    itself."""
+    """A rectangle of constant memory: `spans` of `image`, seen in the order of `axes`; other dimensions have extent 1.
+
+    Elements outside of the image are zero. alone: the patch is never joined with neighbours, and its product is
+    rounded separately.
+    """
 
     __slots__ = ("alone", "axes", "image", "spans")
 
@@ -83,14 +85,14 @@ class Patch:
         return Patch(self.image, tuple(inside), self.axes, alone=True)
 
     def seen(self, order: tuple[int, ...]) -> Patch:
-        """Return it with its dimensions in another order."""
+        """Return the patch with its dimensions in another order."""
         return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]), self.alone)
 
     def same(self, other: Patch) -> bool:
         return self.image is other.image and self.spans == other.spans and self.axes == other.axes
 
     def then(self, other: Patch, dim: int) -> Patch | None:
-        """Return both as one if `other` is the next one along `dim`."""
+        """Return both patches as one if `other` follows this one along `dim`; else None."""
         if self.image is not other.image or self.axes != other.axes or self.alone or other.alone:
             return None
         spans = joined(self.spans, other.spans, self.axes[dim])
@@ -106,14 +108,14 @@ class Held:
         self.view, self.box, self.patch, self.late = view, box, patch, True
 
     def then(self, other: Held, dim: int) -> Held | None:
-        """Return both as one if the other is the next one in its source too; `dim` is of the storage."""
+        """Return both as one if `other` also follows this one in its source; else None. dim: of the storage."""
         if self.view.dims != other.view.dims or dim not in self.view.dims:
             return None
         patch = self.patch.then(other.patch, self.view.dims.index(dim))
         return None if patch is None else Held(self.view, (), patch)
 
     def part(self, spans: list[tuple[int, int]]) -> Held:
-        """Return a part of it: spans of the view's dimensions, from its beginning."""
+        """Return a part: spans of the view's dimensions, relative to its beginning."""
         return Held(self.view, (), self.patch.part(spans))
 
     def fill(self) -> None:
@@ -131,7 +133,8 @@ class Parted(NamedTuple):
 
 
 def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
-    """Return the pieces so that each adjoins those before it, with the dimension; none if they leave gaps."""
+    """Return the pieces, each with the dimension along which it adjoins the pieces before; empty if they leave
+    gaps."""
     done: list[tuple[Box, int]] = []
     whole: Box | None = None
     for piece in sorted(pieces):
@@ -197,14 +200,14 @@ class SharedStorage(Storage):
         return held.patch if view.dims == held.view.dims else held.patch.seen(order)
 
     def _inside(self, place: Box) -> Held | None:
-        """Return the part of one piece at this place."""
+        """Return the part of a single piece at this place; None if no piece covers it."""
         for piece, held in self.held.items():
             if all(lo <= begin and end <= hi for (begin, end), (lo, hi) in zip(place, piece, strict=True)):
                 return held.part([(place[d][0] - piece[d][0], place[d][1] - piece[d][0]) for d in held.view.dims])
         return None
 
     def _assembled(self, place: Box) -> Held | None:
-        """Return the pieces at this place as one if they are neighbours here and in their source."""
+        """Return the pieces at this place as one, if they are neighbours both here and in their source; else None."""
         if place not in self.tilings:
             self.tilings[place] = tiling(place, [p for p in self.held if meet(p, place)])
         whole: Held | None = None
@@ -242,7 +245,7 @@ class Product:
 
 
 class Latest:
-    """The product that was computed last: warps that hold parts of one tile need the same one."""
+    """Cache of the last computed product, as warps that hold parts of one tile need the same product."""
 
     __slots__ = ("product",)
 

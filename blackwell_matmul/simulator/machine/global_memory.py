@@ -67,7 +67,8 @@ class ViewKey:
 
 
 IMAGE_PAYS_ELEMENTS = 2**16
-"""Fewest elements of a view for which converting all of it pays; tiles of smaller ones are converted as copied."""
+"""Minimum elements of a view for which a conversion of the whole view pays. Tiles of smaller views are converted when
+copied."""
 
 
 class GlobalStorage(Storage):
@@ -132,7 +133,7 @@ class PackedStorage(GlobalStorage):
 
 
 class GlobalWorkspace(NamedTuple):
-    """Memory that a kernel allocates for all its CTAs, on one line of the script."""
+    """Global memory that a kernel allocates for all its CTAs, at one line of the script."""
 
     storage: GlobalStorage
     location: Location | None
@@ -198,14 +199,14 @@ class GlobalMemory:
         return f"{address:#x}" if segment is None else f"{segment.name}[{(address - segment.address) // 4}]"
 
     def uncleaned(self, address: int) -> Region | None:
-        """Return the element at this address if it lies in a workspace that was not zeroed."""
+        """Return the element at this address if it is in a workspace that was not zeroed."""
         for workspace in self.workspaces:
             if not workspace.storage.defined and workspace.storage.segment is self.segment_at(address):
                 return workspace.storage.element_at(address)
         return None
 
     def view(self, key: ViewKey) -> GlobalStorage | None:
-        """Return the view's storage, or None if no argument's memory lies at its address."""
+        """Return the view's storage, or None if no argument's memory is at its address."""
         if key not in self.storages:
             segment = self.segment_at(key.address)
             if segment is None:
@@ -247,7 +248,7 @@ class GlobalMemory:
         self.reads[storage.key, cta, box] = Write(storage.key, cta, box)
 
     def close(self) -> None:
-        """Break reference cycles through views after the launch, so that their memory is free at once."""
+        """Break reference cycles through views after the launch, so that their memory is freed immediately."""
         for storage in self.storages.values():
             storage.close()
         self.storages.clear()

@@ -74,14 +74,14 @@ class Grants:
         return Response(number, self.firsts[number] if number < len(self.firsts) else None)
 
     def read(self, warp: Any, response: Response) -> int:
-        """Count a warp's read of a response, and return its earlier reads of it."""
+        """Record a warp's read of a response, and return its number of earlier reads of that response."""
         self.in_turn &= response.number == self._reads[warp]
         self._reads[warp] += 1
         self._reads[warp, response.number] += 1
         return self._reads[warp, response.number] - 1
 
     def foreseen(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the values that a warp reads which reads each response once, in order."""
+        """Yield the values that a warp reads if it reads each response once, in order."""
         return (self.response(number).scalars for number in range(len(self.firsts) + 1))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One launch: the memory, arguments and extents that its CTAs share, and its findings and prints."""
+"""One launch: memory, arguments and extents that its CTAs share, with its findings and prints."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Storage:
 
     @functools.cached_property
     def root(self) -> View:
-        """Return the view of the whole storage. It is always the same object, so that its slices are made once."""
+        """Return the view of the whole storage. It is always the same object, so that its slices are cached."""
         return View(self, self.data, tuple(0 for _ in self.shape), tuple(range(len(self.shape))))
 
     def byte_ranges(self, region: Region) -> np.ndarray:
@@ -59,7 +59,7 @@ class Storage:
     # reading and writing through a view
 
     def fill(self) -> None:
-        """Update `data` (deferred.py) before it is read other than by a view's `read`."""
+        """Perform deferred copies (deferred.py). Call it before any read of `data` other than by a view's `read`."""
 
     def forget(self, box: Box) -> None:
         """Prepare the rectangle for a write other than by a view's `write`."""
@@ -68,7 +68,7 @@ class Storage:
         """Restore the state before anything was written (replay/)."""
 
     def close(self) -> None:
-        """Break reference cycles after its CTA or the launch, so that its memory is free at once."""
+        """Break reference cycles after its CTA or the launch, so that its memory is freed immediately."""
         self.family.clear()
         if root := self.__dict__.pop("root", None):
             root.close()
@@ -85,7 +85,7 @@ class Storage:
 
 
 class AliasedStorage(Storage):
-    """Shared tensor whose bytes another one reuses: `data` holds element offsets into the CTA's bytes."""
+    """Shared tensor whose bytes another tensor reuses: `data` holds element offsets into the CTA's bytes."""
 
     def __init__(self, name: str, item: Element, offsets: np.ndarray, buffer: np.ndarray, address: int) -> None:
         super().__init__("shared", name, item, offsets)
@@ -199,8 +199,8 @@ def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
 
 
 def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the beginning of the rectangle with these elements, and for each of its dimensions the root's
-    dimension."""
+    """Return the beginning of the rectangle with these elements, and the root's dimension for each of its dimensions.
+    None if the elements are no rectangle."""
     if not index.size or index.ndim > len(shape):
         return None
     first = int(index.flat[0])
@@ -252,7 +252,7 @@ class View:
         return self.storage.item
 
     def slice(self, offsets: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> View:
-        """Return the sub-tensor of `shape` over `dims` at `offsets`; raise IndexError if it leaves this one."""
+        """Return the sub-tensor of `shape` over `dims` at `offsets`; IndexError if it exceeds this view."""
         key = (tuple(offsets), tuple(dims), tuple(shape))
         if key not in self._slices:
             if len(self._slices) > 4096:
@@ -302,7 +302,7 @@ class View:
         return self._slices[key]
 
     def in_cta(self, cta: Any) -> View:
-        """Return the same part of the same shared tensor in another CTA."""
+        """Return the view of the same part of the same shared tensor in another CTA."""
         if self.origin is None:
             return self.storage.in_cta(cta).root
         view, take, how = self.origin

@@ -69,8 +69,8 @@ EVERY_LANE = (1 << WARP) - 1
 
 
 class IssuedGroups:
-    """Operations of one family by some lanes, which all issued the same: those not committed, and the committed groups
-    not waited for, oldest first. lanes: their mask."""
+    """Operations of one family by lanes that have issued the same. They are uncommitted, or in committed groups not
+    yet waited for, oldest first. lanes: their mask."""
 
     __slots__ = ("groups", "lanes", "open")
 

@@ -34,11 +34,11 @@ class ThreadGroup:
         return range(self.begin // WARP, (self.begin + self.count - 1) // WARP + 1)
 
     def is_part_of(self, other: ThreadGroup) -> bool:
-        """Return True if each of these threads is one of `other`."""
+        """Return True if all threads of this group are in `other`."""
         return other.begin <= self.begin and self.begin + self.count <= other.begin + other.count
 
     def leaves_out_lanes_of(self, other: ThreadGroup) -> bool:
-        """Return True if a warp has some of these threads, and more of `other`."""
+        """Return True if a warp has some threads of this group, and further threads of `other`."""
         return any(self.lanes(warp) != other.lanes(warp) for warp in self.warps)
 
     def lanes(self, warp: int) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def _deserialize(index: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
 
 
 def coordinates(layout: Any, threads: np.ndarray) -> list[np.ndarray]:
-    """Return the element that each register holds: for each dimension an array of shape (threads, local size)."""
+    """Return the element that each register holds, as one array of shape (threads, local size) for each dimension."""
     spatial = _deserialize(threads[:, None] % max(layout.spatial_size, 1), layout.spatial_shape)
     local = _deserialize(np.arange(layout.local_size)[None, :], layout.local_shape)
     modes: list[np.ndarray] = [np.zeros((1, 1), np.int64) for _ in layout.mode_shape]
@@ -183,8 +183,8 @@ class WarpLayout:
         return tuple(map(np.unique, self.coords))
 
     def block(self, lines: Sequence[np.ndarray]) -> Gather:
-        """Return a function that gathers the elements at these indices from registers, with a value for missing
-        ones."""
+        """Return a function that gathers the elements at these indices from registers; missing elements get a given
+        value."""
         slots = self._slots(lines)
         missing = slots < 0
         if not missing.any():
@@ -196,7 +196,7 @@ class WarpLayout:
         return bool((self._slots(lines) >= 0).all())
 
     def _slots(self, lines: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-        """Return the register, lane by lane, that holds each of these elements; -1: none."""
+        """Return the register, lane by lane, that holds each of these elements; -1 for none."""
         slots = np.full(self.shape, -1)
         self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
         found: np.ndarray = slots[np.ix_(*lines)]
@@ -213,7 +213,7 @@ class WarpLayout:
 
     @functools.cached_property
     def _on_lines(self) -> np.ndarray:
-        """Return the element of its lines, in row-major order, that each register holds."""
+        """Return the index of the element that each register holds, in row-major order among the warp's lines."""
         inside = tuple(map(np.searchsorted, self.lines, self.coords))
         return np.ravel_multi_index(inside, tuple(map(len, self.lines)))
 
@@ -249,7 +249,8 @@ def _signature(layout: Any) -> tuple[Any, ...]:
 
 
 def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray | None:
-    """Return, for each register of `out`, the register of `operand` in the same lane to combine; None: the same."""
+    """Return, for each register of `out`, the matching register of `operand` in the same lane; None if the indices are
+    equal."""
     if _signature(out) == _signature(operand):
         return None
     return _broadcast_index(_Hashable(out), _Hashable(operand), group, warp)

@@ -90,7 +90,8 @@ def _shared(grid: Grid) -> Iterator[None]:
 
 
 SEEN_FIRST = 3
-"""Clusters that run before the rest is distributed; the first of a kind takes longer than later ones."""
+"""Number of clusters that run before the rest is distributed to processes; the first cluster of a kind takes longer
+than later ones."""
 
 
 def _run_repeatedly(

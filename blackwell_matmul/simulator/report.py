@@ -79,7 +79,7 @@ class Report(OneLine):
         }
 
     def paragraphs(self, replay: Replay | None = None) -> Iterator[Paragraph]:
-        """Yield the whole report in words. replay: returns the command that replays an order."""
+        """Yield the whole report as paragraphs. replay: returns the command that replays an order."""
         yield _title(self)
         told = Told()
         for finding in self.findings:
@@ -132,7 +132,7 @@ def _coverage(covered: Coverage) -> Iterator[Paragraph]:
 
 
 def _listed(label: str, items: Sequence[str], role: str = "text") -> Iterator[Paragraph]:
-    """Yield items, with the label before the first one."""
+    """Yield items as paragraphs; the first one begins with the label."""
     for i, item in enumerate(items):
         yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", role, 2, 14)
 

@@ -16,7 +16,7 @@ from blackwell_matmul.problem.block_scaled import LARGEST_E2M1
 from blackwell_matmul.simulator.findings import Code
 
 ATOM_ROWS, ATOM_COLUMNS, COLUMN_ROWS = 128, 4, 32
-"""Rows of an atom, its columns of tensor memory, and the rows with scales in one of them."""
+"""Rows of an atom, 128; its columns of tensor memory, 4; and rows with scales in a column, 32."""
 
 LANE_QUARTERS = 4
 """Quarters of the 128 lanes, each with all scales."""
@@ -47,7 +47,7 @@ def power_bytes(x: np.ndarray, up: bool) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RowScales:
-    """Scales of an operand in registers. cells: rows x blocks of K; of e4m3, or bytes of e8m0."""
+    """Scales of an operand in registers. cells: rows x blocks of K, as e4m3 or as bytes of e8m0."""
 
     cells: np.ndarray
 
@@ -85,7 +85,7 @@ class Scales(RowScales):
         return np.ascontiguousarray(by_row[self.first : self.first + rows, :blocks])
 
     def unlike(self, rows: int, blocks: int) -> str:
-        """Say where a quarter of the lanes differs from the first one; "" where all are alike."""
+        """Return a clause on where a quarter of the lanes differs from the first quarter; "" if all are equal."""
         first, *others = (self.raw(rows, blocks, quarter) for quarter in range(LANE_QUARTERS))
         for number, quarter in enumerate(others, 1):
             if (apart := first != quarter).any():
@@ -113,7 +113,7 @@ class ScaledRows:
 
     @classmethod
     def of(cls, values: np.ndarray, name: str, scales: RowScales) -> ScaledRows:
-        """Return the operand with elements of the type of that name."""
+        """Return the operand whose elements are values of the named type."""
         wide = _FP4[values].reshape(len(values), -1) if name == FP4_PAIRS else values
         return cls(wide.astype(np.float64), scales, LEAST_NORMAL[name])
 
@@ -164,7 +164,7 @@ Part = tuple[np.ndarray, np.ndarray, ScaledRows]
 
 
 def _products(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
-    """Return the product of both scales, one for each row, and the products of elements in units of it."""
+    """Return the product of the scales of each row of A and B, and products of elements in units of that product."""
     left, right = (np.ascontiguousarray(values.T, np.float32) for values, _, _ in (a, b))
     of_a, of_b = (np.ascontiguousarray(_exponent(values, operand.normal).T) for values, _, operand in (a, b))
     exponents = map(np.add.outer, of_a, of_b)
@@ -172,7 +172,7 @@ def _products(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
 
 
 def _groups(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
-    """Return ones, and the sums of 16 products times the scales, whose exponents are those of the scales."""
+    """Return ones, and sums of 16 products times the scales, with the exponents of the scales."""
     (left, of_a), (right, of_b) = map(_scaled, (a, b))
     terms = []
     for k in range(0, left.shape[1], 16):
@@ -182,7 +182,7 @@ def _groups(a: Part, b: Part) -> tuple[np.ndarray, Terms]:
 
 
 def _scaled(part: Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return elements times their scales, and for each element the exponent of its scale."""
+    """Return elements times their scales, and the exponent of the scale for each element."""
     values, scales, operand = part
     wide = np.repeat(scales, values.shape[1] // scales.shape[1], axis=1)
     return values * wide, _exponent(wide, LEAST - 1 if operand.scales.powers else LEAST_NORMAL["float8_e4m3"])
@@ -239,5 +239,5 @@ _BEYOND = (
 
 
 def _blocks_of_zeros(values: np.ndarray, block: int) -> np.ndarray:
-    """Return for each block along K whether no row has a number other than zero there."""
+    """Return, for each block along K, True if all rows are zero there."""
     return np.logical_not(values.any(axis=0).reshape(-1, block).any(axis=1))

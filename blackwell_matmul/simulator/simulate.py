@@ -84,7 +84,7 @@ def simulate(
 def prepare(
     script: Any, args: tuple[Any, ...], schedule: Mapping[str, object] | Schedule | None, target: str
 ) -> tuple[Bound, Lowered]:
-    """Return the script with its arguments, and its lowered program, which all runs of it share."""
+    """Return the script with its arguments, and its lowered program, which all runs share."""
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     return bound, lowered(program)
 
@@ -186,7 +186,7 @@ def _check_switches(trace: object, progress: object, listeners: object) -> None:
 
 
 def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Wrap `progress` so that its errors are not taken for the kernel's."""
+    """Return `progress`, wrapped so that its errors are not taken for the kernel's."""
 
     def tell(done: int, total: int) -> None:
         try:
@@ -217,7 +217,8 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
 
 
 def _joined(segments: Iterable[Segment], written: Collection[str]) -> list[Segment]:
-    """Return the memory of all tensors; those that share bytes have one segment, with the name of a written one."""
+    """Return the memory of all tensors. Tensors that share bytes become one segment, with the name of a written
+    one."""
     found: list[Segment] = []
     for each in sorted(segments, key=lambda segment: (segment.address, -segment.nbytes)):
         if not found or not _meet(found[-1], each):
@@ -291,7 +292,7 @@ def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any
 
 
 def _check_barriers(grid: Grid, program: Program) -> None:
-    """Check barriers, which tilus may place in bytes that free_shared released and initialises first."""
+    """Check mbarriers in bytes that free_shared released and tilus initialises first."""
     for inst, address in program.barriers.items():
         end = address + 8 * len(inst.counts)
         for tensor, place in program.shared.items():

@@ -67,7 +67,7 @@ class Simulation:
         return list(found.values())
 
     def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent], announced: Announcements) -> None:
-        """End a cluster whose warps have returned, or report those that wait for ever."""
+        """End a cluster whose warps have returned, or report the warps that wait forever."""
         if stuck:
             left = [op for cta in cluster.ctas for op in engine.in_flight(cta) if not op.done]
             self.grid.findings.add(deadlock(self.lowered.program, cluster, stuck, left, announced))
@@ -80,7 +80,7 @@ class Simulation:
 
 
 def _exit(engine: Engine, cta: Cta) -> None:
-    """End a CTA. Its shared memory ends with it, and pending reads of it are lost."""
+    """End a CTA and its shared memory; pending reads of that memory are lost."""
     engine.tell.exits(cta)
     for op in list(engine.in_flight(cta)):
         if not op.done and not op.source_free:

@@ -19,12 +19,12 @@ AROUND = 2
 """Source lines shown before and after a marked one."""
 
 APART = 3
-"""Most lines between two marked ones in one excerpt."""
+"""Maximum number of lines between two marked lines in one excerpt."""
 
 
 @dataclass
 class Told:
-    """Contents shown so far: source lines, and the missing edges with their lines."""
+    """Source lines, and missing edges with their lines, that the report has shown so far."""
 
     lines: set[Location] = field(default_factory=set)
     edges: set[object] = field(default_factory=set)
@@ -36,9 +36,10 @@ Replay = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Paragraph:
-    """role: title, good, bad, error, unguaranteed, text, place, code, marked, edge, event, here, label or dim.
+    """A paragraph. role: title, good, bad, error, unguaranteed, text, place, code, marked, edge, event, here, label or
+    dim.
 
-    A line that is too long goes on below, `indent + hanging` columns from the left.
+    A line that is too long continues below, `indent + hanging` columns from the left.
     """
 
     text: str

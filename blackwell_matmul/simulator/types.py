@@ -157,7 +157,8 @@ def _saturated(values: np.ndarray, target: Element) -> np.ndarray:
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:
-    """Return float32 that a narrower type rounds as `values`: if inexact, the neighbour whose last bit is set."""
+    """Return float32 values that a narrower type rounds like `values`: inexact ones become the neighbour whose last
+    bit is set (round to odd)."""
     with np.errstate(over="ignore", invalid="ignore"):
         near = values.astype(np.float32)
     wide, back = values.astype(np.longdouble), near.astype(np.longdouble)

@@ -34,7 +34,7 @@ SAME_TILE_PENALTY = 0.1
 """Penalty, as a fraction of the cost, for each further schedule of a tile."""
 
 MATMUL_PARAMETERS = ("m", "n", "k", "a", "b", "c")
-"""Parameters of a matmul, under any names."""
+"""Parameters of a matmul in this order; a script may name them differently."""
 
 Pins = Mapping[str, Any]
 T = TypeVar("T")

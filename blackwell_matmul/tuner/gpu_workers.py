@@ -1,4 +1,4 @@
-"""Worker processes of GPUs: several check, one times; they start their imports at once."""
+"""Worker processes of GPUs: several check, one times; all start their imports at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blackwell_matmul.jobs.worker import Worker, WorkerPool, worker_pool
 
 @dataclass(frozen=True)
 class GpuWorkers:
-    """Workers of one GPU. timer: keeps its child between sessions. checkers: check in parallel."""
+    """Workers of one GPU. timer: keeps its child process between sessions. checkers: check in parallel."""
 
     gpu: MeasuringGpu
     timer: Worker
@@ -30,7 +30,7 @@ class GpuWorkers:
 
 @contextmanager
 def gpu_workers(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float) -> Generator[list[GpuWorkers]]:
-    """Yield workers for each GPU, with this many checkers, or as many as the cores allow."""
+    """Yield workers for each GPU, with `checkers` checkers, or as many as the CPU's cores allow."""
     with ExitStack() as stack:
         most = (os.cpu_count() or 1) // len(gpus) - 1
 

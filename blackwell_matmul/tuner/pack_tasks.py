@@ -1,4 +1,4 @@
-"""One kernel of a pack as a task of a worker: compiled as the first call of an operation compiles it."""
+"""Task of a worker: compile one kernel of a pack, in the way in which the first call of an operation compiles it."""
 
 from __future__ import annotations
 

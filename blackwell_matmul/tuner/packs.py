@@ -32,7 +32,7 @@ LIMIT_S = 300.0
 """Maximum seconds of one compilation on busy cores."""
 
 TRAINED_M = 512
-"""Least rows of a product whose gradients are in a pack."""
+"""Minimum M of a product whose gradients are in a pack."""
 
 Tell = Callable[[str], None]
 
@@ -68,7 +68,7 @@ def problems() -> Iterator[dict[str, Any]]:
 
 
 def make(gpu: Gpu, tell: Tell) -> Pack:
-    """Compile all products of a pack into this machine's cache; those that are there are not compiled again."""
+    """Compile all products of a pack into this machine's cache, except those already there. Return the pack."""
     _root()
     common = {"do": f"{TASK}:compile_product", "gpu": gpu.name}
     tasks = {"{operation} {dtype} {m}x{n}x{k}".format(**each): {**common, **each} for each in problems()}
@@ -87,7 +87,7 @@ def versions_here() -> dict[str, str]:
 
 
 def _root() -> Path:
-    """Return the cache's folder; InputError if nothing is kept there."""
+    """Return the cache's folder; InputError if the cache is off."""
     if package_digest() is EDITED:
         raise InputError("files of this package have changed since this process began; start the command again.")
     root = cache.folder()
@@ -133,7 +133,7 @@ def _opened(folder: Path, file: Path) -> Pack:
 
 
 def _require_versions(pack: Pack, file: Path) -> None:
-    """Refuse a pack whose kernels no call would find here."""
+    """Raise InputError for a pack whose kernels no call would find here, because versions differ."""
     here = versions_here()
     differ = [name for name in here if pack.versions.get(name) != here[name]]
     if differ:

@@ -67,7 +67,7 @@ def predictions(
     tell: Callable[[str], None],
     by: Predictors,
 ) -> dict[str, Row]:
-    """Return the candidates' rows by schedule; those not begun by until_s are missing."""
+    """Return the candidates' rows by schedule; candidates not begun by until_s are missing."""
     code = code_of(kernel)
     trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
     job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)

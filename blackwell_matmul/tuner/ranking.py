@@ -22,14 +22,14 @@ from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, inte
 from blackwell_matmul.tuner.predictions import Predictors, predictions
 
 MOST_PREDICTIONS = 40
-"""Default number of candidates to predict; each takes a core several seconds."""
+"""Default number of candidates to predict; a prediction takes a core several seconds."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A candidate. predicted_us: None without prediction. reason: why it does not come first."""
+    """A candidate. predicted_us: None without a prediction. reason: why the candidate is not first."""
 
     schedule: Pins
     predicted_us: float | None = None

@@ -30,7 +30,7 @@ LEAST_SHARE = 8
 """Minimum candidates per GPU; each GPU runs cuBLAS, and finalists are timed twice."""
 
 FINALISTS = 3
-"""Finalists of each share, as GPUs of one kind may reverse close times."""
+"""Number of finalists of each share, as GPUs of one model may reverse close times."""
 
 SHARE_ROUNDS_FRACTION = 0.5
 """Fraction of the rounds for a share's order; finalists get all rounds."""
@@ -39,7 +39,7 @@ NO_GPU_LEFT = "no GPU was left for it."
 
 
 def useful_gpus(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
-    """Return as many GPUs as have a sufficient share, at least one."""
+    """Return as many GPUs as get a sufficient share of candidates, at least one."""
     return gpus[: max(1, candidates // LEAST_SHARE)]
 
 
@@ -61,9 +61,8 @@ class Measured:
 
 
 class Share:
-    """One GPU's part of a plan with one problem. lost: reason if the GPU failed. failed_at: contender that failed
-    then. in_progress: others that may have caused it.
-    """
+    """Part of a plan for one GPU and one problem. lost: reason if the GPU failed. failed_at: contender that failed
+    then. in_progress: contenders that may have caused the failure."""
 
     def __init__(self, workers: GpuWorkers, plan: Plan, results: SuiteResults, index: Index, tell: Tell) -> None:
         self.workers, self.plan, self.results, self._index = workers, plan, results, index
@@ -71,7 +70,7 @@ class Share:
         self.lost, self.failed_at, self.in_progress = "", "", frozenset[str]()
 
     def run(self, until_s: float) -> None:
-        """Check until this time, on time.monotonic's clock, and time the correct ones."""
+        """Check until `until_s` on time.monotonic's clock, and time the correct contenders."""
         about = self.plan, self.results, self._index, self.workers.checkers, self._tell
         session.check_in_parallel(*about, until_s, self._may_continue)
         if not self.lost:
@@ -85,7 +84,7 @@ class Share:
                 return
 
     def _may_continue(self, row: BenchRow) -> bool:
-        """Return true to go on; the timer tests the GPU while others use it."""
+        """Return True to continue; the timer tests the GPU while others use it."""
         if row.status != "failed" or self._still_works(row.contender):
             return True
         self.in_progress = frozenset(contender.name for contender, _ in self.workers.checkers.running.values())
@@ -138,7 +137,7 @@ class SeveralGpus:
         return self.found
 
     def _dealt(self, left: Sequence[Contender]) -> list[Share]:
-        """Deal contenders in turn, so that each GPU gets some that are predicted fast."""
+        """Return shares of the contenders, dealt in turn, so that each GPU gets some with a short predicted time."""
         serving, settings = self._serving[: len(left)], self._plan.settings
         shorter = replace(settings, rounds=math.ceil(SHARE_ROUNDS_FRACTION * settings.rounds))
         return [self._share(workers, left[at :: len(serving)], shorter) for at, workers in enumerate(serving)]
@@ -150,7 +149,7 @@ class SeveralGpus:
         return Share(mine, plan, results, self._index, self._tell)
 
     def _reassigned(self, share: Share) -> list[Contender]:
-        """Return a lost GPU's remaining contenders, except one that has lost two GPUs."""
+        """Return a lost GPU's remaining contenders, except a contender that has lost two GPUs."""
         self._mark_lost(share)
         mine = list(share.plan.contenders[1:])
         repeated = [each for each in mine if each.name == share.failed_at and each.name in self._suspects]
@@ -176,7 +175,7 @@ class SeveralGpus:
             self.found.rows[each.name] = BenchRow(each.name, case.problem, case.band, status="failed", reason=reason)
 
     def _time_finalists(self, finalists: Sequence[BenchRow]) -> None:
-        """Time the finalists on one GPU; if it is lost, on the next."""
+        """Time the finalists on one GPU; if this GPU is lost, on the next."""
         names = {row.contender for row in finalists}
         able = [each for each in self._plan.contenders if each.name in names]
         while able and self._serving:

@@ -42,7 +42,7 @@ TOP, TOP_UNPREDICTED = 8, 16
 """Default number of measured candidates, with and without predictions (data in docs/time.md)."""
 
 FITTED_ARCH = "sm_90a"
-"""Architecture whose fitted order of `candidates` is better than the time model's (`bench/choice.py`)."""
+"""Architecture for which the fitted order of `candidates` is better than the time model's (`bench/choice.py`)."""
 
 CANDIDATE_LIMIT_S = 30.0
 TUNING_SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
@@ -50,7 +50,7 @@ PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Fractions of the budget after which predictions, compilations and checks end; timing gets the rest."""
 
 CHECKERS, MOST_AT_ONCE_BYTES = 4, 1 << 30
-"""Parallel checks on a GPU, each with float64 matrices; only one above these bytes."""
+"""Number of parallel checks on a GPU, which have float64 matrices; a single one for problems above these bytes."""
 
 LEAST_CHECK_S = 10.0
 """Minimum seconds for checks, however long compiling took, so that a short budget finds something."""

@@ -103,7 +103,7 @@ def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
 
 
 def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray | None:
-    """Return each CTA's number of the first CTA in its cluster; None if clusters have one CTA."""
+    """Return, for each CTA, the number of the first CTA in its cluster; None if clusters have one CTA."""
     if cluster == (1, 1, 1):
         return None
     numbers = np.arange(math.prod(grid)).reshape(grid[::-1])
@@ -121,7 +121,7 @@ MAX_CELLS = 2**20
 
 
 def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
-    """Return True for an output that one view writes, each element once, and that nobody reads: such an output has no
+    """Return True for an output that a single view writes, each element once, and nobody reads. Such an output has no
     fault."""
     storage = memory.view(key)
     assert storage is not None
@@ -152,7 +152,8 @@ def _stale_reads(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
-    """Report reads of elements that another CTA of the same launch writes: a launch does not order its CTAs."""
+    """Return findings for reads of elements that another CTA of the same launch writes, because a launch does not
+    order its CTAs."""
     findings: dict[str, Finding] = {}
     for read in memory.reads.values():
         storage = memory.view(read.key)
@@ -231,7 +232,7 @@ def _spell(box: Sequence[tuple[int, int]]) -> str:
 
 
 def _unwritten(owner: np.ndarray, writes: list[Write], storage: GlobalStorage) -> list[Finding]:
-    """Report elements of an output view that no CTA wrote, by tiles of the size that one CTA writes."""
+    """Return findings for elements of an output view that no CTA wrote, in tiles of the size that one CTA writes."""
     missing = owner == 0
     count = int(missing.sum())
     if count == 0:

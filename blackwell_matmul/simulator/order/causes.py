@@ -30,7 +30,8 @@ LEFT_BEHIND = (
 STEPS = ("wait", "commit", "phase", "arrive", "bytes")
 """The edges by which warps keep in step on mbarriers and groups."""
 LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")
-"""A wait that is missing: the name of its ring of mbarriers, and its warps, if not those of the finding."""
+"""Pattern of a missing wait in a message. Groups: the ring of mbarriers, and the warps if they differ from the
+finding's."""
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -73,7 +74,8 @@ def _nowhere(finding: Finding) -> bool:
 
 Lines = set[Location | None]
 Rule = Callable[[Finding, Finding, Lines], bool]
-"""(a finding, another one, the lines that read what nobody had written): whether the first follows from the other."""
+"""Function of (finding, other finding, lines that read unwritten memory). Returns True if the first finding follows
+from the other."""
 
 
 def _linked(finding: Finding, found: Sequence[Finding], follows: Rule) -> Finding:
@@ -134,7 +136,8 @@ def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a read of unwritten memory, and the edge that the same read of the same tensor lacks."""
+    """Return True for a read of unwritten memory, if the cause is the missing edge of the same read of the same
+    tensor."""
     same = finding.location in (cause.location, cause.other) and finding.tensor == cause.tensor
     return finding.code == NOBODY and same
 
@@ -160,7 +163,7 @@ def _warps(finding: Finding) -> set[str]:
 
 
 def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a later finding with the same line at fault, or of the same tensor and caused by that line."""
+    """Return True for a later finding with the same line at fault, or on the same tensor and caused by that line."""
     wrong = _elsewhere(cause) and bool(finding.missing) and finding.code != RELAXED
     round_ = finding.location in (cause.other, cause.at_fault) or finding.other == cause.location
     again = finding.in_loop and round_ and finding.tensor == cause.tensor
@@ -169,8 +172,8 @@ def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a later finding with the same advice, with the same sync between the same lines, or with a wait of the same
-    warp for the same mbarrier or ring of mbarriers."""
+    """Return True for a later finding with the same advice, the same sync between the same lines, or a wait of the
+    same warp for the same mbarrier or ring."""
     between = _between(cause)
     same = finding.advice == cause.advice or (bool(between) and _between(finding) == between)
     lacking = finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause))
@@ -216,4 +219,4 @@ RULES: tuple[Rule, ...] = (
     at_once, wrong_by_itself, read_without_a_wait, other_way_round, read_too_early, same_line, same_remedy, out_of_step,
     never_waited_for, freed_too_early,
 )  # fmt: skip
-"""The rules, in turn: what follows from another finding is nobody's cause."""
+"""Rules in order of application. A finding that follows from another one is never a cause."""

@@ -20,7 +20,7 @@ from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, same_
 from blackwell_matmul.simulator.order.signallers import Signaller
 
 KEPT = "it is the one of the wait before, and has to flip with each phase of the mbarrier"
-"""What is wrong with the parity of a warp that waits again for the phase before."""
+"""Clause on a parity that does not change, so that the warp waits again for the preceding phase."""
 
 
 class Stuck(NamedTuple):
@@ -50,7 +50,7 @@ class Scene:
     known: Announcements
 
     def all_arrive(self, barrier: Mbarrier) -> str:
-        """Return the lines that arrive on an mbarrier, and the warps that execute them."""
+        """Return a clause: the lines that arrive on an mbarrier, and the warps that execute them."""
         arriving = self.lines.roles.signalling(barrier, "arrive")
         return ", ".join(f"{each.name} at {each.location} by {spell(each.warps_for(barrier))}" for each in arriving)
 
@@ -99,7 +99,7 @@ def small(barrier: Mbarrier, arriving: set[Warp]) -> str:
 
 
 def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find an mbarrier on which no line arrives. Name the line that may be meant for it: one of two lines that arrive
+    """Find an mbarrier on which no line arrives. Name the line that was probably meant: one of two lines that arrive
     on another mbarrier."""
     barrier, roles = stuck.barrier, scene.lines.roles
     if not barrier.pending or roles.arriving(barrier):
@@ -120,7 +120,7 @@ def nobody_arrives(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, Mbarrier]]:
-    """Return lines in a loop that arrive on exactly one mbarrier of the same ring."""
+    """Yield lines in a loop that arrive on exactly one mbarrier of the same ring."""
     ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
     for line in scene.lines.roles.lines if len(ring) > 1 else ():
         stages = [each for each in ring if "arrive" in line.kinds and line.warps_for(each)]
@@ -152,8 +152,8 @@ def _arrived_on_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, 
 
 
 def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Signaller, Mbarrier]]:
-    """Return the lines that share an mbarrier with another arriving line. Lines of warps that wait for that mbarrier
-    come first, then lines at the loop depth of the wait."""
+    """Yield lines that share an mbarrier with another arriving line. Lines of warps that wait for that mbarrier come
+    first, then lines at the loop depth of the wait."""
     roles, depth = scene.lines.roles, scene.lines.depth
     for barrier in stuck.barrier.cta.barriers.values():
         arriving = roles.signalling(barrier, "arrive")
@@ -164,7 +164,7 @@ def _doubled(scene: Scene, stuck: Stuck) -> Iterator[tuple[tuple[bool, bool], Si
 
 
 def bytes_differ(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a phase with other bytes announced than its copies bring."""
+    """Find a phase whose announced bytes (expect_tx) differ from the bytes of its copies."""
     barrier = stuck.barrier
     if not barrier.tx_bytes:
         return None
@@ -174,8 +174,8 @@ def bytes_differ(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def run_past(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a phase that ended together with the next one before the warp began to wait: the arriving warp did
-    not wait."""
+    """Find a phase that ended, together with the next one, before the warp began to wait: the arriving warp did not
+    wait."""
     barrier, roles = stuck.barrier, scene.lines.roles
     if not _overtaken(scene, stuck):
         return None
@@ -228,7 +228,7 @@ def skips_a_phase(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a warp that waits before its first write, for arrivals that come only after that write."""
+    """Find a warp that waits before its first write, for arrivals that only follow that write."""
     lines, first_wait = scene.lines, not scene.known.passes[stuck.barrier, stuck.warp]
     written = {each.tensor for each in lines.touched_next(stuck.warp, stuck.wait.location) if each.write}
     for other in _in_a_circle(scene, stuck) if _untouched(stuck) and first_wait else ():
@@ -241,8 +241,8 @@ def starts_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
 
 
 def signals_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
-    """Find a signal that its warp makes after the wait, although all that it announces was written before the wait. The
-    wait is for a warp that needs the signal first."""
+    """Find a signal that its warp makes after the wait, although the announced data were written before the wait. The
+    wait is for a warp that needs this signal first."""
     lines, here = scene.lines, stuck.wait.location
     for other in _in_a_circle(scene, stuck):
         read = {each.tensor for each in lines.touched_next(other.warp, other.wait.location) if not each.write}

@@ -53,8 +53,8 @@ def deadlock(
 
 
 def _likely_cause(agent: Agent) -> tuple[int, int, int]:
-    """Return the place of a wait in the report: semaphores, barriers that lack bytes, then other barriers, then
-    threads for threads."""
+    """Return a sort key of a wait in the report: semaphores, barriers that lack bytes, other barriers, then barriers
+    of threads."""
     wait, rank = agent.wait, 3
     if wait is not None and wait.semaphore is not None:
         rank = 0
@@ -64,8 +64,8 @@ def _likely_cause(agent: Agent) -> tuple[int, int, int]:
 
 
 def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcements, roles: Roles) -> str:
-    """Return each waiting warp, its line, its barrier and the missing signal. others: the cluster's operations in
-    flight."""
+    """Return text on each waiting warp: its line, its barrier and the missing signal. others: operations in flight of
+    the cluster."""
     lines: dict[tuple[str, str], list[int]] = {}
     for agent in waiting:
         assert agent.wait is not None
@@ -97,7 +97,7 @@ def _warps(indices: list[int], cta: str) -> str:
 
 
 def _unannounced(op: AsyncOperation) -> str:
-    """Return a clause for a copy whose bytes no expect_tx announced; "" for others."""
+    """Return a clause for a copy whose bytes no expect_tx announced; "" for other operations."""
     if op.agent != "TMA" or op.barrier is None or op.barrier.tx_bytes > 0:
         return ""
     return f", which signals {op.barrier.name}, where nobody has announced bytes"
@@ -166,7 +166,7 @@ def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
 
 
 def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:
-    """Return the shortest cycle of two or more warps, each of which waits for the next; [] if there is none."""
+    """Return the shortest cycle of two or more warps in which every warp waits for the next; [] if there is none."""
     wanted = {
         warp: sorted({other for other in _wanted(agent, found) if other in waits and other is not warp}, key=number)
         for warp, agent in waits.items()
@@ -181,7 +181,7 @@ def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:
 
 
 MAX_PATHS = 4096
-"""A bound on the search, far above what a CTA's 32 warps have."""
+"""Maximum number of paths in the search, far more than a CTA of 32 warps has."""
 
 
 def _spell_cycle(cycle: list[Warp], waits: Waits) -> str:

@@ -87,7 +87,8 @@ class Diagnosis:
             self._unwritten(read, PHASE, "phase", "nobody has written", f"{passed}: {PARITY}", wait.location)
 
     def _before_the_sync(self, read: EarlyRead) -> bool:
-        """Report the sync that a read of unwritten memory lacks, if the reading warp writes there with other warps."""
+        """Report the missing sync before a read of unwritten memory, if the reading warp is one of the warps that
+        write there."""
         where, lines = read.instruction.location, self.lines
         read_there = {each.tensor for each in lines.roles.touches if each.location == where and not each.write}
         together = [each for each in lines.touched_by(read.warp) if each.write and len(each.warps) > 1]

@@ -50,7 +50,7 @@ class Drains:
             self.unsignalled[lanes, Drain(instruction, effect.access is Access.WRITE)] = event
 
     def signalled(self, events: int) -> None:
-        """Remove these events, which were signalled to the other CTA."""
+        """Remove these events, because they were signalled to the other CTA."""
         self.unsignalled = {drain: event for drain, event in self.unsignalled.items() if not event & events}
 
     def arrives(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction, events: int) -> None:

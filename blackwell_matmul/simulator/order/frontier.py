@@ -33,7 +33,7 @@ class Frontier:
         self.steps |= other.steps
 
     def keep(self, other: Frontier) -> None:
-        """Keep only events that `other` has as well."""
+        """Keep only events that are also in `other`."""
         self.generic &= other.generic
         self.shared &= other.shared
         self.global_ &= other.global_
@@ -104,7 +104,7 @@ class Events:
         return bit
 
     def sweep(self, kept: int) -> None:
-        """Free all bits but those in `kept`, which are still referred to."""
+        """Free all bits except `kept`, which are still in use."""
         self.free = [bit for bit in _bits(self.next - 1) if not bit & kept]
         self.live = kept.bit_count()
 

@@ -45,10 +45,10 @@ from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
 SWEEP_AT = 512
-"""Events that exist at once before those that nothing refers to are given out again."""
+"""Number of existing events at which unused ones are freed for reuse."""
 
 TURNS = 16
-"""Releases of one semaphore that a diagnosis looks through: several CTAs may have released it in turn."""
+"""Number of releases of one semaphore that a diagnosis searches, as several CTAs may have released it in turn."""
 
 ALL, ELECTED = "", "the elected lane"
 EVERY = -1
@@ -113,7 +113,7 @@ class HappensBefore(Listener):
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
-        """Return lanes that have not acted apart before. Their frontier has the events that all lanes of the warp have
+        """Return lanes that have not acted separately before. Their frontier has the events that the whole warp has
         observed."""
         part = Lanes(warp, name)
         part.join(self.lanes[warp][ALL])
@@ -122,7 +122,7 @@ class HappensBefore(Listener):
         return part
 
     def _each(self, warp: Warp, lanes: Lanes) -> Iterable[Lanes]:
-        """Return these lanes, and the parts of them that also act alone."""
+        """Return these lanes, and the parts of them that also act separately."""
         return self.lanes[warp].values() if lanes.name == ALL else (lanes,)
 
     # accesses
@@ -165,7 +165,7 @@ class HappensBefore(Listener):
             self.threads |= event
 
     def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """Return the events that the access is ordered after, and the accesses that it races with."""
+        """Return the events that the access is ordered after, and the accesses that race with it."""
         storage = region.storage
         shadow = self.shadows.get(storage)
         if shadow is None:
@@ -384,7 +384,7 @@ class HappensBefore(Listener):
         self.reaches(warp, instruction, barrier.cta, operation.event)
 
     def _uses_memory(self, operation: Operation, lanes: Lanes, instruction: Instruction) -> None:
-        """Record the CTA whose memory the operation uses. That CTA must observe the end of the operation before it
+        """Record the CTA whose memory the operation accesses. This CTA must observe the end of the operation before it
         exits."""
         op = operation.op
         afar = op.barrier is not None and op.barrier.cta is not op.cta
@@ -436,7 +436,7 @@ class HappensBefore(Listener):
                 self.diagnosis.bytes_at_exit(barrier)
 
     def closed(self) -> None:
-        """Break reference cycles through this object, so that its memory is free at once."""
+        """Break reference cycles through this object, so that its memory is freed immediately."""
         self.beginnings.clear()
         self.allocations.clear()
         self.reaching.clear()
@@ -500,8 +500,8 @@ class HappensBefore(Listener):
             carried.alone[warp.cta, warp] = instruction.location
 
     def _arrives_in_time(self, carried: Carried, lanes: Lanes, instruction: Instruction) -> None:
-        """Report an arrival on another CTA's mbarrier, without an edge from the end of the phase before, its bytes
-        included. Such an arrival may be one too many for that phase."""
+        """Report an arrival on another CTA's mbarrier that is not ordered after the end of the preceding phase. It may
+        be one too many for that phase."""
         ended, brought = carried.ended
         if ended & ~lanes.steps and brought & ~lanes.generic:
             self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
@@ -614,7 +614,7 @@ class HappensBefore(Listener):
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
-        """Acquire, for the lanes that wait for a semaphore, what its releases published."""
+        """Acquire the events that releases of a semaphore published, for the lanes that wait for it."""
         releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
         if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
             warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)

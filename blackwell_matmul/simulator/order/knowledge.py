@@ -63,7 +63,7 @@ class Operation:
 
     @property
     def mbarrier(self) -> Mbarrier | None:
-        """Return the first mbarrier that its end signals; None without one."""
+        """Return the first mbarrier that the operation's end signals; None if there is none."""
         return self.end_signals[0].barrier if self.end_signals else None
 
     @property
@@ -92,7 +92,7 @@ class TooNew(NamedTuple):
         return "wait"
 
     def lacks_commit(self, between: str) -> str:
-        """Return the advice for a wait that would be right with one more group."""
+        """Return advice for a wait that would be right with one more group."""
         commit = self.wait.replace("wait", "commit")
         wait = f"{self.wait}({self.n}) at {self.location}"
         return f"{wait} counts a group too few: the missing commit: {commit} {between}"
@@ -135,8 +135,8 @@ def _ordinal(number: int) -> str:
 def left_by(
     instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool, since: int, turn: int
 ) -> Iterator[tuple[AsyncOperation, TooNew]]:
-    """Return the operations that a wait leaves in flight: those of the newest n groups. reads: the wait for the other
-    groups is for their reads alone."""
+    """Yield the operations that a wait leaves in flight: those of the newest n groups. reads: the wait covers only the
+    reads of older groups."""
     name, location = instruction.spoken, instruction.location
     flying = groups
     if "group.read" in instruction.description.awaited:
@@ -149,8 +149,7 @@ def left_by(
 
 
 class Weak(NamedTuple):
-    """An arrival or a wait that orders too little. scope: its scope; "" if it is relaxed. left: the events that a wait
-    leaves out."""
+    """An arrival or wait that orders too little. scope: "" if relaxed. left: events that the wait leaves out."""
 
     location: Location | None
     scope: str

@@ -46,7 +46,7 @@ class Roles:
         return [line for line in self.lines if kind in line.kinds and line.warps_for(barrier)]
 
     def leaving_out(self, barrier: Mbarrier, kind: str) -> list[Signaller]:
-        """Return the lines that signal the same mbarrier of other CTAs, and not of this one."""
+        """Return lines that signal the same mbarrier of other CTAs, but not of this CTA."""
         return [line for line in self.lines if kind in line.kinds and line.leaves_out(barrier)]
 
     def semaphores(self, kind: str) -> list[Signaller]:
@@ -55,13 +55,13 @@ class Roles:
         return sorted(lines, key=lambda line: line.location.line if line.location is not None else 0)
 
     def rank(self, barrier: Mbarrier, warp: Warp) -> int:
-        """Return how unlikely a wait of the warp for the mbarrier is: 0 if no warp waits for it, 1 if this warp does, 2
-        if only other warps do."""
+        """Return how unlikely a wait of the warp for the mbarrier is: 0 if no warp waits for it, 1 if this warp waits
+        for it, 2 if only other warps do."""
         waiting = self.waiting(barrier)
         return 0 if not waiting else 1 if warp in waiting else 2
 
     def arrived_by_readers(self, barrier: Mbarrier, warp: Warp) -> list[Mbarrier]:
-        """Return the mbarriers on which the waiters for this one arrive, and which the warp may have to wait for. Those
+        """Return mbarriers on which the waiters for `barrier` arrive, and for which the warp may have to wait. Those
         of the same stage come first."""
         readers = self.waiting(barrier) - {warp}
         arrived = [each for each in barriers_of(warp.cta) if each is not barrier and self.arriving(each) & readers]
@@ -70,22 +70,22 @@ class Roles:
 
 
 def siblings(one: Mbarrier, other: Mbarrier) -> bool:
-    """Return True if both are of one ring, or the same."""
+    """Return True if both mbarriers are in the same ring, or are the same."""
     return one.name.partition("[")[0] == other.name.partition("[")[0]
 
 
 def place_of(barrier: Mbarrier) -> str:
-    """Return the part of the mbarrier's name behind that of its ring, such as `1]`; "" for a single mbarrier."""
+    """Return the part of an mbarrier's name after the name of its ring, such as `1]`; "" for a single mbarrier."""
     return barrier.name.partition("[")[2]
 
 
 def same_ring(one: Mbarrier, other: Mbarrier, place: Mbarrier) -> bool:
-    """Return True if `other` is of the same ring as `one`, and of the same stage as `place` in its own ring."""
+    """Return True if `other` is in the ring of `one`, at the stage that `place` has in its own ring."""
     return siblings(one, other) and place_of(other) == place_of(place)
 
 
 def _inside(program: Program, *kinds: str) -> list[set[Location | None]]:
-    """Return the lines inside of each statement of these kinds."""
+    """Return, for each statement of these kinds, the lines inside."""
     from blackwell_matmul.frontend.recording import walk
 
     outer = (node for node in walk(program.tile.body) if type(node).__name__ in kinds)
@@ -114,7 +114,7 @@ class ProgramLines:
         return _inside(self.program, "ThreadGroupStmt")
 
     def apart(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if no sync is common to both: each line is in a loop that the other is not in, or a sync between
+        """Return True if no sync can be common to both lines: each is in a loop without the other, or a sync between
         their branches would hang."""
         next_round = self.by_loop(first, then) and not self.in_step(first, then)
         return self._in_loops_apart(first, then) or (not next_round and self._waits_ahead(first, then))
@@ -124,9 +124,11 @@ class ProgramLines:
         return only_first and any(then in loop and first not in loop for loop in self.loops)
 
     def _waits_ahead(self, first: Location | None, then: Location | None) -> bool:
-        """Return True for lines in two branches of warps if a sync between the branches would hang: a wait above the
-        lower branch is for a signal from that branch or from below. In a loop around both branches the signal may be
-        of the round before, unless wait and signal are in inner loops."""
+        """Return True for lines in two branches of warps, if a sync between the branches would hang.
+
+        It hangs if a wait above the lower branch is for a signal from that branch or from below. In a loop around both
+        branches the signal may be of the preceding iteration, unless wait and signal are in inner loops.
+        """
         first, then = sorted((first, then), key=lambda each: self.places.get(each, 0))
         lower = [branch for branch in self.branches if then in branch and first not in branch]
         if not lower or not any(first in branch and then not in branch for branch in self.branches):
@@ -153,7 +155,7 @@ class ProgramLines:
         return min((loop for loop in self.loops if location in loop), key=len, default={*self.places})
 
     def leads_to(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if `then` comes after `first` in the same round of the innermost loop around `first`."""
+        """Return True if `then` follows `first` in the same iteration of the innermost loop around `first`."""
         return then in self.round_of(first) and self.places[first] < self.places[then]
 
     def in_turn(self, first: Location | None, then: Location | None, warp: Warp) -> bool:
@@ -179,11 +181,11 @@ class ProgramLines:
         )
 
     def above(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if `then` comes after `first` in the text."""
+        """Return True if `then` is after `first` in the source."""
         return first in self.places and then in self.places and self.places[first] < self.places[then]
 
     def may_precede(self, first: Location | None, then: Location | None) -> bool:
-        """Return True if `first` is another line that comes before `then` in the text or in a loop around both."""
+        """Return True if `first` is a different line that is before `then` in the source, or in a loop around both."""
         around = self.in_one_loop(first, then)
         return first != then and (around or self.above(first, then))
 
@@ -203,8 +205,7 @@ class ProgramLines:
         return self.in_one_loop(first, then)
 
     def between(self, first: Location | None, then: Location | None) -> str:
-        """Return `34 and 24 of the next round` for two lines of one loop; else both lines, the smaller first, unless
-        they are in two loops."""
+        """Return `34 and 24 of the next round` for two lines of one loop; else both lines, the smaller first."""
         if self.by_loop(first, then):
             return f"{first} and {then} of the next round"
         if first is None or then is None or (self.in_loop(first) and self.in_loop(then)):

@@ -22,8 +22,7 @@ FENCE: Final = "missing-wgmma-fence"
 
 
 class Use(NamedTuple):
-    """A use of an accumulator: by an mma of this shape, or, if shape is None, by an ordinary instruction. what: the use
-    in words."""
+    """A use of an accumulator. shape: of the mma; None for an ordinary instruction. what: the use as text."""
 
     registers: np.ndarray  # held, so that its id stays its own
     location: Location | None

@@ -16,12 +16,12 @@ from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.memory import Box, Region
 
 MANY = 24
-"""Accesses above which boxes are compared by numpy, all at once."""
+"""Number of accesses above which numpy compares all boxes together."""
 
 
 class PastAccess(NamedTuple):
-    """One access: its box, its event, True for a write, and its agent (see `happens_before`). before: the events that
-    it is ordered after, of accesses to the same part."""
+    """An access: its box, its event, True for a write, and its agent (see `happens_before`). before: events of
+    accesses to the same part that it is ordered after."""
 
     box: Box
     event: int
@@ -38,7 +38,7 @@ class PastAccess(NamedTuple):
 
 
 class Shadow:
-    """The accesses of one storage that could still race."""
+    """Accesses of one storage that could still race."""
 
     __slots__ = ("_table", "accesses")
 
@@ -53,8 +53,8 @@ class Shadow:
         return found
 
     def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
-        """Add an access. Return the events that it is ordered after, by way of other accesses too, and the accesses
-        that it races with."""
+        """Add an access. Return the events that it is ordered after, also through other accesses, and the accesses
+        that race with it."""
         seen, racing, replaced = 0, [], []
         for i in self._near(region.box):
             access = self.accesses[i]
@@ -73,8 +73,8 @@ class Shadow:
         return seen, racing
 
     def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[PastAccess]]:
-        """Return the same for an access to another storage that shares bytes with this one. The other storage records
-        the access."""
+        """Return the same as `record`, for an access to another storage that shares bytes with this one and records
+        the access itself."""
         met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
         seen = 0
         for access in met:
@@ -82,7 +82,7 @@ class Shadow:
         return seen, [access for access in met if not access.event & known]
 
     def _near(self, box: Box) -> list[int]:
-        """Return the indices of the accesses whose boxes overlap this one, in order."""
+        """Return the indices of accesses whose boxes overlap this box, in order."""
         count = len(self.accesses)
         if count < MANY:
             return [i for i, access in enumerate(self.accesses) if access.box == box or touch(access.box, box)]
@@ -124,7 +124,7 @@ class Shadow:
 
 
 def _same(access: PastAccess, who: Any) -> bool:
-    """Return True if one read replaces the other: both fill the same box, or touch the same elements of it."""
+    """Return True if a read replaces an earlier read: both fill the same box, or access the same elements of it."""
     return bool(access.region.dense) or access.who == who
 
 

@@ -23,7 +23,7 @@ ON_CHIP_SPACES = {"SharedTensor": Space.SHARED, "TMemoryTensor": Space.TENSOR}
 
 COMMIT = "tcgen05.commit"
 Barriers = frozenset[int]
-"""Addresses of mbarriers, of which one is meant; those of another CTA with its rank (`mapped`)."""
+"""Addresses of mbarriers, of which the instruction uses one. Addresses in another CTA include its rank (`mapped`)."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Signaller:
         return [cta.warps[index] for cta in self._ctas_of(barrier) for index in self.warps]
 
     def leaves_out(self, barrier: Mbarrier) -> bool:
-        """Return True for a commit or a multicast copy that signals the same mbarrier of other CTAs, and not
-        this one."""
+        """Return True for a commit or a multicast copy that signals the same mbarrier of other CTAs, but not this
+        one."""
         alone = self.ranks is None or not self.ranks >> barrier.cta.rank & 1
         whole = self.name == COMMIT or ("complete_tx" in self.kinds and self.ranks is not None)
         return whole and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
@@ -190,8 +190,8 @@ def _constant(expression: Any) -> int | None:
 
 
 def lines_of(program: Program) -> tuple[list[Signaller], list[Touch]]:
-    """Return the lines that signal mbarriers or wait for them, syncs included, and those that access on-chip memory,
-    both in the order of the program."""
+    """Return two lists in program order: lines that signal mbarriers or wait for them, including syncs, and lines that
+    access on-chip memory."""
     walk = _Walk(program)
     for _ in range(2):  # a loop may use what it assigns further down
         walk.signallers.clear()

@@ -66,7 +66,7 @@ class Warpgroups:
     def advice(
         self, operation: Operation, warp: Warp, location: Location | None, carried: Mapping[Mbarrier, Carried]
     ) -> str:
-        """Return the missing wait: before the arrival that let `warp` go on, or else before `location`."""
+        """Return the missing wait: before the arrival that released `warp`, or else before `location`."""
         arrival = self.let_go_early(operation, warp, carried)
         if not isinstance(operation.op, Mma):
             before = "" if arrival is None else f" before the arrival at {arrival.location}"
@@ -76,8 +76,8 @@ class Warpgroups:
         return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
 
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
-        """Return the arrival that let `warp` go on too early: its warp had issued the operation and not waited for it.
-        None if the operation signals an mbarrier."""
+        """Return the arrival that released `warp` too early: the arriving warp had issued the operation and not waited
+        for it. None if the operation signals an mbarrier."""
         if operation.end_signals:
             return None
         op = operation.op

@@ -30,10 +30,10 @@ from blackwell_matmul.simulator.replay.log import NumberedTile, Replayed, Replay
 from blackwell_matmul.simulator.simulation import Simulation
 
 MAX_KINDS = 16
-"""Most logs that are kept; each holds a cluster's memory."""
+"""Maximum number of logs in memory. A log holds a cluster's memory."""
 
 MAX_MISSED = 64
-"""Maximum excess of clusters without an alike earlier one over clusters with one; beyond it replay ends."""
+"""Maximum excess of clusters that could not be replayed over replayed clusters; beyond it replay is given up."""
 
 
 # --- the steps of a cluster
@@ -60,11 +60,11 @@ class ScannedWarp:
 
 
 class ControlPath:
-    """Steps of a cluster. key: equal for those with the same steps, wherever their tiles are; but equal tiles must
-    correspond, and TMA's be as far past a multiple of 16 bytes.
+    """Steps of a cluster.
 
-    places: for each tensor, the offsets of its tiles, in the order of the warps' programs. begins: for each tensor, the
-    beginning of each warp's.
+    key: equal for clusters with the same steps, for any places of their tiles. Equal tiles must correspond, and TMA's
+    start at equal offsets modulo 16 bytes. places: for each tensor, offsets of its tiles, in the order of the warps'
+    programs. begins: for each tensor, the index of each warp's first tile.
     """
 
     __slots__ = ("begins", "key", "places")
@@ -91,7 +91,7 @@ class ControlPath:
         self.key = tuple(log), tuple(p.tobytes() for p in past), tuple(map(_pattern, self.places))
 
     def clipped(self, rooms: list[np.ndarray]) -> tuple[bytes, ...]:
-        """Return how much of each tile lies outside of its tensor. rooms: the largest offsets without clipping."""
+        """Return how much of each tile is outside of its tensor. rooms: largest offsets without clipping."""
         every = zip(self.places, rooms, strict=True)
         pairs = [(np.minimum(places, 0), np.maximum(places - room, 0)) for places, room in every]
         return tuple(part.tobytes() if part.any() else b"" for pair in pairs for part in pair)
@@ -199,8 +199,11 @@ def _disjoint(boxes: list[tuple[np.ndarray, np.ndarray]]) -> bool:
 
 
 class Kind:
-    """Clusters of one key. rooms: as in `ControlPath.clipped`; None: not known, and each one runs in full. replayed:
-    the first one by its clipping; None: it cannot be repeated."""
+    """Clusters with one key.
+
+    rooms: as in `ControlPath.clipped`; None: unknown, so that every cluster runs in full. replayed: first cluster for
+    each clipping; None: it cannot be replayed.
+    """
 
     def __init__(self, rooms: list[np.ndarray] | None) -> None:
         self.rooms = rooms
@@ -208,7 +211,7 @@ class Kind:
 
 
 class Replays:
-    """Runs the clusters of a grid, one after the other."""
+    """Runs the clusters of a grid in sequence."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -218,7 +221,7 @@ class Replays:
         self.looking = bool(several) and simulation.lowered.repeatable and not simulation.listeners
 
     def run(self, scheduled: ScheduledCluster) -> None:
-        """Run a cluster, and then its granted clusters that it did not take over."""
+        """Run a cluster, and then the granted clusters that it did not take over."""
         left: ScheduledCluster | None = scheduled
         while left is not None:
             left = left.left(self.simulation.grid, self._run_one(left))
@@ -241,7 +244,7 @@ class Replays:
         return grants.taken
 
     def close(self) -> None:
-        """Break reference cycles through the kept CTAs, so that their memory is free at once."""
+        """Break reference cycles through the kept CTAs, so that their memory is freed immediately."""
         for kind in self.kinds.values():
             for known in kind.replayed.values():
                 if known is not None:
@@ -271,7 +274,7 @@ class Replays:
         self.looking = self.missed < MAX_MISSED
 
     def _record(self, scheduled: ScheduledCluster, path: ControlPath, kind: Kind | None) -> int:
-        """Run in full, and keep the log for clusters that are alike."""
+        """Run in full, and keep the log for later clusters of the same kind. Return how many clusters it took over."""
         self._miss()
         if self.logs >= MAX_KINDS:
             return self._in_full(scheduled)

@@ -30,7 +30,7 @@ Thread = tuple[int, int]
 
 
 class Step(Protocol):
-    """A step that moves values. uses: the numbers of the registers that it reads or writes."""
+    """A step that moves values. uses: numbers of the registers that the step reads or writes."""
 
     @property
     def uses(self) -> Sequence[int]: ...
@@ -67,7 +67,7 @@ class LoggedCall:
 
     @property
     def fixed(self) -> bool:
-        """Return True if it is the same for each cluster, so that its operations can be reused."""
+        """Return True if the call is the same for every cluster, so that its operations can be reused."""
         return not self.registers and self.moved is None and self.out is None
 
     def again(self, replayed: Replayed) -> None:
@@ -105,7 +105,7 @@ class Part:
 
 @dataclass(slots=True)
 class Fixed:
-    """A function that is the same for each cluster, on the memory of the logged one."""
+    """A function that is the same for every cluster, on the memory of the logged cluster."""
 
     function: Callable[[], Any]
     uses: Sequence[int] = ()
@@ -317,7 +317,7 @@ class ReplayLog(Listener):
         return self.images[id(patch.image)][1]
 
     def close(self) -> None:
-        """Break reference cycles through the program that calls it."""
+        """Break the reference cycle through the program that calls this log."""
         self.steps.clear()
         self.ops.clear()
         self.results.clear()
@@ -380,7 +380,7 @@ class Replayed:
 
     @property
     def products(self) -> list[tuple[Any, Product]]:
-        """Return the deferred products, each with a key of its accumulator."""
+        """Return the deferred products, with a key of the accumulator of each."""
         in_memory = [
             (s.product.cells.__array_interface__["data"][0], s.product) for s in self.steps if isinstance(s, Multiplied)
         ]
@@ -396,7 +396,7 @@ class Replayed:
 
     @property
     def neighbours(self) -> list[tuple[Product, Product]]:
-        """Return products that follow each other in an accumulator, and were not joined."""
+        """Return pairs of products that follow each other in an accumulator, and were not joined."""
         found: list[tuple[Product, Product]] = []
         last: dict[Any, Product] = {}
         for accumulator, product in self.products:
@@ -406,7 +406,7 @@ class Replayed:
         return found
 
     def sum_of(self, total: Sum, numbers: Sequence[int]) -> Sum:
-        """Return the sum that replaces this one."""
+        """Return the sum of this cluster that corresponds to a logged one."""
         if id(total) not in self.sums:
             parts: Any = {warp: self.registers[number] for warp, number in zip(total.parts, numbers, strict=True)}
             self.sums[id(total)] = Sum(total.layouts, parts, total.latest)

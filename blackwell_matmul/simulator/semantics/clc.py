@@ -1,7 +1,7 @@
-"""Cluster launch control: a running cluster takes the work of one that has not started (PTX ISA,
+"""Cluster launch control: a running cluster takes over a cluster that has not started (PTX ISA,
 "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel").
 
-tilus 0.2.0 neither announces the 16 bytes of the response nor fences its reader against the next one.
+tilus 0.2.0 neither announces the 16 bytes of the response nor fences its reader against the next response.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _item(response: Any, context: LoweringContext) -> Element:
     mark=True,
 )
 def try_cancel(inst: Any, context: LoweringContext) -> Any:
-    """Lower one request; with multicast the response is written to the same offset in each CTA of the cluster."""
+    """Lower one request; with multicast, the response is written to the same offset in every CTA of the cluster."""
     response = inst.inputs[0]
     item, location = _item(response, context), context.location
     context.use(response)

@@ -137,7 +137,7 @@ def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, plac
 
 
 def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
-    """Return the part that exists, as shared memory holds it."""
+    """Return the part of the tile inside of the tensor, in shared memory's format."""
     if source.image is not None:
         return source.image[place.picks]
     return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)

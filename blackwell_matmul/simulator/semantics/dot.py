@@ -99,7 +99,7 @@ def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout)
     mark=True,
 )
 def dot_scaled(inst: Any, context: LoweringContext) -> Any:
-    """Lower d = (a scale_a) @ (b scale_b) + c, one mma.sync along K after the other; each one cuts its sum
+    """Lower d = (a scale_a) @ (b scale_b) + c: one mma.sync after another along K, each of which truncates its sum
     (`scaled_values.multiply_add`)."""
     a, b, c, scale_a, scale_b = inst.inputs
     context.use(*inst.inputs)

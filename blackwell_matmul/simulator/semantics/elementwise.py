@@ -170,7 +170,7 @@ def where(inst: Any, context: LoweringContext) -> Any:
 def _regather(
     inst: Any, context: LoweringContext, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 ) -> Any:
-    """Lower a gather inside each thread, of the source elements that `source_of` returns."""
+    """Lower a gather inside each thread, from the source elements that `source_of` returns."""
     source, target = inst.inputs[0], inst.output
     context.use(source)
     layouts = context.layouts(target)
@@ -237,7 +237,7 @@ def view(inst: Any, context: LoweringContext) -> Any:
 
 @describe("SliceRegisterInst", name="slice_register", time=FREE, **_FACTS)
 def slice_register(inst: Any, context: LoweringContext) -> Any:
-    """Lower it as generated code does: thread t takes the element at offsets + its index in the output's layout."""
+    """Lower as generated code does: thread t takes the element at offsets + its index in the output's layout."""
     source, target = inst.inputs[0], inst.output
     context.use(source)
     context.scalars(inst.offsets)
@@ -285,7 +285,7 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
 
 @describe("SliceAssignInst", name="slice_assign", time=FREE, **_FACTS)
 def slice_assign(inst: Any, context: LoweringContext) -> Any:
-    """Lower it as generated code does: each thread writes to its own registers, which the frontend has checked."""
+    """Lower as generated code does: a thread writes to its own registers, which the frontend has checked."""
     dst, src = inst.inputs
     context.use(*inst.inputs)
     context.scalars(inst.offsets)

@@ -51,7 +51,7 @@ def grid_dependency(inst: Any, context: LoweringContext) -> Callable[[Warp], Non
 def _before(
     inst: Any, context: LoweringContext, spaces: frozenset[Space]
 ) -> Iterator[tuple[Description, Location | None]]:
-    """Yield accesses of these spaces that stand before an instruction which every thread reaches."""
+    """Yield accesses of these spaces that precede an instruction which every thread reaches."""
     from blackwell_matmul.frontend.recording import instructions
 
     for each in itertools.takewhile(lambda each: each is not inst, instructions(context.program.tile)):

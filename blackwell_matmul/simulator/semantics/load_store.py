@@ -207,7 +207,7 @@ def _store_elements(
 def _inside(
     view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Return where a warp's registers lie inside the declared shape, and a mask of these registers."""
+    """Return the indices of a warp's registers inside the declared shape, and a mask of these registers."""
     positions = [np.asarray(o) for o in offsets]
     for i, dim in enumerate(sorted(dims)):
         positions[dim] = offsets[dim] + layout.coords[i]
@@ -218,7 +218,7 @@ def _inside(
 
 
 def _in_root(view: View, cells: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Return coordinates in the storage for those in a view of it."""
+    """Return coordinates in the storage for coordinates in a view of it."""
     root: list[Any] = [np.full(cells[0].shape if cells else (), b) for b in view.base]
     for dim, cell in zip(view.dims, cells, strict=True):
         root[dim] = view.base[dim] + cell

@@ -131,7 +131,7 @@ _IN_CLUSTER: dict[str, Any] = {
     **_IN_CLUSTER,
 )
 def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
-    """Signal each CTA in the mask by the thread of the group whose number is the CTA's rank."""
+    """Signal each CTA in the mask, by the thread of the group whose index is the CTA's rank."""
     context.scalar(inst.barrier, inst.transaction_bytes, inst.multicast)
     location, scope, first = context.location, _scope(inst), context.group.begin
     threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CLUSTER_CTAS)]

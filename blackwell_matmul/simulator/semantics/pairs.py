@@ -69,7 +69,8 @@ def peer_of(warp: Warp, context: LoweringContext) -> Cta:
 def come_together(
     warp: Warp, context: LoweringContext, what: str, warps: Iterable[int]
 ) -> Generator[Blocked, None, Rendezvous]:
-    """Meet the peer: one warp of each CTA performs the operation. warps: those of each CTA that wait."""
+    """Wait for the peer CTA: one warp of each CTA of the pair performs the operation. warps: number of waiting warps
+    in each CTA."""
     peer_of(warp, context)
     return (yield from context.meet_pair(warp, warps, what))
 

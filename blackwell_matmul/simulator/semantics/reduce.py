@@ -43,7 +43,8 @@ def reduce(inst: Any, context: LoweringContext) -> Any:
 
 
 def _inside_warp(inst: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Return each lane's value after the shuffles; lanes whose reduced bits are 0 have the whole sum."""
+    """Return a function for each lane's value after the shuffles. Lanes whose reduced bits are 0 have the whole
+    sum."""
     source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
     first, take, combine = _initial(inst, target), _taking(inst, source, target), _operation(inst.op, target)
     order, bits = _register_order(inst), reduced_lane_bits(inst)
@@ -61,7 +62,7 @@ def _inside_warp(inst: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _register_order(inst: Any) -> np.ndarray:
-    """Return one column for each register of the result: the tile's registers that it combines, in order."""
+    """Return a column for each register of the result: the registers of the tile that it combines, in order."""
     layout = inst.inputs[0].layout
     reduced = [i for i, mode in enumerate(layout.local_modes) if mode in layout.grouped_modes[inst.dim]]
     registers = np.arange(layout.local_size).reshape(layout.local_shape)
@@ -69,7 +70,8 @@ def _register_order(inst: Any) -> np.ndarray:
 
 
 def _across_warps(inst: Any, context: LoweringContext, inside: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """Reduce across warps: each in turn adds the scratch memory to its own value and stores it; then all load."""
+    """Lower a reduction across warps: each warp in turn adds scratch memory to its own value and stores it. Then all
+    warps load the result."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     size, threads = inst.inputs[0].layout.spatial_size, context.group.count
@@ -95,7 +97,8 @@ def _across_warps(inst: Any, context: LoweringContext, inside: Callable[[np.ndar
 
 
 def _parts(warps: range, shape: list[int], kinds: list[str]) -> dict[int, list[int]]:
-    """Return, for each warp, the warps that its result combines, in order; of warps with the same values, the first."""
+    """Return, for each warp, the warps that its result combines, in order. Of warps with the same values only the
+    first counts."""
     digits = {warp: np.unravel_index(i, shape) for i, warp in enumerate(warps)}
     place = {w: [int(d) for d, kind in zip(ds, kinds) if kind == "spatial"] for w, ds in digits.items()}
     first = [w for w, ds in digits.items() if not any(d for d, kind in zip(ds, kinds) if kind == "replicated")]

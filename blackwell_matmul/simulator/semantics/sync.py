@@ -49,7 +49,7 @@ def sync_threads(inst: Any, context: LoweringContext) -> Any:
 
 
 def sync_warp(warp: Warp, context: LoweringContext) -> None:
-    """Perform bar.warp.sync: the lanes of one warp wait for each other, which orders their accesses."""
+    """Perform bar.warp.sync: the lanes of a warp wait for each other, which orders their accesses."""
     warp.cta.engine.tell.met((warp,), warp, context.instruction)
 
 

@@ -94,7 +94,7 @@ class TensorView:
         return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column, ())
 
     def flat(self) -> TensorView:
-        """Return a tensor whose parts lie side by side, as scales do, with all columns in one dimension."""
+        """Return the tensor with all columns in one dimension. Its parts must be side by side, as scales are."""
         shape = self.shape[-2], math.prod(self.shape[:-2]) * self.shape[-1]
         return TensorView(self.cta, self.allocation, self.item, shape, self.lane, self.column, ())
 
@@ -147,7 +147,8 @@ def _power_of_two(columns: int) -> int:
     mark=True,
 )
 def alloc(inst: Any, context: LoweringContext) -> Any:
-    """Allocate by one warp, or one of each CTA of a pair; the thread group waits for the address."""
+    """Lower an allocation by one warp, or by one warp of each CTA of a pair. The thread group waits for the
+    address."""
     tensor = inst.output
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), context.name(tensor), context.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
@@ -175,7 +176,7 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
 
 
 def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Location | None) -> dict[Cta, Allocation]:
-    """Allocate the same columns in each CTA, as a pair has no allocations of its own."""
+    """Return allocations of the same columns in each CTA, because a pair has no allocations of its own."""
     made = {cta: _allocate(cta, total, name, location) for cta in ctas}
     for cta, peer in zip(ctas, reversed(ctas)):
         made[cta].peer = None if cta is peer else made[peer]
@@ -183,7 +184,7 @@ def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Locatio
 
 
 def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> Allocation:
-    """Allocate columns (PTX ISA, tcgen05.alloc); stop where it would block for ever."""
+    """Return an allocation of columns (PTX ISA, tcgen05.alloc); stop the run if it would block forever."""
     columns = cta.columns
     if columns.relinquished is not None:
         message = f"{name} is allocated after the CTA has given up the right to allocate"
@@ -215,9 +216,11 @@ def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> All
     mark=True,
 )
 def dealloc(inst: Any, context: LoweringContext) -> Any:
-    """Free columns of tensor memory, by one warp, or by one warp of each CTA of a pair. No access to either CTA's
-    columns may be under way when the first of the two warps executes it (PTX ISA, "Issue Granularity": no concurrent
-    accesses from the peer before it; it may block)."""
+    """Lower a deallocation of tensor memory by one warp, or by one warp of each CTA of a pair.
+
+    No access to either CTA's columns may be in flight when the first of the two warps executes it (PTX ISA, "Issue
+    Granularity": no concurrent accesses from the peer before it; it may block).
+    """
     context.use(inst.inputs[0])
     location, access = context.location, context.touch("tensor")
 
@@ -477,7 +480,7 @@ _PEERS = "the peer's "
 
 
 def _in_both_ctas(*operands: tuple[str, Space, Access, Proxy]) -> tuple[Effect, ...]:
-    """Return the effects at completion on these operands, then on those of the peer of a pair."""
+    """Return the effects at completion on these operands, then on the operands of the peer CTA."""
     return tuple(
         Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
         for whose in ("", _PEERS)

@@ -97,7 +97,7 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, context: LoweringCo
 
 @describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING, time=FREE)
 def free_shared(inst: Any, context: LoweringContext) -> Any:
-    """Free the addresses for a later tensor; the bytes stay until that one is written."""
+    """Lower a free of the addresses for a later tensor; the bytes stay until the later tensor is written."""
     return None
 
 
@@ -204,7 +204,7 @@ def _strides(tensor: Any) -> tuple[list[Any], Callable[..., Any]]:
 
 
 def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return origin and strides of an affine layout; raise ValueError for another one."""
+    """Return origin and strides of an affine layout; ValueError for another layout."""
     rank = len(shape)
     origin = int(offset(*(0,) * rank, *free))
     unit = [tuple(int(i == d) for i in range(rank)) for d in range(rank)]
@@ -268,7 +268,7 @@ CLEAN, UNCLEARED_BYTE = 0, 0xFF
     time=FREE,
 )
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
-    """Lower a workspace that all CTAs share; it holds zeros if the script requires a clean one."""
+    """Lower a workspace that all CTAs share. It holds zeros if the script requires a clean workspace."""
     tensor, item = inst.output, element(inst.output.dtype)
     name, location = context.name(tensor, "global workspace"), context.location
     free, offset = _strides(tensor)
@@ -301,7 +301,7 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
 
 @functools.cache
 def _extents(dims: tuple[int, ...], shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Return the tile's extent in each dimension of the global tensor; 0 in those that the tile lacks."""
+    """Return the tile's extent in each dimension of the global tensor; 0 in dimensions that the tile lacks."""
     extents = dict(zip(sorted(dims), shape, strict=True))
     return tuple(extents.get(dim, 0) for dim in range(rank))
 
@@ -441,8 +441,8 @@ def item_address(location: Location | None) -> Callable[[Warp, Any], int]:
 
 
 def alignment(inst: Any, context: LoweringContext, item: Element) -> Callable[[Warp, int], None]:
-    """Return a check of the address from which an instruction counts its elements: a multiple of the bytes that the
-    compiled code accesses at once."""
+    """Return a check of the base address of an instruction: a multiple of the bytes that the compiled code accesses
+    together."""
     unit = max(context.program.access_bytes.get(inst, 1), item.nbits // 8)
     name, location = context.instruction.spoken, context.location
 

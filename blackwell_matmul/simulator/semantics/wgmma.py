@@ -147,7 +147,7 @@ def _take_part(
     registers: np.ndarray,
     make: Callable[[], Mma],
 ) -> Mma:
-    """Return the mma that the warps of the warpgroup issue together, one after the other."""
+    """Return the mma that the warps of the warpgroup issue together, one warp after another."""
     engine, meeting = warp.cta.engine, warp.cta.meetings.get(key)
     if meeting is None:
         op = make()

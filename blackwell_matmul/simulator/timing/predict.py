@@ -173,8 +173,8 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 
 def _bound(run: PredictedRun) -> str:
-    """Return the part that is busy for most of the time; "latency" where none is, or where the chain of causes is
-    mostly the latency of operations, so that a faster part of the SM would save little."""
+    """Return the part that is busy for most of the time. "latency" if there is none, or if the critical path is mostly
+    latency, so that a faster part would save little."""
     name, share = run.held_by
     latency = sum(cycles for cause, cycles in run.took.path.items() if cause.kind == TRIP)
     held = share > BUSY and (name == "memory" or 2 * latency <= run.took.cycles)

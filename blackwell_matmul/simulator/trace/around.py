@@ -1,4 +1,4 @@
-"""Events around a finding: from the other side's access to this one, and the completion that came too late."""
+"""Events around a finding: from the other access to this one, and the completion that came too late."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _too_late(finding: Finding, events: Sequence[Event]) -> list[Event]:
 
 
 def _without_repeats(events: Sequence[Event]) -> list[Event]:
-    """Remove general events of an issue that a more specific one follows."""
+    """Return the events without a general issue event that is followed by a more specific one."""
     kept: list[Event] = []
     for event in events:
         before = kept[-1] if kept else None
@@ -80,7 +80,7 @@ def _without_repeats(events: Sequence[Event]) -> list[Event]:
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """Join neighbouring events that are the same in several warps."""
+    """Return the events; equal neighbouring events of several warps are joined."""
     rows: list[list[Event]] = []
     for event in events:
         if rows and _alike(rows[-1][0], event) and all(event.agent != other.agent for other in rows[-1]):

@@ -147,7 +147,7 @@ def _spans(here: Sequence[WarpRow]) -> dict[Place, tuple[int, int]]:
 
 
 def _slots(here: Sequence[WarpRow]) -> dict[Place, int]:
-    """Return the lowest slot that no other CTA had while this one ran, for each CTA."""
+    """Return, for each CTA, the lowest slot that no other CTA had while it ran."""
     slots: dict[Place, int] = {}
     free_from: list[int] = []
     for cta, (start, end) in _spans(here).items():

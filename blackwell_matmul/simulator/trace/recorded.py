@@ -84,7 +84,7 @@ class Recorded:
         return sum(each.end_cycles - each.start_cycles for each in self.events if each.track == track)
 
     def between(self, start_cycles: float, end_cycles: float) -> Self:
-        """Return the part between these cycles, with events cut at its ends."""
+        """Return the part between these cycles; events are cut at its ends."""
         start, end = max(start_cycles, self.start_cycles), min(end_cycles, self.end_cycles)
         cut = (
             replace(each, start_cycles=max(start, each.start_cycles), end_cycles=min(end, each.end_cycles))
@@ -95,7 +95,7 @@ class Recorded:
         return replace(self, start_cycles=start, end_cycles=end, events=tuple(cut), barriers=states)
 
     def _states_between(self, start: float, end: float) -> tuple[BarrierState, ...]:
-        """Return each barrier's state at the start, and the changes after it."""
+        """Return each barrier's state at the start, and its later changes."""
         at_start = {each.track: replace(each, cycle=start) for each in self.barriers if each.cycle <= start}
         return (*at_start.values(), *(each for each in self.barriers if start < each.cycle <= end))
 

@@ -87,7 +87,7 @@ class CycleRecorder(Listener):
         states.append(BarrierState(track, now, barrier.phase, barrier.pending, barrier.expected, barrier.tx_bytes))
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
-        """Record a phase; signals after this cycle, of warps that run ahead, belong to the next one."""
+        """Record a phase. Signals of warps that run ahead, after this cycle, belong to the next phase."""
         now: float = barrier.cta.engine.time
         told = self.concerned[barrier]
         self.concerned[barrier] = [each for each in told if each > now]
@@ -96,7 +96,7 @@ class CycleRecorder(Listener):
             self._add(track, f"phase {phase}", min([now, *told]), now, barrier.location, parity)
 
     def timeline(self, kernel: str, gpu: str, part: str, ghz: float, cycles: float) -> Timeline:
-        """Return the timeline. cycles: of the run. With one slot, names omit it."""
+        """Return the timeline. cycles: of the run. With a single slot, names omit the slot."""
         alone = FIRST if all(each.track in self.parts or each.track.startswith(FIRST) for each in self.events) else ""
         found = [replace(each, track=each.track.removeprefix(alone)) for each in self.events]
         slotted = sorted({each.track for each in self.events} - self.parts.keys(), key=_place)

@@ -28,7 +28,7 @@ class Timeline(Recorded):
     """
 
     def __repr__(self) -> str:
-        """Return one line; there are thousands of events."""
+        """Return one line, as there are thousands of events."""
         cycles = f"cycles {self.start_cycles:,.0f} to {self.end_cycles:,.0f}"
         return f"{self.title}; {self.part}, {cycles}, {len(self.events)} events on {len(self.tracks)} tracks"
 

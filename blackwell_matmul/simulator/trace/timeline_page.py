@@ -1,4 +1,4 @@
-"""A timeline as one HTML page that needs nothing else: no network, no library."""
+"""A timeline as one self-contained HTML page: no network, no library."""
 
 from __future__ import annotations
 

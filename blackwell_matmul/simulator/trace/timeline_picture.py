@@ -22,7 +22,7 @@ POINTED = 2
 
 @dataclass(frozen=True)
 class Bar:
-    """A box. told: its tooltip; empty if it is too narrow."""
+    """A box. told: its tooltip; empty if the box is too narrow."""
 
     x: float
     y: float
@@ -55,7 +55,7 @@ Mark = Bar | VerticalLine | Words
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture. marks: in drawing order."""
+    """Marks to draw. marks: in drawing order."""
 
     height: int
     marks: tuple[Mark, ...]
@@ -115,7 +115,7 @@ def _rows(timeline: Recorded) -> Iterator[Mark]:
 
 
 def _joined(timeline: Recorded, events: list[TimelineEvent]) -> list[tuple[TimelineEvent, TimelineEvent]]:
-    """Return the first and the last event of each box, joining neighbours that are too close to tell apart."""
+    """Return the first and last event of each box; neighbours that are too close to distinguish are joined."""
     found: list[tuple[TimelineEvent, TimelineEvent]] = []
     for each in events:
         if found and kind_of(found[-1][0]) == kind_of(each):

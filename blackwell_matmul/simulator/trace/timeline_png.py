@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.trace.timeline_picture import (
 from blackwell_matmul.simulator.trace.timeline_style import BAR_STYLES, LIGHT
 
 PIXELS = 2
-"""Pixels of the file for each of the picture's."""
+"""Pixels of the file for each pixel of the picture."""
 
 SIDES = {"start": "left", "middle": "center", "end": "right"}
 

@@ -1,1 +1,2 @@
-"""The edge that would have ordered two accesses: one kind of missing edge a file, asked in turn by `search`."""
+"""The missing edge that would have ordered two accesses: a file for each kind of edge; `search` tries the kinds in
+order."""

@@ -36,8 +36,11 @@ def commit_tracks_none(c: Conflict) -> Missing | None:
 
 
 def _after(c: Conflict, commit: EndSignal) -> Operation | None:
-    """Return the operation, or the next one that the commit's thread issued after the commit and that the commit should
-    track. None if that thread has not observed the access. Each CTA of a cluster has its own such thread."""
+    """Return the operation, or the next one that the commit's thread issued after the commit and that the commit
+    should track.
+
+    None if that thread has not observed the access. Each CTA of a cluster has its own such thread.
+    """
     op = c.operation
     if op is not None and op.op.pipe is not None:
         return op if op.lanes.warp.index == commit.lanes.warp.index else None
@@ -64,7 +67,7 @@ def arrival_tracks_none(c: Conflict) -> Missing | None:
 
 
 def arrival_comes_before(c: Conflict) -> Missing | None:
-    """Find an arrival that ended a wait of the warp, and that stands before the access in the text."""
+    """Find an arrival that ended a wait of the warp, although its line is above the access."""
     for barrier, _ in _arrivals(c):
         line = arrives_before(c, barrier, {c.culprit.warp}, c.other_instruction)
         if line is not None:
@@ -73,7 +76,7 @@ def arrival_comes_before(c: Conflict) -> Missing | None:
 
 
 def commit_comes_before(c: Conflict) -> Missing | None:
-    """Find a commit in the round of the mma that stands before it, and before anything that the commit could track."""
+    """Find a commit that is above the mma in the same iteration, and above anything that the commit could track."""
     op, warp, made = c.operation, c.culprit.warp, c.other_location
     if op is None or op.op.pipe != op.op.warp.tensor_core:
         return None
@@ -87,8 +90,10 @@ def commit_comes_before(c: Conflict) -> Missing | None:
 
 
 def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Instruction) -> Location | None:
-    """Return the line at which the warps arrive on the mbarrier before the access in the same round; None if a wait
-    stands between, or an arrival follows the access. A copy that brings bytes comes after the arrival."""
+    """Return the line at which the warps arrive on the mbarrier before the access, in the same iteration.
+
+    None if a wait is between, or an arrival follows the access. A copy that brings bytes comes after the arrival.
+    """
     lines, roles, indices, made = c.lines, c.lines.roles, {warp.index for warp in warps}, access.location
     arrivals = [each.location for each in roles.signalling(barrier, "arrive") if {*each.warps_for(barrier)} & warps]
     waits = [each.location for each in roles.lines if "mbarrier" in each.kinds and indices & {*each.warps}]
@@ -101,7 +106,7 @@ def arrives_before(c: Conflict, barrier: Mbarrier, warps: set[Warp], access: Ins
 
 
 def early_arrival(warp: Warp, barrier: Mbarrier, line: Location, access: Instruction) -> Missing:
-    """Return the arrival at `line` as the fault: it signals the access and stands before it."""
+    """Return the arrival at `line` as the fault: it signals the access, but is above the access."""
     what = f"{spell([warp])} arrives on {barrier} at {line} before {access.name} at {access.location}"
     return Missing("arrive", f"{what}: the arrival has to come after what it announces", at_fault=line)
 
@@ -117,7 +122,7 @@ def _arrivals(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
 
 
 def released_too_early(c: Conflict) -> Missing | None:
-    """Find the arrival by which the operation's issuer let this warp go on before its own wait."""
+    """Find the arrival by which the operation's issuer released this warp before the issuer's own wait."""
     op = c.operation
     if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
         return None
@@ -126,8 +131,11 @@ def released_too_early(c: Conflict) -> Missing | None:
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
-    """Find an arrival of one lane after an access of its whole warp, or of several warps: it releases only what that
-    lane has accessed or observed. The arrival ended a wait of the warp that makes the other access."""
+    """Find an arrival of a single lane after an access of its whole warp, or of several warps.
+
+    Such an arrival releases only what that lane has accessed or observed. It ended a wait of the warp that makes the
+    other access.
+    """
     op = c.operation
     over = op is None or (op.waited is not None and not op.end_signals)
     released = [carried for carried, _ in c.waits() if over and not _carried_besides(c, carried)]
@@ -137,8 +145,8 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 
 def _carried_besides(c: Conflict, carried: Carried) -> bool:
-    """Return True if the warp may have to wait for an mbarrier that carries the other access: for this one, or for one
-    of another ring."""
+    """Return True if the warp may have to wait for an mbarrier that carries the other access: this one, or one of
+    another ring."""
     carrying = [each.barrier for each in c.barriers() if each.known & c.other.event]
     meant = [each for each in carrying if c.lines.roles.rank(each, c.warp) < 2]
     return any(each is carried.barrier or not siblings(each, carried.barrier) for each in meant)
@@ -186,8 +194,8 @@ def _signalled(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
 
 
 def _speaks_for(c: Conflict, warp: Warp) -> bool:
-    """Return True for the warp that made the access; for on-chip memory, which a warpgroup uses together, for each of
-    its warps."""
+    """Return True for the warp that made the access; for on-chip memory, which a warpgroup shares, for all its
+    warps."""
     who = c.culprit
     together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
     return together or warp is who.warp

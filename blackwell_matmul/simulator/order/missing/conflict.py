@@ -1,4 +1,4 @@
-"""Two accesses without an order: the input of all candidates, and what they share."""
+"""Two unordered accesses: the input of all candidates, with shared queries."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Conflict:
         return min(end_signals, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
 
     def waits(self, of: Warp | None = None) -> list[tuple[Carried, LastWait]]:
-        """Return the last wait of the warp, or of another one, on each mbarrier, the newest first."""
+        """Return the last wait on each mbarrier by the warp, or by `of`, newest first."""
         warp = of or self.warp
         carried = map(self.order.of, barriers_of(warp.cta))
         mine = [(each, each.waits[warp.index]) for each in carried if warp.index in each.waits]
@@ -126,7 +126,7 @@ class Conflict:
 
     @property
     def here(self) -> str:
-        """Return the line of the access, with "of the next round" if only a loop brings it after the other one."""
+        """Return the line of the access, with "of the next round" if it follows the other one only through a loop."""
         location = self.instruction.location
         return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
 
@@ -142,5 +142,5 @@ def phase_name(phase: int) -> str:
 
 
 def stands_before(first: Location | None, then: Location | None) -> bool:
-    """Return True if the first line stands above the other one, or if a line is unknown."""
+    """Return True if the first line is above the other one, or if a line is unknown."""
     return first is None or then is None or first.line < then.line

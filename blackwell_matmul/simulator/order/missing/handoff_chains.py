@@ -24,8 +24,11 @@ class WarpLine(NamedTuple):
 
 
 class MissingWait(NamedTuple):
-    """A wait for an mbarrier that the warp of the step makes nowhere, and that should come before the step. reads: the
-    step only reads what another warp writes before it signals the mbarrier. far: the number of handoffs before."""
+    """A wait for an mbarrier that the warp of the step never makes, and that should be before the step.
+
+    reads: the step only reads what another warp writes before it signals the mbarrier. far: number of handoffs before
+    this one.
+    """
 
     step: WarpLine
     barrier: Mbarrier
@@ -51,14 +54,16 @@ class Handoffs:
         return first.warp is then.warp and self.lines.above(first.line, then.line)
 
     def _signalled(self, step: WarpLine) -> list[Mbarrier]:
-        """Return the mbarriers that the warp signals after the step; those of the step alone, if it is a copy that
-        brings bytes."""
+        """Return the mbarriers that the warp signals after the step; for a copy that brings bytes, only the copy's
+        own."""
         itself = [barrier for barrier, steps in self.signals.items() if step in steps]
         return itself or [each for each, steps in self.signals.items() if any(self._follows(step, s) for s in steps)]
 
     def carriers(self, step: WarpLine, past: Warp | None = None) -> dict[Mbarrier, int]:
-        """Return the mbarriers that carry the step on, the nearest first, each with the number of handoffs before.
-        past: a warp whose signals end the chain, because its next round comes after them."""
+        """Return the mbarriers that carry the step on, nearest first, with the number of handoffs before each.
+
+        past: a warp whose signals end the chain, because its next iteration comes after them.
+        """
         if (step, past) not in self._carriers:
             self._carriers[step, past] = self._carried(step, past)
         return self._carriers[step, past]
@@ -81,7 +86,7 @@ class Handoffs:
         return any(self._follows(wait, then) for barrier in carriers for wait in self.waits[barrier])
 
     def lacks(self, first: WarpLine, then: WarpLine) -> Iterator[MissingWait]:
-        """Return the waits each of which would close the chain between the two steps; nothing if there is a chain."""
+        """Yield waits, each of which would close the chain between the two steps; nothing if there is a chain."""
         for step in [then, *self._elsewhere(then)] if not self.chained(first, then) else ():
             for barrier, far in self.carriers(first, step.warp).items():
                 busy = step.warp in self.roles.waiting(barrier) | self._by(barrier)
@@ -98,7 +103,10 @@ class Handoffs:
 
     def _meets(self, barrier: Mbarrier, step: WarpLine) -> bool | None:
         """Return True if the step only reads what a warp writes before it signals the mbarrier; False for another
-        conflict with such an access; None if each is in a chain with the step, or has no conflict."""
+        conflict with such an access.
+
+        None without a conflict, or if all conflicts are in a chain with the step.
+        """
         mine = {each.tensor: each.write for each in self.roles.touches if each.location == step.line}
         found = [
             touch.write and not mine[touch.tensor]
@@ -109,15 +117,16 @@ class Handoffs:
         return max(found, default=None)
 
     def _announced(self, barrier: Mbarrier) -> Iterator[tuple[Warp, Touch]]:
-        """Return the accesses that a warp makes before its signal of the mbarrier, or that signal it themselves."""
+        """Yield the accesses that a warp makes before its signal of the mbarrier, or that signal the mbarrier
+        themselves."""
         for signal in self.signals[barrier]:
             for touch in self.lines.touched_by(signal.warp):
                 if not self.lines.above(signal.line, touch.location):
                     yield signal.warp, touch
 
     def brings(self, barrier: Mbarrier, wait: WarpLine) -> bool:
-        """Return True if the warp next reads what a copy brings with its signal of the mbarrier, or what other warps
-        write before they signal it. Memory that the warp writes itself counts for a copy alone."""
+        """Return True if the warp next reads data that the mbarrier's signal announces: of a copy, or of other warps.
+        Memory that the warp writes itself counts only for a copy."""
         mine = {each.tensor for each in self.lines.touched_by(wait.warp) if each.write}
         read = {each.tensor for each in self.lines.touched_next(wait.warp, wait.line) if not each.write}
         written = [(warp, each) for warp, each in self._announced(barrier) if each.write and each.tensor in read]

@@ -1,4 +1,4 @@
-"""Candidates: a wait that no line of its warp makes, in the handoffs from one access to the other."""
+"""Candidates: a missing wait in the handoffs from one access to the other, that no line of its warp makes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from blackwell_matmul.simulator.order.signallers import Touch
 
 
 def reads_before_the_first(c: Conflict) -> Missing | None:
-    """Find a wait of any warp that passed on the phase before the first, where the warp then reads what others write:
-    only a writer may start so."""
+    """Find a warp whose wait passed on the phase before the first, and that then reads what others write. Only a
+    writer may start so."""
     for carried in c.barriers():
         for index, wait in carried.waits.items():
             start = WarpLine(c.warp.cta.warps[index], wait.started)
@@ -26,15 +26,17 @@ def reads_before_the_first(c: Conflict) -> Missing | None:
 
 
 def nobody_waits(c: Conflict) -> Missing | None:
-    """Find an mbarrier that is signalled, and for which nobody waits, on the way from one access to the other."""
+    """Find an mbarrier that is signalled between the two accesses, and for which nobody waits."""
     first, then = _both(c)
     found = [*c.handoffs.lacks(first, then), *c.handoffs.lacks(then, first)]
     return _best(c, [each for each in found if not c.lines.roles.waiting(each.barrier)])
 
 
 def goes_on_without(c: Conflict) -> Missing | None:
-    """Find an mbarrier for which only other warps wait, and that the order of the two accesses needs. If the way from
-    the earlier access to the later one lacks nothing, the later one was meant to come first."""
+    """Find an mbarrier that the order of the two accesses needs, and for which only other warps wait.
+
+    If the chain from the earlier access to the later one lacks nothing, the later one was meant to come first.
+    """
     first, then = _both(c)
     meet = then.line != first.line and not c.lines.apart(first.line, then.line)
     if meet or first.warp.cta is not then.warp.cta:
@@ -49,7 +51,7 @@ def _both(c: Conflict) -> tuple[WarpLine, WarpLine]:
 
 
 def _best(c: Conflict, found: list[MissingWait]) -> Missing | None:
-    """Return the wait of a warp that reads, if there is one, or else the wait that is the last in the chain."""
+    """Return the wait of a warp that reads, if there is one; else the last wait in the chain."""
     lack = max(found, key=lambda each: (each.reads, each.far), default=None)
     if lack is None:
         return None
@@ -62,7 +64,7 @@ def _best(c: Conflict, found: list[MissingWait]) -> Missing | None:
 
 
 def _stage(c: Conflict, ring: list[Mbarrier]) -> Mbarrier:
-    """Return the mbarrier of the ring that carries the earlier access, or is of the same stage as its signal."""
+    """Return the mbarrier of the ring that carries the earlier access, or has the same stage as its signal."""
     near = [c.end_signal.barrier] if c.end_signal is not None else [each.barrier for each, _ in c.waits()]
     places = [place_of(each) for each in near[:1]]
     return max(ring, key=lambda each: (bool(c.order.of(each).known & c.other.event), place_of(each) in places))
@@ -74,8 +76,8 @@ def _executing(touch: Touch, warp: Warp) -> list[Warp]:
 
 
 def before_any_write(lines: ProgramLines, read: WarpLine) -> tuple[str, str] | None:
-    """Return the line at which other warps write what the step reads, and the wait for them that the warp of the step
-    lacks, both as clauses. None if the warp waits, or no line writes there."""
+    """Return two clauses: the line at which other warps write what the step reads, and the missing wait of the step's
+    warp. None if the warp waits, or no line writes there."""
     handoffs = Handoffs(lines, read.warp.cta.cluster)
     mine = {each.tensor for each in lines.roles.touches if each.location == read.line and not each.write}
     writing = [each for each in lines.roles.touches if each.write and each.tensor in mine]

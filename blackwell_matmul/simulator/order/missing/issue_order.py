@@ -23,7 +23,8 @@ def hardware_alone(c: Conflict) -> Missing | None:
 
 
 def copied_twice(c: Conflict) -> Missing | None:
-    """Find two copies of one round that bring the same phase's bytes to the same place, by two CTAs, warps or lines."""
+    """Find two copies in one iteration that bring the bytes of the same phase to the same place, by two CTAs, warps or
+    lines."""
     op, mine = c.operation, next(reversed(c.order.operations.values()), None)
     if op is None or mine is None or (mine.instruction, mine.lanes) != (c.instruction, c.lanes):
         return None

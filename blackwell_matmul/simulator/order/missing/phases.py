@@ -1,4 +1,4 @@
-"""Candidates: a wait that passed on another phase than the one meant, by its parity, count or bytes."""
+"""Candidates: a wait that passed on a wrong phase, because of its parity, count or bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PARITY = "the parity that it waits for is wrong"
 
 
 def count_too_small(c: Conflict) -> Missing | None:
-    """Find phases that ended without an arrival of the accessing warp, because the count is too small, or because one
-    warp ran ahead by a wait for an old phase."""
+    """Find phases that ended without an arrival of the accessing warp. The count is too small, or one warp ran ahead
+    by a wait for an old phase."""
     for carried, wait in c.waits():
         arrivals, who, arriving = carried.arrivals, c.culprit.warp, c.lines.roles.arriving(carried.barrier)
         before = arrivals[who] - bool(carried.known & c.other.event)
@@ -57,7 +57,7 @@ def _ended_without(c: Conflict, carried: Carried, wait: LastWait) -> Missing | N
 
 
 def _written_again(c: Conflict, op: Operation) -> Missing | None:
-    """Find the count that let the copy's warp copy once more, so that those bytes ended this copy's phase."""
+    """Find the count that allowed the copy's warp to copy once more. Those bytes ended this copy's phase."""
     later = [each for each in c.waits(c.culprit.warp) if each[1].turn > op.turn]
     return next(filter(None, (_ended_without(c, *each) for each in later)), None)
 
@@ -107,7 +107,7 @@ def _unannounced(op: Operation, signal: EndSignal) -> bool:
 
 
 def stale_phase(wait: LastWait, what: str) -> Missing:
-    """Return the phase that the wait lacks. what: the start of the sentence."""
+    """Return the phase that the wait should have waited for. what: the start of the sentence."""
     kept = f" ({KEPT})" if wait.again else ""
     return Missing("phase", f"{what}: {PARITY}{kept}", PHASE, at_fault=wait.location)
 
@@ -129,8 +129,8 @@ def stale_wait(c: Conflict) -> Missing | None:
 
 
 def came_too_early(c: Conflict) -> Missing | None:
-    """Find the reason why the other warp went on too early, if its last wait was for this warp: a wrong parity, a count
-    that is too small, or an arrival of this warp before its access."""
+    """Find the reason why the other warp continued too early, if its last wait was for this warp: a wrong parity, a
+    count that is too small, or an arrival of this warp before its access."""
     here = {c.warp.cta.warps[index] for index in c.instruction.group.warps}
     waits = [(each.again or each.turn, carried, each) for carried, each in c.waits(c.culprit.warp)]
     before = [each for each in waits if c.operation is None or each[0] <= c.operation.turn]
@@ -170,6 +170,6 @@ def _without_readers(c: Conflict, barrier: Mbarrier) -> Missing | None:
 
 
 def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
-    """Return the phase that the wait lacks: the wait passed on an older one."""
+    """Return the phase that the wait should have waited for: it passed on an older one."""
     again = ", which it had waited for before" if wait.again else ""
     return stale_phase(wait, f"the wait on {barrier.name} at {wait.location} passed on {phase_name(wait.phase)}{again}")

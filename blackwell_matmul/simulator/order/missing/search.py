@@ -1,4 +1,4 @@
-"""The search for a missing edge: each candidate in turn, the most specific first.
+"""Search for a missing edge: the candidates are tried in order, the most specific first.
 
 A candidate returns its edge if that edge alone would have ordered the two accesses.
 """

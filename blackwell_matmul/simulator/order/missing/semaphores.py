@@ -1,4 +1,4 @@
-"""Candidate: a wait for a value of a semaphore that is there too early."""
+"""Candidate: a wait for a value that the semaphore holds too early."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing,
 
 
 def value_too_early(c: Conflict) -> Missing | None:
-    """Find a CTA that passed its wait for a semaphore before a CTA with a lower index, which accesses the same memory,
-    has released that semaphore. The value was there from the start, or both CTAs take turns."""
+    """Find a CTA that passed its wait for a semaphore too early: a CTA with a lower index, which accesses the same
+    memory, had not released it.
+
+    The value was there from the start, or both CTAs take turns.
+    """
     here, there = c.instruction.location, c.other_location
     return _passed(c, c.lanes, here, c.culprit.cta, there) or _passed(c, c.culprit, there, c.warp.cta, here)
 
 
 def stored_over(c: Conflict) -> Missing | None:
-    """Find a release by a third CTA that has not waited for the release of the CTA of the earlier access: what the
-    semaphore held is lost."""
+    """Find a release by a third CTA that has not waited for the release by the CTA of the earlier access. The old
+    value of the semaphore is lost."""
     lock = _lock(c, c.lanes, c.instruction.location)
     stored = None if lock is None else lock.stored
     if lock is None or stored is None or stored.lanes.cta in (c.culprit.cta, c.lanes.cta):
@@ -36,7 +39,8 @@ def stored_over(c: Conflict) -> Missing | None:
 def _passed(
     c: Conflict, ahead: Lanes, access: Location | None, cta: Cta, meant_first: Location | None
 ) -> Missing | None:
-    """Return the wait that the lanes passed too early. access: theirs. cta, meant_first: of the one to come first."""
+    """Return the wait that the lanes passed too early. access: of these lanes. cta, meant_first: CTA and access that
+    should come first."""
     releases = [each.location for each in c.lines.roles.semaphores("release")]
     release = next((each for each in releases if stands_before(meant_first, each)), None)
     lock = _lock(c, ahead, access)

@@ -53,8 +53,8 @@ def written_again(c: Conflict) -> Missing | None:
 
 
 def each_waits_for_its_own(c: Conflict) -> Missing | None:
-    """Find a copy that both warps execute, each for its part. This warp has not reached the copy yet, or each warp has
-    waited for its own part only."""
+    """Find a copy that both warps execute, each for its own part. This warp has not reached the copy yet, or each warp
+    has waited only for its own part."""
     op, rounds = c.operation, c.order.rounds
     if op is None or op.mbarrier is not None or op.lanes.warp is c.warp or c.early:
         return None
@@ -121,7 +121,8 @@ def missing_sync(c: Conflict) -> Missing:
 
 
 def sync_advice(c: Conflict, lanes: Lanes, where: str) -> str:
-    """Return the sync between these lanes and those of the access, or an mbarrier if they never meet at one line."""
+    """Return the sync between these lanes and the lanes of the access, or an mbarrier if they never meet at one
+    line."""
     if not can_meet(c, lanes):
         return f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
     return f"the missing sync: {_sync(lanes.cta, c.warp.cta)} {where}"

@@ -1,4 +1,4 @@
-"""Candidate: a missing wait before the other access, which came first and has to come last."""
+"""Candidate: a missing wait before the other access, which came first and should come last."""
 
 from __future__ import annotations
 

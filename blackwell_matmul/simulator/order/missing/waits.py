@@ -1,4 +1,5 @@
-"""Candidates: a missing wait, on an mbarrier that gets a signal of the access, or for a group that holds it."""
+"""Candidates: a missing wait for an mbarrier that a signal of the access reaches, or for a group that holds the
+access."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from blackwell_matmul.simulator.order.missing.syncs import can_meet, missing_syn
 
 
 def reader_went_on(c: Conflict) -> Missing | None:
-    """Find memory that is overwritten while a copy into it is in flight, because the wait of a reader passed on a phase
-    before that of the copy."""
+    """Find memory that is overwritten while a copy into it is in flight, because a reader's wait passed on the phase
+    before the copy's."""
     signal = c.end_signal
     if signal is None or signal.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
         return None
@@ -91,8 +92,8 @@ def _not_synced(c: Conflict, op: Operation) -> Missing | None:
 
 
 def _no_group(c: Conflict, op: Operation) -> Missing | None:
-    """Find a missing commit: the wait would be right with one more group. The copies after this one are in no group, or
-    in the same group in spite of a loop between them."""
+    """Find a missing commit: the wait would be right with one more group. The copies after this one are in no group,
+    or in the same group in spite of a loop between them."""
     passed = op.passed
     if not isinstance(passed, TooNew) or passed.reads or passed.newest < passed.n:
         return None

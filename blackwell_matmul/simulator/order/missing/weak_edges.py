@@ -29,7 +29,7 @@ def proxy_fence(c: Conflict) -> Missing | None:
 
 
 def relaxed_wait(c: Conflict) -> Missing | None:
-    """Find a wait that is too weak to acquire the access, on an mbarrier that carries it."""
+    """Find a wait on an mbarrier that carries the access, but whose semantics are too weak to acquire it."""
     for carried in c.barriers():
         weak = carried.relaxed.get(c.warp.index)
         if weak is not None and weak.left & c.other.event:

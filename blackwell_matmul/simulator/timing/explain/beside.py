@@ -1,4 +1,4 @@
-"""Predictions of the same launch with another schedule, run whole at the clock and memory load that it causes."""
+"""Predictions of the same launch with other schedules, each simulated whole at its own clock and memory load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from blackwell_matmul.simulator.timing.model.path import Cause
 
 
 class Others(NamedTuple):
-    """Schedules to try. pins: for each change, some to try until one is faster. every: no others are worth a try."""
+    """Schedules to try. pins: for each change, schedules to try until one is faster. every: True if no other schedules
+    are worth a try."""
 
     pins: Callable[[], Iterable[Iterable[Mapping[str, object]]]]
     every: bool
@@ -33,9 +34,9 @@ class Beside:
     path: Mapping[Cause, float]
 
     def saves(self, other: Beside) -> float:
-        """Return the fraction of the other one's time that this one saves."""
+        """Return the fraction of the other prediction's time that this one saves."""
         return 1 - self.ns / other.ns
 
     def changed(self, other: Beside) -> dict[str, object]:
-        """Return the knobs whose values differ from the other one's."""
+        """Return the knobs whose values differ from the other prediction's."""
         return {name: value for name, value in self.schedule.items() if other.schedule.get(name) != value}

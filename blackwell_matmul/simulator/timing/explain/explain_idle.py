@@ -63,7 +63,7 @@ def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
 
 
 def _even(run: PredictedRun) -> str:
-    """Return the advice for even waves; a grid of persistent CTAs need not exceed those that run at once."""
+    """Return advice for even waves; a grid of persistent CTAs need not exceed the CTAs that run at the same time."""
     watch = StayWatch()
     run.watch(watch)
     if watch.stays and not run.lowered.cancels:

@@ -41,8 +41,8 @@ def whole(run: PredictedRun) -> Iterator[Gain]:
 
 
 def rate(run: PredictedRun) -> Iterator[Gain]:
-    """Name instructions that take longer than their products, unless each SM has one tile: of larger ones fewer SMs
-    have more."""
+    """Yield the gain of larger instructions, if instructions take longer than their products. Nothing if each SM has
+    one tile: larger tiles would leave SMs idle."""
     if run.launch.turns == run.launch.spread.most.tiles == 1:
         return
     for inst, instruction in run.lowered.calls.values():
@@ -106,6 +106,6 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _columns(run: PredictedRun) -> int:
-    """Return the tensor-memory columns that each CTA allocates; each allocation is a power of two."""
+    """Return the tensor-memory columns that a CTA allocates; each allocation is a power of two."""
     allocations = (inst for inst, each in run.lowered.calls.values() if each.name == "tcgen05.alloc")
     return sum(allocated_columns(inst.output) for inst in allocations)

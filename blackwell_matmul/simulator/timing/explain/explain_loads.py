@@ -136,8 +136,8 @@ def _stages(count: int) -> str:
 
 
 def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart | None) -> Gain:
-    """Explain a late stage by the warp that releases it, or by the load that fills it; no sentence if another one
-    reports it."""
+    """Return the gain for a late stage: its cause is the warp that releases it, or the load that fills it. No sentence
+    if another gain reports it."""
     if watch.waiting <= watch.idle / 2 and besides is not None and beside(run, besides).loads_wait(besides):
         return 0.0, ""
     idle = watch.lap[-1]
@@ -152,7 +152,7 @@ def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart |
 
 GIVEN_BACK = "given back", "if it were given back as soon as it is read"
 FILLED = "filled", "if it were loaded as soon as it is given back"
-"""Words for a late part, and the remedy."""
+"""Clause on a late part, and its remedy."""
 
 
 class StagedRing(NamedTuple):
@@ -227,7 +227,7 @@ def _halved(run: PredictedRun, ring: StagedRing, twice: TwiceWatch) -> StagedRin
 
 
 def _tried(run: PredictedRun, ring: StagedRing, needed: int, ctas: tuple[int, ...]) -> list[Deeper]:
-    """Return rings with the needed stages, or with those that fit if `ctas` CTAs share an SM."""
+    """Return rings with the needed stages, or with as many stages as fit if `ctas` CTAs share an SM."""
     return [_deeper(run, ring, min(needed, _room(run, ring, each))) for each in dict.fromkeys(ctas)]
 
 

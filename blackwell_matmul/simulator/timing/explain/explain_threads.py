@@ -42,7 +42,8 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
 
 
 def beside(run: PredictedRun, part: PathPart) -> BesideWatch:
-    """Run with a listener that records the warps that execute these lines, and the warps that wait for them."""
+    """Run with a listener that records the warps that execute these lines, and the warps that wait for them. Return
+    the listener."""
     watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
     run.watch(watch)
     return watch

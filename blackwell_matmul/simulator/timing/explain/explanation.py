@@ -27,7 +27,7 @@ from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.timed_engine import Stand
 
 MOST_PARTS = 4
-"""Most parts of the critical path that are removed, one by one, the longest first; each costs a run."""
+"""Maximum number of parts of the critical path that are removed, one at a time, longest first; each costs a run."""
 
 MOST_GAINS = 5
 """Maximum number of reported gains."""
@@ -69,7 +69,7 @@ def _place(stand: Stand) -> str:
 
 
 def _gains(run: PredictedRun) -> Iterator[Gain]:
-    """Yield each gain, as a fraction of all cycles, with its sentence."""
+    """Yield gains, as fractions of all cycles, with a sentence for each."""
     found = _parts(run)[:MOST_PARTS]
     gains = {part.group: run.gain(*what_if.without(part, run.conditions)) for part in found}
     worth = {part.group: part for part in found if gains[part.group] > SHARE and not _of_a_ring(run, part)}
@@ -84,7 +84,7 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
 
 
 def _parts(run: PredictedRun) -> list[PathPart]:
-    """Return the parts that are long enough to matter; a fence that is needed belongs to the writes before it."""
+    """Return the parts that are long enough to matter. A needed fence belongs to the writes before it."""
     lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
     found = _long_enough(run, what_if.parts(run.took, lines))
     if all(each.group != what_if.FENCES for each in found):

@@ -1,4 +1,4 @@
-"""Listeners that follow threads: they find needless fences, and warps that store while others multiply."""
+"""Listeners that observe threads: needless fences, and warps that store while others multiply."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ class BesideWatch(Listener):
         return set[int]().union(*self.warps.values())
 
     def loads_wait(self, part: PathPart) -> bool:
-        """Return True if loads wait for most of these lines: a loading warp executes them, another one multiplies."""
+        """Return True if loads wait for most of these lines: a loading warp executes them, and another warp
+        multiplies."""
         theirs = [cycles for cause, cycles in part.causes.items() if self.load & self.warps[cause.name, cause.location]]
         return self.beside and sum(theirs) > part.cycles / 2
 
@@ -77,7 +78,7 @@ class BesideWatch(Listener):
 
     @property
     def given_back(self) -> set[str]:
-        """Return mbarriers that the lines signal to MMAs, each of a buffer that is filled while another one is read."""
+        """Return mbarriers that the lines signal to MMAs, of buffers of which one is filled while another is read."""
         others = self.others
         by = {name for name, warp in self._arrived if warp in others}
         return {name for name, warp, _ in self._awaited if warp in self.multiply} & by - self.full
@@ -113,7 +114,7 @@ class BesideWatch(Listener):
 
 
 class StayWatch(Listener):
-    """Listener that records whether a CTA multiplies after it has stored: then it has more than one tile."""
+    """Listener that records whether a CTA multiplies after a store, which shows that it has more than one tile."""
 
     def __init__(self) -> None:
         self.stays = False

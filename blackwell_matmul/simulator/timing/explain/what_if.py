@@ -33,7 +33,7 @@ UNSHARED_L2_FRACTION = 0.99
 """Fraction of the SMs' loads that the L2 delivers if neighbours share nothing, at least."""
 
 MANY_STAGES = 8
-"""Stages beyond those of any ring; loads are then limited by bandwidth alone."""
+"""Number of stages beyond any ring's; loads are then limited by bandwidth alone."""
 
 SHARE = 0.05
 """Fraction of the time from which on a wait, or a gain, is reported."""
@@ -93,7 +93,8 @@ def _of_executed(name: str) -> str:
 
 
 class PathPart(NamedTuple):
-    """A part of the critical path: a group, or one line. cycles: its length; causes: its causes, the longest first."""
+    """A part of the critical path: a group of causes, or one line. cycles: its length. causes: its causes, longest
+    first."""
 
     group: str
     cycles: float
@@ -181,7 +182,7 @@ class PredictedRun(Settled):
 
     @cached_property
     def quicker(self) -> list[Beside]:
-        """First schedule of each change that takes less time."""
+        """Return the first schedule of each change that takes less time."""
         changes = self.neighbours() if self.load.tensor < ALL_BUSY else ()
         first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
         return [each for each in first if each is not None]

@@ -21,11 +21,11 @@ from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 BANKS = 32
 WORD_BYTES = 4
 MOST_LANE_BYTES = 16
-"""Most bytes of a lane that one instruction moves."""
+"""Maximum bytes of a lane that one instruction moves."""
 
 
 class Turns(NamedTuple):
-    """Bank cycles that all lanes of a warp take. least: without bank conflicts."""
+    """Bank cycles of an instruction for all lanes of a warp. least: without bank conflicts."""
 
     taken: int
     least: int
@@ -69,7 +69,7 @@ def _turns(layout: WarpLayout, shared: Any, bits: int, matrices: bool) -> Turns:
 
 
 def width(offsets: np.ndarray, bits: int) -> int:
-    """Return the registers of a lane that one instruction moves: contiguous and aligned in shared memory."""
+    """Return the number of a lane's registers that one instruction moves: contiguous and aligned in shared memory."""
     found = 1
     while offsets.shape[1] % (2 * found) == 0 and 2 * found * bits <= 8 * MOST_LANE_BYTES:
         pairs = offsets.reshape(len(offsets), -1, 2, found)

@@ -49,7 +49,8 @@ class DeeperRings(TimedEngine):
         return self.now - self._sooner(op) if isinstance(work, Load) else self.now
 
     def _sooner(self, op: AsyncOperation) -> float:
-        """Return by how many cycles the load is early: those since the load `extra` stages before it was issued."""
+        """Return how many cycles earlier the load is served: the time since the issue of the load `extra` stages
+        before."""
         if op.barrier is None:
             return 0.0
         if self.first and not op.barrier.phase:

@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
 Place = tuple[int, ...]
 
 Tile = tuple[int, Place]
-"""A tensor's number and a place in it."""
+"""Number of a tensor, and a place in it."""
 
 MOST_PLACES = 200_000
 """Most places of loads that are scanned, over all clusters: half a second. Later rounds count as similar."""
@@ -139,7 +139,7 @@ class Loads:
         self.shares = self._shares(clusters)
 
     def _strides(self, cluster: list[Position]) -> dict[int, Stride]:
-        """Return the stride of each tensor; later scans look only at warps that load."""
+        """Return the stride of each tensor. Later scans skip warps that do not load."""
         found = [*self._scanned(cluster, lambda _: _Head())]
         loads = [any(each[source].places for source in self.place_bytes) for each in found]
         self.warps = [warp for warp in self.warps if any(loads[warp :: len(self.warps)])]
@@ -164,7 +164,7 @@ class Loads:
         return ClusterLoad(every or 1, tiles or 1)  # a cluster without loads has work, too
 
     def _shares(self, clusters: Sequence[list[Position]]) -> list[ClusterLoad]:
-        """Return the loads of each cluster; clusters between two equal ones are assumed to be equal, too."""
+        """Return the loads of each cluster. Clusters between two equal ones are assumed to be equal as well."""
         found = {at: self._share(clusters[at]) for at in {0, len(clusters) - 1}}
 
         def between(first: int, last: int) -> None:
@@ -191,7 +191,7 @@ class Loads:
             yield rounds
 
     def _scanned(self, cluster: list[Position], kept: Callable[[int], Kept]) -> Iterator[list[Kept]]:
-        """Yield, for each warp of each CTA, the collected places of each tensor, by number."""
+        """Yield, for each warp of each CTA, the collected places of each tensor, by tensor number."""
         assert self.lowered.scan is not None
         for rank, position in enumerate(cluster):
             cta = ScannedCta(self.grid, position, rank)
@@ -210,7 +210,7 @@ def known_loads(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]
 
 
 def _place_bytes(lowered: Lowered) -> dict[int, int]:
-    """Return the bytes of one load of each tensor that is loaded."""
+    """Return the bytes of one load, for each tensor that is loaded."""
     from tilus.ir.tensor import GlobalTensor
 
     sizes: dict[int, int] = {}

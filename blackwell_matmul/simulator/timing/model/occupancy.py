@@ -19,12 +19,12 @@ of CUDA 13.0, sm_90a; 256x112 and 256x128 alike)."""
 
 
 def resident(program: Program, gpu: Gpu, more_bytes: int = 0) -> int:
-    """Return the CTAs that an SM holds; at least one. more_bytes: additional shared memory of each."""
+    """Return the number of CTAs that an SM holds, at least one. more_bytes: additional shared memory of each CTA."""
     return max(1, min(limits(program, gpu, more_bytes).values()))
 
 
 def shared_bytes_of(ctas: int, gpu: Gpu) -> int:
-    """Return the shared-memory bytes that each of `ctas` CTAs on an SM can have."""
+    """Return the bytes of shared memory that each CTA can have if `ctas` CTAs share an SM."""
     return min(gpu.shared_memory_per_block_bytes, gpu.shared_memory_per_sm_bytes // ctas - RESERVED_BYTES)
 
 

@@ -68,7 +68,7 @@ class SmTime:
         return name, shares[name]
 
     def at_once(self, resident: int, turns: int) -> int:
-        """Return the CTAs that work on an SM at once; without tensor memory, as many as it holds."""
+        """Return the number of CTAs that work on an SM at the same time; without tensor memory, all that it holds."""
         return self.working or min(resident, turns)
 
     def extended(self, shorter: SmTime, times: float) -> SmTime:
@@ -127,14 +127,14 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
 
 
 def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
-    """Return the works of MMAs whose accumulators have no room in registers."""
+    """Return the works of MMAs whose accumulators do not fit into registers."""
     found = {name: work for name, work in works.items() if isinstance(work, (WarpgroupMultiply, MultiplySync))}
     sums = {name: spilled_sums(lowered.program, lowered.calls[name][0]) for name in found}
     return {name: work.spilling(sums[name]) for name, work in found.items() if sums[name]}
 
 
 class Takes(Grants):
-    """Grants each request the next of the clusters that have not started."""
+    """Grants each request the next cluster that has not started."""
 
     def __init__(self, coming: list[list[Position]]) -> None:
         self.coming, self.granted = coming, list[Position]()
@@ -147,7 +147,7 @@ class Takes(Grants):
 
 
 class OneSm:
-    """A simulation of one SM. clusters: its clusters, in launch order. slots: how many fit at once."""
+    """Simulation of one SM. clusters: its clusters, in launch order. slots: number that fits at the same time."""
 
     def __init__(
         self,
@@ -176,7 +176,8 @@ class OneSm:
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:
-        """Launch the next cluster; one that cancels others takes over theirs as long as there are some."""
+        """Launch the next cluster. A cluster that cancels others takes over the SM's next clusters until none is
+        left."""
         positions = self.coming.pop()
         grants = Takes(self.coming) if self.simulation.lowered.cancels else Grants()
         engine: Engine = self.engine

@@ -28,7 +28,7 @@ WAKES, LAUNCH, DRAIN = Cause("wakes"), Cause("launch"), Cause("TMA stores")
 
 
 class PathStep(NamedTuple):
-    """One step of the path. before: the step that had to end before this one could begin."""
+    """A step of the path. before: the step that had to end before this one could begin."""
 
     cause: Cause
     end: float

@@ -26,11 +26,11 @@ from blackwell_matmul.simulator.timing.model.sm import SECTOR_BYTES
 from blackwell_matmul.simulator.timing.model.work import Load, MoveLines
 
 VECTOR_BITS = 128
-"""Most bits of a lane that one instruction moves (PTX ISA, "ld", "st": .v4.b32)."""
+"""Maximum bits of a lane that one instruction moves (PTX ISA, "ld", "st": .v4.b32)."""
 
 
 class SectorsOf:
-    """Sectors of one instruction. given: tensors that the program only reads, whose loads may come from memory."""
+    """Sectors of an instruction. given: tensors that the program only reads, whose loads may come from memory."""
 
     def __init__(self, inst: Any, work: MoveLines, given: frozenset[str]) -> None:
         self.work, self.given = work, given
@@ -53,7 +53,7 @@ class SectorsOf:
         return self._known[key]
 
     def _moved(self, own: bool, found: Sectors) -> MoveLines:
-        """Return the work: a cycle for each sector, and more for one that is stored in part."""
+        """Return the work: a cycle for each sector, and more for a partly stored sector."""
         took = found.taken if self.work.returns else found.taken + found.parts * (self.work.part_cycles - 1)
         took = max(self.work.way_cycles, took)
         return dataclasses.replace(self.work, own=own, way_cycles=took, count_bytes=found.distinct * SECTOR_BYTES)
@@ -83,7 +83,8 @@ class RowsOf:
 
 
 class Sectors(NamedTuple):
-    """Sectors of a warp. taken: by all its instructions. distinct: different ones. parts: taken for a part only."""
+    """Numbers of sectors of a warp. taken: by all its instructions. distinct: different sectors. parts: sectors of
+    which only a part is accessed."""
 
     taken: int
     distinct: int
@@ -104,7 +105,7 @@ def sectors(layout: WarpLayout, strides: Sequence[int], start: int, bits: int, i
 
 
 def _vector(where: np.ndarray, bits: int) -> int:
-    """Return the contiguous registers of a lane that one instruction moves."""
+    """Return the number of contiguous registers of a lane that one instruction moves."""
     width = 1
     while where.shape[1] % (2 * width) == 0 and 2 * width * bits <= VECTOR_BITS:
         pairs = where.reshape(len(where), -1, 2, width)

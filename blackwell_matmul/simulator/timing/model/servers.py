@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Pipe:
-    """A server of one operation after the other. busy: cycles so far. tell: called with begin and end of each, and True
-    if it waited for the one before it."""
+    """A server of one operation at a time. busy: its busy cycles so far. tell: called for each operation with begin,
+    end, and True if it waited for the one before."""
 
     __slots__ = ("busy", "free", "tell")
 
@@ -18,8 +18,8 @@ class Pipe:
         self.tell: Callable[[float, float, bool], None] = _nobody
 
     def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
-        """Return when an operation of `cycles` begins that comes at `time`; not before `ahead`, its warp's own
-        cycle."""
+        """Return the begin of an operation of `cycles` that arrives at `time`. It is not before `ahead`, its warp's
+        own cycle."""
         begin = max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
@@ -33,7 +33,7 @@ def _nobody(start: float, end: float, waited: bool) -> None:
 
 
 class Calendar(Pipe):
-    """A pipe for warps that are ahead of each other, in the order of their cycles: later requests may use free time
+    """A pipe for warps that run ahead of each other, in the order of their cycles. Later requests may use free time
     between earlier ones. taken: sorted (begin, end)."""
 
     __slots__ = ("taken",)
@@ -73,7 +73,7 @@ class Banks(Calendar):
         self.together: dict[Hashable, list[tuple[float, int]]] = {}
 
     def through(self, now: float, time: float, turns: float, group: Hashable, warps: int) -> float:
-        """Return when a warp that comes at `time` is done. turns: bank cycles of each of the group's warps."""
+        """Return when a warp that arrives at `time` is done. turns: bank cycles of each warp of the group."""
         start, others = self.start(now, turns, ahead=time), (warps - 1) * turns
         known = [each for each in self.together.get(group, ()) if each[0] + others + turns > now]
         found = next((each for each in known if abs(start - each[0]) <= others and each[1] < warps), (start, 0))
@@ -143,7 +143,7 @@ class TensorMemoryLock:
         self._serve()
 
     def leave(self, owner: Hashable) -> None:
-        """Release what an exiting owner holds."""
+        """Release the columns and the permit of an exiting owner."""
         self.left += self.held.pop(owner, 0)
         self.relinquish(owner)
 

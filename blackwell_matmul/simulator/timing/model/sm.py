@@ -19,7 +19,7 @@ SECTOR_BYTES = 32
 B300's L2 ademeure/QuickRunCUDA, D3_L2_SECTOR_RIGOR.md)."""
 
 PARTS = 4
-"""Parts of an SM, each with its warps and arithmetic units."""
+"""Number of an SM's partitions. Each has its own warps and arithmetic units."""
 
 KIB = 1024
 
@@ -80,7 +80,7 @@ class Sm:
 
     @property
     def pipes(self) -> dict[str, Pipe]:
-        """Return the SM's parts that serve one operation after the other, by name."""
+        """Return the SM's parts that serve one operation at a time, by name."""
         return {
             "TMA loads": self.tma, "cp.async": self.fill, "tensor core": self.tensor, "TMA stores": self.drain,
             "loads and stores": self.lines, "shared memory": self.shared,
@@ -93,7 +93,7 @@ class Sm:
 
     @property
     def over(self) -> float:
-        """Return the cycle at which all operations are complete, also those without a wait."""
+        """Return the cycle at which all operations are complete, including those that no warp waits for."""
         return max(way.free for way in (self.drain, self.lines, self.memory, self.special, self.shuffles))
 
     # tensor core
@@ -195,8 +195,8 @@ class Sm:
         return max(end, self._given(now, count_bytes)) + self.conditions.cycles(self.conditions.latency_ns)
 
     def special_functions(self, now: float, time: float, results: float) -> float:
-        """Return the end of a warp's special functions, in the units of its part of the SM. All parts together are
-        limited by all units; the order is by the common cycle."""
+        """Return the end of a warp's special functions on the units of its partition. All partitions together are
+        limited by all units, in the order of the common cycle."""
         took = results / self.figures.special_results
         return self.special.start(now, took, ahead=time) + took * PARTS
 
@@ -208,7 +208,7 @@ class Sm:
     # tensor memory
 
     def read_tensor_memory(self, time: float, columns: int) -> float:
-        """Return the end of a tcgen05.ld, by each of the warps that share the lanes."""
+        """Return the end of a tcgen05.ld by each of the warps that share the lanes."""
         figures = self.figures
         if columns <= 64:
             return time + figures.strip_load_cycles

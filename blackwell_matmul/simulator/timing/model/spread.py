@@ -12,13 +12,15 @@ from blackwell_matmul.simulator.timing.model.loads import ClusterLoad
 
 @dataclass(frozen=True)
 class Spread:
-    """Loads of each place, which stand for its work."""
+    """Loads of each place, one place for each cluster that runs at the same time. Loads represent the work of a
+    place."""
 
     of_places: Sequence[ClusterLoad]
 
     @classmethod
     def over(cls, side: int, shares: Sequence[ClusterLoad]) -> Spread:
-        """Give each place every n-th cluster in launch order, as SMs get them if all take as long."""
+        """Return a spread in which a place gets every n-th cluster in launch order, as if all clusters took the same
+        time."""
         return cls([sum(shares[at::side], ClusterLoad(0, 0)) for at in range(side)])
 
     @cached_property

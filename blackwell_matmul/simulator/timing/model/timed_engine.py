@@ -41,7 +41,7 @@ from blackwell_matmul.simulator.timing.model.work import (
 
 
 class Stand(NamedTuple):
-    """A wait: its line, the mbarrier if any, and the operation that signals it if any."""
+    """A wait: its line, its mbarrier if any, and the operation that signals the mbarrier if any."""
 
     location: Location | None
     barrier: str
@@ -110,7 +110,7 @@ class TimedEngine(Engine):
     # the clock
 
     def at(self, time: float, do: Callable[[], None], step: PathStep | None = None) -> None:
-        """Schedule a call. step: the step that led to it; by default the current one."""
+        """Schedule a call. step: the path step that led to it; default: the current step."""
         step = step or (self.step if self.current is None else self.current.step)
         heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do, step))
 
@@ -224,7 +224,7 @@ class TimedEngine(Engine):
             self.left(cluster)
 
     def _asks(self, agent: TimedAgent) -> None:
-        """Test a warp's wait; if it is not over, the warp stays."""
+        """Test a warp's wait; if the wait is not over, the warp keeps waiting."""
         wait = agent.wait
         assert wait is not None
         if wait.ready():
@@ -432,8 +432,8 @@ def _awaited(agent: TimedAgent) -> str:
 
 
 def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:
-    """Wrap an instruction so that it reports its warps to the engine. given: tensors only read; None: assume coalesced
-    lanes."""
+    """Return an instruction, wrapped so that it reports its warps to the engine. given: tensors that are only read;
+    None: assume coalesced lanes."""
     if isinstance(work, Service):
         rows = RowsOf(work) if isinstance(work, Load) and work.pitch_bytes is None else None
 

@@ -28,7 +28,7 @@ ROUNDS = 8
 AGREE = 0.001
 
 FEW_TURNS = 3
-"""Waves of the shorter of two runs; the longer one's additional time stands for the waves left out."""
+"""Number of waves in the shorter of two runs. The longer run's additional time is used for all waves left out."""
 
 MOST_PREDICTED_EVENTS = 60_000
 """Most events of all waves; with more, some waves are left out. It takes about a second."""

@@ -24,7 +24,7 @@ ONCE = 1.05
 """Largest ratio of bytes from memory to the bytes of the inputs at which each byte counts as read once."""
 
 MOST_CLUSTERS = 4096
-"""Most clusters that are scanned; the others are assumed to be like these."""
+"""Maximum number of scanned clusters; the others are assumed to be equal."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Traffic:
     once: bool = False
 
     def as_reads(self, store_cost: float) -> float:
-        """Return the number of read bytes that would take memory as long as these reads and stores."""
+        """Return the number of read bytes for which memory takes the same time as for these reads and stores."""
         return self.from_memory + store_cost * self.written
 
     def within(self, asked: float, stored: float) -> Traffic:
-        """Return the bytes, limited to those that SMs request and store, because some tensors are accessed in part."""
+        """Return the traffic, limited to the bytes that SMs request and store, because some tensors are accessed only
+        in part."""
         return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))
 
     def hits(self, asked: float) -> float:
@@ -87,11 +88,11 @@ def _arguments(lowered: Lowered, grid: Grid) -> tuple[float, float]:
 
 
 Wave = list[set[Tile]]
-"""Tiles that each CTA of a wave begins with."""
+"""Tiles with which each CTA of a wave begins."""
 
 
 def _waves(loads: Loads, clusters: Sequence[list[Position]], side: int) -> Iterator[Wave]:
-    """Yield waves: those of the clusters that run side by side, round by round, then of the next ones."""
+    """Yield waves: each round of tiles of the clusters that run side by side, then of the next clusters."""
     for at in range(0, len(clusters), side):
         ctas = [rounds for cluster in clusters[at : at + side] for rounds in loads.begins(cluster)]
         yield from ([rounds[each] for rounds in ctas] for each in range(loads.looked_at))
@@ -133,7 +134,7 @@ def _loaded(waves: Iterable[Wave], loads: Loads, near_bytes: float) -> float:
 
 
 def _left_out(loads: Loads) -> float:
-    """Return the ratio of all tiles to those scanned."""
+    """Return the ratio of all tiles to scanned tiles."""
     every = [each.tiles for each in loads.shares]
     return sum(every) / max(1, sum(min(tiles, loads.looked_at) for tiles in every[:MOST_CLUSTERS]))
 

@@ -27,7 +27,7 @@ class _Log(list[Any]):
 
 
 def across_sms(lowered: Lowered) -> SimulationError:
-    """Return the error for a launch whose CTAs wait for each other."""
+    """Return the error for a launch whose CTAs wait for each other; time cannot be predicted for it."""
     ties = [each for _, each in lowered.calls.values() if each.description.ties_ctas and each.description.waits]
     waits = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
     return SimulationError(

@@ -1,4 +1,4 @@
-"""Work of an instruction on an SM, known from its operands before it runs."""
+"""Work of an instruction on an SM, computed from its operands before it runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ UNROLLED = 4
 """Iterations of a loop that the compiler unrolls, with all loads first (NVRTC 13 on an H100; h100_moving.json)."""
 
 MOST_MOVED = 128
-"""Most registers of a thread that such loads fill."""
+"""Maximum registers of a thread that such loads fill."""
 
 THERE_AND_BACK_BYTES = 8
 """Bytes that a spilled register moves: stored and loaded."""
 
 MMA_ROW_BYTES = 32
-"""Bytes of a row along k that one tcgen05.mma or wgmma takes."""
+"""Bytes of a row along k that one tcgen05.mma or wgmma multiplies."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """An instruction that occupies its warp for `cycles`, and nothing else. multiplies: it issues MMAs to the tensor
-    core. gives_back: it frees tensor memory, or the right to it. free: it is assumed to cost nothing. sooner: number
-    of consecutive ones that a compiler may issue with the first."""
+    """An instruction that occupies its warp for `cycles`, and nothing else.
+
+    multiplies: it issues MMAs to the tensor core. gives_back: it frees tensor memory, or the permit to allocate. free:
+    its cost is assumed to be zero. sooner: number of consecutive instructions that a compiler may issue with the
+    first.
+    """
 
     instruction: Instruction
     cycles: float = 0.0
@@ -52,7 +55,8 @@ class Work:
         return self.instruction.description.in_registers
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
-        """Return until when it occupies a warp that reaches it at `time`, ahead of the common cycle `now`."""
+        """Return until when the instruction occupies a warp that reaches it at `time`, ahead of the common cycle
+        `now`."""
         return time + self.cycles
 
 
@@ -65,7 +69,7 @@ class Service(Work):
     at_once: bool = False
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        """Return when its source is free, and when it is over."""
+        """Return when the source is free, and when the operation is complete."""
         raise NotImplementedError
 
     def arrive(self, sm: Sm, time: float, end: float) -> float:
@@ -75,7 +79,8 @@ class Service(Work):
 
 @dataclass(frozen=True)
 class Multiply(Service):
-    """A chain of tcgen05.mma. interval: cycles from one to the next. columns: cycles by which the latency grows."""
+    """A chain of tcgen05.mma. interval: cycles between two instructions. columns: cycles added to the latency for the
+    columns."""
 
     interval: float = 0.0
     steps: int = 1
@@ -90,7 +95,7 @@ class Multiply(Service):
 
 @dataclass(frozen=True)
 class Served(Service):
-    """An operation that one part of the SM serves, or none. end: returns when it is over."""
+    """An operation served by at most one part of the SM. end: returns when it is complete."""
 
     end: Callable[[Sm, float], float] = lambda sm, time: time
 
@@ -185,7 +190,7 @@ class Release(Work):
 
 @dataclass(frozen=True)
 class Special(Work):
-    """Results of the special function units, for each lane and value."""
+    """Results of the special function units, counted for each lane and value."""
 
     results: float = 0.0
 
@@ -279,7 +284,7 @@ class Freed(Work):
 
 @dataclass(frozen=True)
 class FreedService(Service):
-    """An operation that is supposed to be over at once."""
+    """An operation whose service is assumed to take no time."""
 
     free: ClassVar[bool] = True
 
@@ -288,7 +293,7 @@ class FreedService(Service):
 
 
 def freed(work: Work) -> Work:
-    """Return the instruction as if it cost nothing; MMAs and tensor-memory instructions stay."""
+    """Return the instruction with zero cost; MMAs and tensor-memory instructions keep theirs."""
     if work.multiplies or work.gives_back or isinstance(work, (Allocate, Commit)):
         return work
     if isinstance(work, Service):
@@ -449,7 +454,8 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
-    """Return the cycles in which warps add to a sum in shared memory, one by one, and read it, less one meeting."""
+    """Return the cycles in which warps add to a sum in shared memory, one after another, and read the sum. The last
+    sync is not included."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
     shape, kinds, *_ = ReduceInstEmitter.analyze_modes(inst)
@@ -498,7 +504,7 @@ def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _issue(instruction: Instruction, figures: TimeFigures) -> float:
-    """Return the cycles that the issue takes of the warp."""
+    """Return the cycles that the issue occupies the warp."""
     name = instruction.description.time.cycles
     return 1.0 * getattr(figures, name) if name else 0.0
 
@@ -539,4 +545,5 @@ MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
     Unit.ARITHMETIC: _arithmetic,
     Unit.SHUFFLES: _reduce,
 }
-"""Makers of the work of each part of an SM: (tilus instruction, its place in a program, figures) -> Work."""
+"""Functions that return the work for each part of an SM: (tilus instruction, its place in a program, figures) ->
+Work."""

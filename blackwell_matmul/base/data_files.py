@@ -78,7 +78,7 @@ def _is_number(value: object) -> bool:
 
 
 def filled(cls: type[Filled], path: Path, values: Mapping[str, Any]) -> Filled:
-    """Return a dataclass with values of a file; raise InputError if they lack a field or have another one."""
+    """Return a dataclass with values of a file; InputError if a field is missing or unknown."""
     fields = {each.name: each.default is dataclasses.MISSING for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     unknown = [f"{name}, which is no field" for name in values if name not in fields]
     if wrong := [*unknown, *(f"no {name}" for name, needed in fields.items() if needed and name not in values)]:

@@ -60,7 +60,8 @@ _seen = {folder: _stamps(folder) for folder in (PACKAGE, _tilus()) if folder is 
 
 
 def is_as_imported() -> bool:
-    """Return true if the files of this package and of tilus are those that this process imported. Takes some ms."""
+    """Return True if the files of this package and of tilus are unchanged since this process imported them. Takes some
+    ms."""
     try:
         return all(_stamps(folder) == stamps for folder, stamps in _seen.items())
     except OSError:

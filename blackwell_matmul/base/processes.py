@@ -72,7 +72,8 @@ def uncollected() -> Iterator[None]:
 @ForAWhile
 @contextmanager
 def heap_set_aside() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, which would walk through them, and copy them after a fork."""
+    """Exclude existing objects from garbage collection inside the block. A collection would walk through them, and
+    copy their pages after a fork."""
     if gc.get_freeze_count():
         yield
         return

@@ -114,7 +114,8 @@ def _is_read_only(tensor: Any) -> bool:
 
 
 def _permissions(address: int) -> str:
-    """Return permissions such as "rw-p" (proc_pid_maps(5)); "w" if the system does not report them."""
+    """Return the permissions of the memory at an address, such as "rw-p" (proc_pid_maps(5)); "w" if the system does
+    not report them."""
     if sys.platform != "linux":
         return "w"
     with open("/proc/self/maps") as maps:

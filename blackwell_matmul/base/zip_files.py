@@ -15,7 +15,8 @@ MOST_UNPACKED_BYTES = 4 << 30
 
 
 def zip_folder(folder: Path, file: Path, what: str) -> None:
-    """Write a folder, without locks, as one zip file; InputError if that fails. what: such as "the kit"."""
+    """Write a folder, except lock files, as one zip file; InputError if that fails. what: noun for the message, such
+    as "the kit"."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:

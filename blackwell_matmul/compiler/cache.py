@@ -126,7 +126,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 
 def read_whole(place: Path) -> bool:
-    """Return true if an intact bundle is there."""
+    """Return True if the folder has an intact bundle."""
     with suppress(BlackwellMatmulError, OSError):
         return Bundle.load(place).key == place.name
     return False

@@ -78,7 +78,7 @@ def supported_targets() -> tuple[str, ...]:
 
 @functools.cache
 def _nvrtc() -> ModuleType:
-    """Return the bindings once they find the library."""
+    """Return the bindings of NVRTC, after they have found the library."""
     try:
         from cuda.bindings import nvrtc
 

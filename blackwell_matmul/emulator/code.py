@@ -202,7 +202,7 @@ class Builder:
         return self.callees[name]
 
     def label(self, operand: Operand) -> int:
-        """Return the place of the instruction behind a label."""
+        """Return the index of the instruction after a label."""
         if not isinstance(operand, Symbol) or operand.name not in self.labels:
             raise Malformed(f"{operand.name if isinstance(operand, Symbol) else operand} is no label")
         return self.labels[operand.name]

@@ -126,7 +126,7 @@ def is_folder(code: str | Path) -> bool:
 
 
 def text_of(code: str | Path) -> str:
-    """Return PTX, given as text or in a file."""
+    """Return PTX text, given as text or as the path of a file."""
     if isinstance(code, str) and "\n" in code:
         return code
     if not isinstance(code, (str, Path)):

@@ -115,7 +115,7 @@ def _types(form: OpcodeForm, words: list[str]) -> dict[str, str] | None:
 
 
 NEWEST = 9, 1
-"""Version of the PTX ISA whose forms the table has."""
+"""Newest version of the PTX ISA that the table of forms covers."""
 
 
 def verify(each: Statement, target: str, version: tuple[int, int] = NEWEST) -> None:

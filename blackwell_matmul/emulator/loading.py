@@ -195,7 +195,7 @@ def _frame(entry: Entry) -> tuple[dict[str, int], int]:
 
 
 def _cluster(entry: Entry, given: Extents) -> Extents:
-    """Return the cluster compiled into the kernel, else the given one."""
+    """Return the cluster shape compiled into the kernel; without one, the launch's."""
     fixed = entry.directives.get(".reqnctapercluster")
     return given if not fixed or 0 in fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
 

@@ -131,7 +131,8 @@ class NamedBarrier:
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
     def vote(self, yes: int, asked: int, tell: Callable[[int, int], None]) -> None:
-        """Add masks of lanes. tell: called with the numbers of threads, those with a true predicate first."""
+        """Add the votes of lanes. yes, asked: masks. tell: called at the end of the round with the numbers of true
+        votes and of threads."""
         self.yes, self.asked = self.yes + yes.bit_count(), self.asked + asked.bit_count()
         self.told.append(tell)
 
@@ -225,10 +226,10 @@ def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int
 
 
 class LaneState:
-    """Registers of lanes. registers: raw words, an array with one a lane; a predicate is a mask. count: of the lanes.
-    all: their mask. alive: those that have not exited. warps: those that have the lanes.
+    """Registers of lanes. registers: raw words, an array with a word for each lane; a predicate is a mask.
 
-    kept: what instructions have made of registers that they read.
+    count: number of lanes. all: their mask. alive: mask of lanes that have not exited. warps: warps of the lanes.
+    kept: cache of values that instructions computed from registers.
     """
 
     registers: Any
@@ -371,7 +372,7 @@ class Row(LaneState):
         return self.bank.memory, offsets + places
 
     def part(self, warps: list[WarpState]) -> Row:
-        """Take warps out; return them as a row of their own."""
+        """Remove warps from this row; return them as a new row."""
         leaving = {*warps}
         kept = [warp for warp in self.warps if warp not in leaving]
         mine, others = self._contents(kept), self._contents(warps)

@@ -195,7 +195,7 @@ class Module:
 
 
 _SELECTED = re.compile(r"[bh][0-7]{1,4}")
-"""A register's bytes or halves, as video instructions name them."""
+"""Pattern of a register's bytes or halves, as in video instructions."""
 
 _ENDS = {",", ";", "]", "}", ")", ":"}
 """Text after a number that is no expression."""
@@ -782,7 +782,7 @@ class _Parser:
         return one if value[0] else other
 
     def operators(self, level: int) -> Value:
-        """Parse operands and operators of this precedence and higher ones."""
+        """Parse an expression of operators with at least this precedence."""
         return self.continued(level, self.operators(level + 1)) if level < len(LEVELS) else self.primary()
 
     def continued(self, level: int, value: Value) -> Value:

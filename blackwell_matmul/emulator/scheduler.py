@@ -186,7 +186,7 @@ class Execution:
         return operation
 
     def complete(self, operation: InFlight | None) -> None:
-        """Complete an operation and those before it."""
+        """Complete an operation and its predecessors."""
         chain = []
         while operation is not None and not operation.done:
             chain.append(operation)
@@ -303,7 +303,7 @@ class Execution:
             pass
 
     def _admit(self) -> bool:
-        """Start the next clusters, if there are any."""
+        """Start the next clusters; return False if there are none."""
         if not self.waiting:
             return False
         origins = [self.waiting.take() for _ in range(min(self.most, len(self.waiting)))]

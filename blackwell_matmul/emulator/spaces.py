@@ -115,7 +115,8 @@ class Memory:
             self.tell(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
     def all_written(self, chunks: Array) -> bool:
-        """Return true if all 16 bytes of each chunk are written, which they stay. chunks: not to be changed."""
+        """Return True if all 16 bytes of each chunk are written. Written bytes stay written. chunks: an array that the
+        caller must not change."""
         if self._all_written.get(id(chunks)) is chunks:
             return True
         if self.written is None:
@@ -153,7 +154,7 @@ class Memory:
         return self.data[offset : offset + nbytes]
 
     def hear(self, address: int, nbytes: int, writes: bool) -> None:
-        """Tell the listener of an access by the operation that completes."""
+        """Report to the listener an access by the completing operation."""
         if self.listener is not None:
             told = self.listener.written if writes else self.listener.read
             told(self, np.array([address], np.int64), nbytes)
@@ -165,7 +166,7 @@ class Memory:
         self.listener.unwritten(text)
 
     def taken(self, address: int, nbytes: int) -> Array:
-        """Return contiguous bytes; tell if one was not written."""
+        """Return contiguous bytes; report a byte that was never written."""
         found, start = self.bytes(address, nbytes), address - self.base
         if self.written is not None and not self.written[start : start + nbytes].all():
             self.tell(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")

@@ -21,7 +21,7 @@ class Unknown(UnsupportedError):
 
 
 class NotEmulated(UnsupportedError):
-    """The sentence of an instruction that is not emulated and is executed."""
+    """Raised when an instruction that is not emulated is executed."""
 
 
 class Malformed(InputError):
@@ -46,7 +46,7 @@ class Parts(tuple[T, ...]):
         return super().__getitem__(place)
 
     def exactly(self, count: int) -> Parts[T]:
-        """Return these, for unpacking; `Unknown` for another number of them."""
+        """Return these parts, for unpacking; `Unknown` unless there are `count`."""
         if len(self) != count:
             raise Unknown(f"this form, with {len(self)} operands or modifiers and not {count}, is not emulated")
         return self

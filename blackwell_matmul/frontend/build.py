@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen
 
 CACHED_PROGRAMS = 64
-"""Programs kept in the process; the one that was used least recently goes first."""
+"""Maximum number of programs in the process's cache; the least recently used is dropped first."""
 
 _cache: OrderedDict[Hashable, Program] = OrderedDict()
 

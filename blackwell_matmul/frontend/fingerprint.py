@@ -710,8 +710,7 @@ _DECLARES = re.compile(r"^\s+[\w.]+\s*:\s*[^\s=]", re.MULTILINE)
 
 
 def _annotated(function: types.FunctionType) -> list[tuple[str, ...]]:
-    """Return the names in the annotations of variables. tilus reads them in the source, and the code object has none of
-    them."""
+    """Return the names in annotations of variables. tilus reads them from the source; a code object has none."""
     code = function.__code__
     found = _annotations_of.get(code)
     if found is None:

@@ -56,7 +56,7 @@ def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], t
 
 
 def _is_of(code: CodeType) -> bool:
-    """Return True if the lines at the place of a code object compile to it, or if there are no lines."""
+    """Return True if the source lines of a code object compile to it, or if there are no lines."""
     file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)

@@ -56,9 +56,9 @@ class Gpu:
     """A GPU's name, target, limits and rates. None: the data sheet does not say."""
 
     name: str
-    """Name, such as "H200"."""
+    """Name of the GPU, such as "H200"."""
     arch: str
-    """PTX target, such as "sm_100a"."""
+    """PTX target of the GPU, such as "sm_100a"."""
     compute_capability: tuple[int, int]
     """Compute capability, major and minor."""
     sm_count: int

@@ -12,7 +12,7 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, c
 
 
 SCALED_MM_MULTIPLE = 16
-"""Elements; `torch._scaled_mm` takes multiples of n and k."""
+"""Multiple of elements that `torch._scaled_mm` requires of n and k."""
 
 
 def dtype_of_c(problem: Problem) -> torch.dtype:

@@ -36,7 +36,7 @@ def studies() -> tuple[str, ...]:
 
 
 def part(module: str) -> Any:
-    """Return a module of the part, which is there."""
+    """Return a module of the optional part, which must be importable."""
     return import_module(f"{PART}.{module}")
 
 

@@ -52,7 +52,7 @@ class Child(Protocol):
 
 
 def start_child(module: str, environment: Environment) -> Child:
-    """Start a child. module: imported before there is work."""
+    """Start a child process. module: imported there before the first task."""
     if not FORKS:
         return SpawnedChild((*CHILD_COMMAND, module), environment)
     with _lock:

@@ -53,8 +53,10 @@ def run(
     quiet: bool = False,
     tell: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Return the rows of the job's trials, with those already there, in the job's order. file: None stores nothing.
-    until_s: deadline to begin, on time.monotonic's clock. tell: called with each new row.
+    """Return the rows of the job's trials, in the job's order; trials that already have rows are not run again.
+
+    file: None stores nothing. until_s: last time to begin a trial, on time.monotonic's clock. tell: called with each
+    new row.
     """
     opened = partial(open_executor, executor) if isinstance(executor, str) else executor
     started = opened()  # refused before there is a file

@@ -89,7 +89,7 @@ class Worker:
                 self.renew()
 
     def prepare(self) -> _Child:
-        """Start a child's imports, if there is no child."""
+        """Start a child process and its imports, if there is no child."""
         with self._lock:
             if self._over:
                 raise WorkerEnded

@@ -60,7 +60,8 @@ OLD_NAMES: Mapping[str, str] = MappingProxyType(
         "HopperMatmulV8": "HopperMatmul",
     }
 )
-"""Names of the products while they were rungs, by their names now. They work for one release, 0.1."""
+"""Former names of the products, from the time when they were rungs, to their present names. They work for one release,
+0.1."""
 
 
 def known_rung(name: str) -> str:

@@ -97,10 +97,10 @@ class BlockScaled(Tcgen05InstructionGroup):
 
 
 class BlockScaledWarps(InstructionGroup):
-    """Block-scaled products of register tensors by mma.sync, of GeForce Blackwell and GB10.
+    """Block-scaled products of register tensors by mma.sync, on GeForce Blackwell and GB10.
 
-    A script gets them by the line `mma_sync = BlockScaledWarps()` in its class. Scales lie in atoms in shared memory,
-    as TMA brings them. Each lane loads those that PTX wants of it.
+    A script gets them by the line `mma_sync = BlockScaledWarps()` in its class. Scales are in atoms in shared memory,
+    as TMA loads them. Each lane loads the scales that PTX requires of it.
     """
 
     def load_scales(self, src: Any, rows: int, first_row: Any = 0) -> Any:

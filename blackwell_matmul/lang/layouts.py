@@ -44,7 +44,7 @@ class CopyScalesRule(LayoutInferenceRule):
 
 @register_rule(Tcgen05ViewScalesInst)
 class ViewScalesRule(LayoutInferenceRule):
-    """Layout of scales in tensor memory: as if they were allocated."""
+    """Layout of viewed scales in tensor memory, equal to that of allocated scales."""
 
     @staticmethod
     def inference(ctx: Any, inst: Any) -> dict[Any, Any]:

@@ -34,7 +34,7 @@ def followed_in_a_graph(x: Tensor) -> bool:
 
 @torch.compiler.assume_constant_result
 def derives() -> bool:
-    """Return true if torch.func takes derivatives."""
+    """Return True if torch.func is taking derivatives."""
     return "Grad" in _transforms()
 
 

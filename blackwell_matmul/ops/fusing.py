@@ -55,7 +55,7 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
 
 
 def _inner(backend: str | Backend, **how: Any) -> Callable[[GraphModule, list[Tensor]], Any]:
-    """Return the inner backend. how: given mode and options of torch.compile."""
+    """Return the inner backend. how: the mode and options given to torch.compile."""
     from torch._dynamo.backends.registry import lookup_backend
 
     if backend == "inductor" and how:  # its own entry knows neither

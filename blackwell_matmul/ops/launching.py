@@ -174,7 +174,7 @@ class ProductPlan:
     out: torch.dtype
 
     def __call__(self, a: Tensor, b: Tensor, tensors: EpilogueTensors, into: Tensor | None = None) -> Tensor:
-        """Return C, in `into` if the kernel can write there."""
+        """Return C; it is `into` if the kernel can write there."""
         left = a if self.copy_a is None else self.copy_a(a)
         right = b if self.copy_b is None else self.copy_b(b.mT).mT
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into

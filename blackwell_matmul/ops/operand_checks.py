@@ -294,7 +294,7 @@ def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
 
 
 def known(fact: bool | torch.SymBool) -> bool:
-    """Return true if a fact holds for known sizes; sizes symbolic in torch.compile give false."""
+    """Return True if a fact about sizes is known to hold; False if it depends on symbolic sizes of torch.compile."""
     if not torch.compiler.is_compiling() and not isinstance(fact, torch.SymBool):  # to a tracer any fact is a bool
         return bool(fact)
     from torch.fx.experimental.symbolic_shapes import guard_or_false

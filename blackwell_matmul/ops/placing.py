@@ -51,7 +51,7 @@ def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
 
 
 def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
-    """Return a and b as given, and as multiplied, each with the reason of a copy."""
+    """Return a and b as given, and as they are multiplied, each with the reason for its copy, if any."""
     scaled = a.element_size() == 1
     flat_a, flat_b = (a, b) if scaled or not min(a.dim(), b.dim()) else flattened(*as_matrices(a, b))
     check_operands(flat_a, flat_b, scaled=scaled)

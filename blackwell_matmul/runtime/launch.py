@@ -49,8 +49,8 @@ class LaunchConfig(ctypes.Structure):
 class Prepared:
     """A launch of one function on one stream. Threads may share it, unless its arguments move.
 
-    Workspaces are not fixed: each launch takes new ones from torch's allocator, on the same stream, and frees them at
-    once. The allocator gives them only to later work of that stream.
+    Workspaces are not fixed: each launch takes new ones from torch's allocator, on the same stream, and frees them
+    immediately. The allocator reuses them only for later work of that stream.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Prepared:
         return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain)
 
     def copy(self) -> Prepared:
-        """Return the launch with arguments of its own."""
+        """Return the launch with its own copy of the arguments."""
         return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:

@@ -37,7 +37,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
-        """Return the moves; None if more depends on an address than its last four bits."""
+        """Return the moves; None if anything else depends on more of an address than its last four bits."""
         index = {each.name: i for i, each in enumerate(plan.parameters) if each.type == "pointer"}
         slots = {i: each.value for i, each in enumerate(plan.arguments) if each.kind == "value"}
         maps = {i: each.pointer for i, each in enumerate(plan.tensor_maps)}

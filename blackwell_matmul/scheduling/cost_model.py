@@ -211,7 +211,7 @@ def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
 
 def _again(tile: TileConfig) -> float:
     """Return the bytes of B that the L2 fetches again because rows of tiles are out of step. Clusters of split tiles
-    lie anywhere; neighbours drift apart unless they are a cluster."""
+    may be anywhere; neighbours get out of step unless they are a cluster."""
     rows = ceil_div(tile.problem.m, tile.block_m)
     out_of_step = 0 if "neighbours" in tile.features else FIT.out_of_step
     more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
@@ -315,7 +315,8 @@ def _held_up(products: float, shared: float, supply: Supply) -> float:
 
 
 def _rows_outside(tile: TileConfig) -> float:
-    """Return the rows of A and B beyond the matrices in the last tiles, weighted by how many CTAs load them at once."""
+    """Return the rows of A and B beyond the matrices in the last tiles, weighted by the number of CTAs that load them
+    at the same time."""
     problem, (step_m, step_n) = tile.problem, _last_steps(tile)
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
     rows = -problem.m % step_m if tiles_m > 1 else 0

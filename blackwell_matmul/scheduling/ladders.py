@@ -26,7 +26,7 @@ BLOCK_SCALED_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 Blackwell, and GeForce Blackwell and GB10."""
 
 BLOCK_SCALED_LADDER = tuple(itertools.chain(*BLOCK_SCALED_BY_FEATURE.values()))
-"""All of them."""
+"""Names of all block-scaled rungs."""
 
 KERNELS_BY_FEATURE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -158,7 +158,7 @@ ATOM_COLUMNS = 4
 """Columns of tensor memory with the scales of an atom (PTX ISA, "tcgen05.cp", .32x128b)."""
 
 COPIED_BYTES = 128
-"""Bytes that tcgen05.cp reads in a cycle, as shared memory gives them."""
+"""Bytes that tcgen05.cp reads in a cycle, the bandwidth of shared memory."""
 
 SUM_K, SUM_K_FP32 = 512, 128
 """Products of 8-bit numbers that wgmma sums before they are added in fp32, for a C of 16 bits and of fp32. The error

@@ -81,7 +81,7 @@ def divided(problem: Problem, parts: int) -> Problem:
 
 
 def _divisions(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Iterator[Division]:
-    """Yield divisions whose CTAs fill the SMs, or half of them, and whose sums stay in the L2."""
+    """Yield divisions whose CTAs fill all SMs or half of them, and whose sums fit the L2."""
     room = nearest_figures(gpu).near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
     for tile, cluster in product(_tiles(problem), CLUSTERS):
         tiles = [ceil_div(size, block) for size, block in zip((problem.m, problem.n), tile)]

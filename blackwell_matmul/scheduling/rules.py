@@ -342,7 +342,7 @@ def _parts_of_k_are_hoppers(tile: TileConfig) -> str | None:
 
 
 def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
-    """Require whole spans of 128 bytes, in which MN-major operands lie."""
+    """Require that a tile has whole spans of 128 bytes of an MN-major operand."""
     form = tile.problem.form
     if form.a_major == form.b_major == "k":
         return None

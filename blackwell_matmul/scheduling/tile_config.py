@@ -274,7 +274,7 @@ class TileConfig:
 
     @property
     def cta_n(self) -> int:
-        """Return the rows of B that one CTA holds."""
+        """Return the number of rows of B in the shared memory of one CTA."""
         return self.block_n // self.pair
 
     @property

@@ -290,7 +290,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _through(proxy: Element, kind: str, item: Element) -> Callable[..., Any]:
-    """Return the operation computed in another type; comparisons give bool."""
+    """Return the operation computed in the type `proxy`, rounded to `item`; comparisons return bool."""
     inner = floats(kind, proxy)
 
     def operate(*arrays: Any) -> Any:

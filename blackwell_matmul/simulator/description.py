@@ -272,7 +272,7 @@ class Instruction:
 
     @property
     def spoken(self) -> str:
-        """Name in scripts."""
+        """Name of the instruction in scripts."""
         return self.description.called or self.name
 
 

@@ -30,7 +30,8 @@ _FP4 = _PAIRS.view(ml_dtypes.float4_e2m1fn).astype(np.float32)
 
 
 def packed_fp4(values: np.ndarray) -> np.ndarray:
-    """Return float32 [.., n] as bytes [.., n / 2], as cvt.rn.satfinite.e2m1x2 gives them: NaN is 6 (PTX ISA, "cvt")."""
+    """Return float32 [.., n] as bytes [.., n / 2], rounded by cvt.rn.satfinite.e2m1x2; NaN becomes 6 (PTX ISA,
+    "cvt")."""
     known = np.clip(np.where(np.isnan(values), LARGEST_E2M1, values), -LARGEST_E2M1, LARGEST_E2M1)
     codes = known.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
     return codes[..., 0::2] | codes[..., 1::2] << np.uint8(4)

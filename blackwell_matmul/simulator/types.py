@@ -192,7 +192,7 @@ TORCH_PAYS_ELEMENTS = 2**14
 
 
 def to_image(values: np.ndarray, item: Element) -> np.ndarray:
-    """Return values of the element type as shared memory holds them; exact."""
+    """Return values of the element type in shared memory's type; exact."""
     if item.dtype == item.image:
         return values
     if item.name == "bfloat16":  # a bfloat16 is the upper half of a float32; shifting is faster than ml_dtypes' loop

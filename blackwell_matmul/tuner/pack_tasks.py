@@ -42,7 +42,8 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], ProductOperands]] = 
     "scaled_mm": lambda x, w, dy: _scaled(x, w, (), ()),
     "scaled_mm of rows": lambda x, w, dy: _scaled(x, w, (x.shape[0], 1), (1, w.shape[0])),
 }
-"""Operands of a layer's products by name: y[m, n] = x[m, k] @ w[n, k].T, with dy the gradient of y."""
+"""Functions that return the operands of a layer's products, by name: y[m, n] = x[m, k] @ w[n, k].T, with dy the
+gradient of y."""
 
 
 def compile_product(

@@ -39,7 +39,7 @@ SCALED_TIMELINE = ("s2", "nvfp4")
 """Kernel and type of the block-scaled timeline, on GPUs that have the kernel."""
 
 TIMED_FORMATS = ("mxfp8", "nvfp4")
-"""Formats whose products are timed beside torch's `scaled_mm`."""
+"""Formats whose products are timed and compared with torch's `scaled_mm`."""
 
 TIMELINE_RECORDS = 8192
 MORE_SCHEDULES = 2

@@ -47,7 +47,7 @@ def _values(report: Report) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def changed(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return items whose status differs, with both statuses."""
+    """Return items whose status differs between the reports: item, first status, second status."""
     before = {(row["stage"], row["item"]): row["status"] for row in first["rows"]}
     after = {(row["stage"], row["item"]): row["status"] for row in second["rows"]}
     return [

@@ -34,7 +34,7 @@ from blackwell_matmul.emulator.spaces import RESERVED_BYTES, WINDOW_BITS, Global
 from blackwell_matmul.emulator.starting import Extents
 
 DEVICE_START = 0x10 << WINDOW_BITS
-"""First address of device memory; Linux gives a program others."""
+"""First address of device memory. Linux never gives a program addresses in this range."""
 
 DEFAULT_SHARED_BYTES = 48 << 10
 """Shared memory of a CTA unless the function's attribute allows more (CUDA programming guide, "Shared Memory")."""
@@ -157,7 +157,7 @@ class HostSpace(GlobalSpace):
         return True
 
     def _range(self, address: int) -> tuple[int, int]:
-        """Return the allocation or the mapping of the program that has an address."""
+        """Return begin and end of the allocation, or of the program's mapping, that contains an address."""
         for start, nbytes in self.pinned.items():
             if start <= address < start + nbytes:
                 return start, start + nbytes

@@ -290,7 +290,7 @@ def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int],
 
 
 def _when_together(build: Builder, operand: Operand, act: Callable[[Any, int, int], None]) -> Act:
-    """Execute `act` as `_by_members` does, when all members are there."""
+    """Execute `act` as `_by_members` does, once all members have arrived."""
 
     def executed(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)

@@ -218,7 +218,7 @@ def _issue_bulk(
 
 
 def _write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Array], None] | None) -> None:
-    """Write bytes, or reduce them into memory."""
+    """Write bytes to memory, or combine them with it (cp.reduce)."""
     into = memory.bytes(place, value.size, "writes")
     memory.hear(place, value.size, True)
     if reduce is None:
@@ -532,7 +532,8 @@ def copy_map(build: Builder, each: Statement) -> Act:
 
 @instruction("fence.proxy.tensormap::generic")
 def fence_maps(build: Builder, each: Statement) -> Act:
-    """Tell the listener: `fence.proxy.tensormap::generic.release.scope` and `.acquire.scope [map], 128`."""
+    """Report the fence to the listener: `fence.proxy.tensormap::generic.release.scope` and `.acquire.scope [map],
+    128`."""
     address = build.address(each.operands[0]) if each.operands else None
 
     def act(warp: WarpState, mask: int) -> None:

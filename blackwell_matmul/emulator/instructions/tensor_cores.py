@@ -313,7 +313,8 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 
 def _pair(cta: CtaState, group: int) -> list[CtaState]:
-    """Return the CTAs whose tensor memory is written: the pair, whose ranks differ in the lowest bit, even first."""
+    """Return the CTAs whose tensor memory is written: one CTA, or a pair, the even rank first. Ranks of a pair differ
+    in the lowest bit."""
     if group == 1:
         return [cta]
     ranks = (cta.rank & ~1, cta.rank | 1)
@@ -442,7 +443,7 @@ def _scaled(
 
 
 def _scale_column(address: int, id: int, name: str) -> int:
-    """Return the column of scales. Bits 30 and 31 of an address may repeat the id, as CUTLASS leaves them there."""
+    """Return the column of scales. Bits 30 and 31 of an address may repeat the id, as in CUTLASS."""
     if address >> 30 not in (0, id):
         raise Undefined(
             f"the address of {name}'s scales {address:#010x} says byte {address >> 30} in bits 30 and 31, and the "
@@ -460,9 +461,9 @@ QUARTERS = np.arange(4)[:, None, None] * 32
 def _scales(cta: CtaState, start: int, rows: int, shape: Shape, id: int, name: str) -> Array:
     """Return the scales of A or B, rows x blocks.
 
-    Row r lies in lane r % 32 of each quarter and in column r / 32. Of B, a part of N that lies in lanes of its own has
-    its scales in the quarters of these. Blocks are bytes from `id` on. What exceeds a word goes on behind the columns
-    of all rows.
+    Row r is in lane r % 32 of each quarter, and in column r / 32. For B, a part of N in lanes of its own has its
+    scales in the quarters of these lanes. Blocks are bytes, from byte `id`. Blocks beyond a word continue after the
+    columns of all rows.
     """
     count, what = shape.k // shape.block, f"a product reads scales of {name} from"
     parts = shape.stacked if name == "B" else 1
@@ -560,7 +561,7 @@ def commit(build: Builder, each: Statement) -> Act:
 
 
 def _track(warp: WarpState, lane: int, arrive: Callable[[], None]) -> None:
-    """Queue an arrival behind the operations of this thread alone."""
+    """Queue an arrival after the operations of this thread."""
     cta, given = warp.cta, warp.given.get(lane)
     warp.given[lane] = cta.cluster.grid.issue("other", arrive, warp, 1 << lane, given)
     if given is cta.pipe and given is not None:

@@ -21,7 +21,7 @@ those that a fence released for the tensormap proxy.
 
 ROWS = 8
 OWN_ROWS = slice(ORDERED, EARLIER + 1)
-"""Rows that learn of a thread's accesses when the thread releases."""
+"""Rows to which a thread's own accesses are added when the thread releases."""
 
 ASYNC_ROWS = slice(ORDERED, GLOBAL + 1)
 """Rows that learn of an asynchronous operation of the async proxy when it is waited for."""

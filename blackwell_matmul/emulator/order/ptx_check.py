@@ -17,9 +17,8 @@ from blackwell_matmul.emulator.parser import parse
 from blackwell_matmul.emulator.scheduler import Limit, Progress
 
 DEFAULT_ORDERS = ("eager",)
-"""Orders that are run. In "eager" each operation completes when it is issued: its values are right, and nothing hides
-behind a fault. What happens before what does not depend on the order, but for the paths that a program takes.
-"""
+"""Orders that run by default. In "eager" an operation completes when it is issued: its values are right, and one fault
+hides no other. The happens-before relation does not depend on the order, except for the paths that a program takes."""
 
 
 def check_ptx(

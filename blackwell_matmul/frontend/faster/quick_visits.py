@@ -161,7 +161,7 @@ def _defined(self: Any, var: Any) -> bool:
 
 
 def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `find` with a memory for functions, whose lines do not change. Other objects, such as frames, are looked
+    """Return `find` with a cache for functions, whose lines do not change. Other objects, such as frames, are looked
     up each time."""
     found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 

@@ -105,7 +105,7 @@ def _same_threads(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...], 
 
 
 def _indices(layout: RegisterLayout, local: int, thread: int) -> list[int]:
-    """Return the result of `layout.get_global` for numbers; tilus makes expressions of them, which takes longer."""
+    """Return `layout.get_global` as integers. tilus returns expressions, which takes longer."""
     index = dict(zip(layout.spatial_modes, _digits(thread, layout.spatial_shape)))
     index |= zip(layout.local_modes, _digits(local, layout.local_shape))
     return [

@@ -107,7 +107,7 @@ _ROUNDED = {
 
 
 def wrapped(value: int, into: Any) -> int:
-    """Return the integer that the low bits of an integer are in a type of integers."""
+    """Return an integer wrapped to an integer type: the value of its low bits."""
     limits = into.iinfo()
     return int((value - limits.min) % (limits.max - limits.min + 1) + limits.min)
 
@@ -253,7 +253,7 @@ def _constants_join(e: Any) -> bool:
 
 
 SMALL_CONSTANT = 1 << 15
-"""Two integers below this have a product that an int32 holds."""
+"""Bound of integers whose products fit into int32."""
 
 
 def _operands(e: Any) -> list[Any]:

@@ -29,7 +29,7 @@ from blackwell_matmul.base.processes import uncollected
 from blackwell_matmul.base.validation import plain_text, shown
 
 lock = threading.RLock()
-"""Held while a target is set or a hook is in place: tilus keeps both in module globals."""
+"""Lock for changes of tilus's module globals: its target and replaced functions."""
 
 if hasattr(os, "register_at_fork"):  # else a child has what another thread set, and waits for that thread for ever
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

@@ -104,8 +104,8 @@ _PATTERNS = [(re.compile(name.replace("*", ".*")), text) for text, names in _SAI
 
 
 def instead(name: str, owner: str = "self") -> str | None:
-    """Return the statement for a name of CUDA, Triton or torch, or None. owner: the object whose attribute the name
-    is."""
+    """Return the tilus statement for a name of CUDA, Triton or torch; None if there is none. owner: the object on
+    which the name was looked up."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("_")).lower()
     found = _OF_GROUPS.get(owner, {}).get(plain)
     spellings = (plain, plain.replace("_", ""))

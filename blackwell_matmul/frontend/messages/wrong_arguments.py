@@ -33,7 +33,7 @@ _WORDS: dict[Any, str] = {
 """Words in messages for classes of annotations."""
 
 _NUMBERS: Mapping[Any, tuple[type, ...]] = {**dict.fromkeys((bool, int, float), (Number, Expr)), Expr: (int,)}
-"""Numbers that do in the place of a class; the kernel's own rules tell the rest."""
+"""Numbers that are accepted in place of a class; other rules check them further."""
 
 _OPERATORS = "; operators take numbers, and self.where(x > 0.0, x, 0.0)"
 _TILES = {

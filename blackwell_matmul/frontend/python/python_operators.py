@@ -71,7 +71,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 def refused(node: ast.AST, words: str) -> Refusal:
-    """Return the error for this place of a script."""
+    """Return the error for this node of a script."""
     return Refusal(f"`{ast.unparse(getattr(node, 'written', node))}` {words}")
 
 

@@ -18,7 +18,7 @@ from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResul
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
-"""Colors of the rungs, best last; they repeat for more."""
+"""Colors of the rungs, the best rung's last; they repeat if there are more rungs."""
 
 OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
 CHART_STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}

@@ -184,7 +184,8 @@ def torch_block_scaled(name: str) -> Call:
 def torch_block_scales(
     kind: str, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> list[torch.Tensor]:
-    """Return the scales of a kernel (`block_scale_shapes`) for a[m, k] and b[n, k] as torch takes them with b[k, n]."""
+    """Return a kernel's scales (`block_scale_shapes`) for a[m, k] and b[n, k] in the layout that torch takes with b[k,
+    n]."""
     blocks_k = -(-a.shape[1] // SCALED_K)
     of_rows = [
         scales[:, : x.shape[0]].contiguous().mT if rows == 1 else scales[:, :blocks_k]

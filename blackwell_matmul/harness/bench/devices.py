@@ -57,7 +57,7 @@ class Poisoned:
 
 
 class Cpu:
-    """The CPU, in place of a GPU."""
+    """The CPU as a device of bench, in place of a GPU."""
 
     name = "cpu"
     l2_bytes = 1 << 16

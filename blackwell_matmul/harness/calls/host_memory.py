@@ -43,7 +43,8 @@ def _made(problem: Problem) -> int:
 
 
 def _simulated(problem: Problem) -> int:
-    """Return the bytes of A and B in fp32, as shared memory holds them, and of a C shared by processes."""
+    """Return the bytes that a simulation needs: A and B in fp32, as in simulated shared memory, and a C shared by
+    processes."""
     return 4 * sum(_elements(problem)) + problem.c_bytes * problem.batches * problem.m * problem.columns
 
 

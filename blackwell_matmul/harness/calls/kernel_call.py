@@ -145,7 +145,7 @@ def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _pinned_form(script: Any, form: FormOf) -> Form:
-    """Return the given form, or the kernel's own."""
+    """Return the given form; without one, the kernel's own."""
     own = _own_form(script)
     if own is None and form is None:
         return PLAIN

@@ -48,7 +48,8 @@ def typed(data: torch.Tensor, form: TorchFormat) -> torch.Tensor:
 
 
 def dequantised(problem: Problem, data: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of an operand in float64, rows x k. data, scales: as a kernel takes them."""
+    """Return the elements of an operand multiplied by their scales, in float64, rows x k. data, scales: in the
+    kernel's format."""
     form, rows, blocks = FORMATS[problem.dtype], data.shape[0], -(-problem.k // FORMATS[problem.dtype].block)
     factors = unswizzle(scales.reshape(-1), rows, blocks).view(form.scale).double()
     values = unpacked(data, torch.float64) if form.per_byte == 2 else typed(data, form).double()

@@ -275,7 +275,7 @@ def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, .
 
 
 def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
-    """Raise InputError if the kernel takes another number of arguments."""
+    """Raise InputError unless the number of arguments is that of the kernel's parameters."""
     required = [name for name, each in kernel.parameters.items() if each.default is inspect.Parameter.empty]
     if not len(required) <= len(args) <= len(kernel.parameters):
         count = f"{len(required)} to " * (len(required) < len(kernel.parameters)) + str(len(kernel.parameters))

@@ -114,7 +114,8 @@ def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], *
 
 
 def types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
-    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. pinned: where bytes do not tell them."""
+    """Return the types of A and B, such as "e4m3 e5m2"; "" for the format's own. pinned: used if the tensors are
+    bytes."""
     able = [
         DTYPE_OF_TORCH[name] for each in BLOCK_SCALED[dtype].elements if (name := f"torch.{each}") in DTYPE_OF_TORCH
     ]
@@ -155,7 +156,7 @@ def _of_count(known: Formats, name: str, scales: Any, rows: int, k: int) -> Form
 
 
 def the_one(known: Formats, pinned: object) -> str:
-    """Return the format; the pinned one if there are several."""
+    """Return the only format, or the pinned one of several; InputError for any other pin, or without one."""
     name = plain_text(pinned)
     if pinned is None and len(known) == 1:
         return next(iter(known))

@@ -32,7 +32,7 @@ ALIGNMENT_BYTES = 16
 """Divisor of a tensor's address, in bytes: TMA takes no other address, and the widest cp.async copies as much."""
 
 HALVES, BYTES = (tuple(getattr(torch, TORCH_NAMES[name]) for name in names) for names in (SIXTEEN_BITS, EIGHT_BITS))
-"""Types of torch that A and B can have: those of 16 bits, and those of 8 bits."""
+"""torch types of A and B with 16 bits, and with 8 bits."""
 
 _TILUS_NAMES = {
     "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",

@@ -33,7 +33,7 @@ class GroupedRaster(tilus.Class):
         self.first: int32 = 0  # number of its first tile, counted through all groups
 
     def find(self, tile: int32):
-        """Go on to the group of a tile. Return False if there is no such tile."""
+        """Advance to the group of a tile. Return False if there is no such tile."""
         while self.group <= self.count and tile >= self.first + self.tiles_m * self.tiles_n:
             self.first = self.first + self.tiles_m * self.tiles_n
             self.begin = self.end

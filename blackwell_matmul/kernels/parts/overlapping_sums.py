@@ -66,6 +66,6 @@ class OverlappingSums(tilus.Class):
             )
 
     def advance(self):
-        """Go on to the other accumulator."""
+        """Advance to the other accumulator."""
         self.ring.advance()
         self.turn = self.turn ^ 1

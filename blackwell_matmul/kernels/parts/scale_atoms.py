@@ -18,7 +18,7 @@ from blackwell_matmul.lang import FORMATS, BlockScaled
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 SETS = 2
-"""Number of k-tiles whose scales tensor memory holds, in turn."""
+"""Number of k-tiles whose scales are in tensor memory at the same time."""
 
 
 class ScaleAtoms(tilus.Class):

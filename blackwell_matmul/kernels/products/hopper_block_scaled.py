@@ -53,7 +53,7 @@ def hopper_block_scaled_mm(
 
 @functools.cache
 def _kernel(scale: str) -> Any:
-    """Return one kernel object for each kind of scales, which keeps its compiled and packed code."""
+    """Return the kernel object for a kind of scales. The object caches its compiled code and packed arguments."""
     return HopperMatmul(form=Form(epilogue=Epilogue(scale=scale)))
 
 

@@ -224,7 +224,7 @@ class _MultiplyAndScatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        """Gather all ranks' gradients, and multiply them on arrival."""
+        """Gather the gradients of all ranks, and multiply each one when it arrives."""
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
         whole, (of_a,) = way.gathered(of_own, [b.mT], keep=ctx.needs_input_grad[3])

@@ -246,7 +246,7 @@ class LoweringContext:
                 engine.arrive(barrier, lanes * count, self.location)
 
     def release(self, warp: Warp, address: int, value: int) -> None:
-        """Perform st.release to a semaphore in global memory, by one thread."""
+        """Perform st.release of a value to a semaphore in global memory, by one thread."""
         self._declared("release" in self._at_issue, "release")
         warp.cta.engine.tell.released(warp, self.instruction, address, value)
 

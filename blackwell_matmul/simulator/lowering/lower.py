@@ -329,7 +329,7 @@ class Lowering:
             self.emit(f"{self.variable(var)}_by = {self.constant(self.groups[-1])}", "")
 
     def typed(self, var: Any, value: Any) -> str:
-        """Return the value as the variable's type holds it; a pointer is a number."""
+        """Return the text of a value converted to the variable's type; a pointer is a number."""
         return self.scalar(value, element(var.type) if var.type.is_data_type() else None)
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:

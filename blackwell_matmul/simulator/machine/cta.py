@@ -169,7 +169,7 @@ class Cta:
 
 
 def number(warp: Warp) -> tuple[int, int]:
-    """Return the warp's place in the cluster."""
+    """Return the warp's place in the cluster: CTA rank and warp index."""
     return warp.cta.rank, warp.index
 
 

@@ -40,7 +40,7 @@ class Response(NamedTuple):
 
 
 def decoded(cells: np.ndarray) -> Response:
-    """Decode 16 bytes; anything but a response is a refusal."""
+    """Return the response in 16 bytes; bytes that are no response count as a refusal."""
     mark, number, x, yz = np.ascontiguousarray(cells).reshape(-1).view(np.uint32).tolist()
     if mark == _RESPONSE | 1:
         return Response(number, (x, yz >> 16, yz & 0xFFFF))

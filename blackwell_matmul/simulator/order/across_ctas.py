@@ -204,7 +204,7 @@ def _paint(
 
 
 def _around(one: Box, other: Box) -> Box:
-    """Return the smallest rectangle that holds both."""
+    """Return the smallest rectangle that contains both rectangles."""
     return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
@@ -252,7 +252,7 @@ def _unwritten(owner: np.ndarray, writes: list[Write], storage: GlobalStorage) -
 
 
 def _tile_shape(writes: list[Write], rank: int) -> tuple[int, ...]:
-    """Return the largest rectangle of elements that one CTA writes."""
+    """Return the shape of the largest rectangle that one CTA writes."""
     spans: dict[int, list[list[int]]] = {}
     for write in writes:
         span = spans.setdefault(write.cta, [[2**62, 0] for _ in range(rank)])

@@ -178,7 +178,7 @@ class HappensBefore(Listener):
         return seen, racing
 
     def freed(self, region: Region) -> None:
-        """Forget all accesses to the memory: they cannot race with those of the next owner."""
+        """Drop all accesses to freed memory: they cannot race with accesses of the next owner."""
         shadow = self.shadows.get(region.storage)
         if shadow is not None:
             shadow.drop(lambda access: covers(region.box, access.box))

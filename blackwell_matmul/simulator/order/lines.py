@@ -93,7 +93,7 @@ def _inside(program: Program, *kinds: str) -> list[set[Location | None]]:
 
 
 class ProgramLines:
-    """The lines of a program, and the loops around them."""
+    """Lines of a program, and the loops around them."""
 
     def __init__(self, program: Program) -> None:
         from blackwell_matmul.frontend.recording import walk

@@ -155,7 +155,7 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     **_IN_CLUSTER,
 )
 def arrive_remote(inst: Any, context: LoweringContext) -> Any:
-    """Signal the CTA of the given rank in every active lane."""
+    """Lower an arrival at the mbarrier of the CTA with the given rank, by every active lane."""
     context.scalar(inst.barrier, inst.transaction_bytes, inst.target_rank)
     location, scope = context.location, _scope(inst)
 

@@ -14,7 +14,7 @@ TCGEN05_COPY = "Tcgen05CopyInst"
 
 
 def group_of(inst: Any) -> int | None:
-    """Return the .cta_group that code generation gives a tcgen05 instruction, or None if it gives none."""
+    """Return the .cta_group of a tcgen05 instruction in the generated code; None if it has none."""
     if type(inst).__name__ == TCGEN05_COPY:
         return 1  # for any allocation
     return getattr(inst, "cta_group", None) if type(inst).__name__.startswith("Tcgen05") else None

@@ -130,7 +130,7 @@ def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
     time=Time(Unit.WARPS, "sync_cycles"),
 )
 def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
-    """Wait until the semaphore holds the value."""
+    """Lower a wait until the semaphore holds the value."""
     context.kind = "steps"
     context.scalar(inst.semaphore, inst.value)
     location, gather = context.location, context.gather("lock_semaphore")

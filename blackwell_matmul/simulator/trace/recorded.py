@@ -46,7 +46,7 @@ class BarrierState:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Data of a `Timeline`, which documents them."""
+    """Data of a `Timeline`, whose docstring has the fields."""
 
     kernel: str
     gpu: str

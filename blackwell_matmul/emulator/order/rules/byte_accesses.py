@@ -39,7 +39,7 @@ GLOBAL_READERS = 2
 """Places for readers of a unit of global memory."""
 
 COLLECTIVE = ("tcgen05.alloc", "tensormap.cp_fenceproxy")
-"""Instructions whose accesses are made for the warp as a whole."""
+"""Instructions whose accesses belong to the warp as a whole."""
 
 SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
 

@@ -50,7 +50,7 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
 
 
 def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
-    """Yield unequal numbers of CTAs on SMs when all run at once, if they cost anything."""
+    """Yield the loss by unequal numbers of CTAs on the SMs, if all CTAs run at the same time."""
     launch, count = run.launch, len(run.launch.clusters)
     gain = lost if run.multiplies else min(lost, 1 - run.load.memory)
     if run.gain(run.conditions, Change(place=launch.spread.least_at)) <= SHARE:

@@ -84,7 +84,8 @@ def scales(run: PredictedRun) -> Iterator[Gain]:
 
 
 def permit(run: PredictedRun) -> Iterator[Gain]:
-    """Yield CTAs that wait for tensor memory or the right to allocate it (PTX ISA, "tcgen05.alloc")."""
+    """Yield the loss of CTAs that wait for tensor memory or for the permit to allocate it (PTX ISA,
+    "tcgen05.alloc")."""
     if not run.took.waited or not run.took.working == 1 < run.launch.resident:
         return
     text = f"an SM has room for {run.launch.resident} CTAs and one works at a time: it"

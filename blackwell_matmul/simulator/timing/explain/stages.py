@@ -55,7 +55,7 @@ class StageWatch(Listener):
 
     @property
     def lap(self) -> tuple[float, float, float]:
-        """Mean arriving, held and idle cycles of a lap."""
+        """Mean cycles of a lap: arriving, held and idle."""
         laps = max(1, self.laps)
         return self.arriving / laps, self.held / laps, self.idle / laps
 

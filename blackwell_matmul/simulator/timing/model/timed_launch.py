@@ -35,8 +35,8 @@ MOST_PREDICTED_EVENTS = 60_000
 
 
 class Strain(NamedTuple):
-    """Load of the whole GPU. tensor, memory: fractions of the time for which they are busy. moved, asked, stored: bytes
-    into all SMs, requested and stored by them. Defaults are a first guess."""
+    """Load of the whole GPU. tensor, memory: busy fractions of the time. moved, asked, stored: bytes into all SMs,
+    requested and stored by them. Defaults are a first guess."""
 
     tensor: float = 0.8
     memory: float = 0.3
@@ -91,7 +91,7 @@ class TimedLaunch:
         return OneSm(self.simulation, conditions, mine, self.resident, self.gpu.tensor_memory_columns, change).run()
 
     def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
-        """Return the conditions of an SM: latency and bandwidth of the L2, whose misses come at the memory's rate."""
+        """Return the conditions of an SM: latency and bandwidth of the L2, where misses take the memory's rate."""
         figures, active = self.figures, self.side * self.size
         hits_ns = moving.hits(load.asked) / figures.l2_bytes_per_ns
         needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits_ns

@@ -378,7 +378,7 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
 
 
 def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Return a warp's part of an mma.sync of 16-bit types, or of one with block scales."""
+    """Return the work of a warp's part of an mma.sync of 16-bit types, or of one with block scales."""
     a, d, scaled = inst.inputs[0], inst.output, type(inst).__name__ == "DotScaledInst"
     interval = figures.mma_sync_scaled_interval if scaled else figures.mma_sync_interval
     if interval is None or figures.mma_sync_latency_cycles is None or not (scaled or int(a.dtype.nbits) == 16):

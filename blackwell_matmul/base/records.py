@@ -9,13 +9,16 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 from blackwell_matmul.base.digests import digest
 from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import is_text, shown
 
 MOST_RECORD_BYTES = 2**22
 """Maximum bytes of a sealed record."""
@@ -95,3 +98,31 @@ def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
 def canonical(body: Mapping[str, Any]) -> bytes:
     """Return the bytes that a record's digest covers."""
     return json.dumps(body, sort_keys=True, allow_nan=False).encode()
+
+
+_Part = TypeVar("_Part")
+
+
+def whole(part: _Part) -> _Part:
+    """Return a dataclass of a record whose fields have their annotated types; else raise TypeError."""
+    for field in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, field.name)
+        fits = _FITS.get(str(field.type))
+        if fits is not None and not fits(value):
+            raise TypeError(f"{field.name} is {shown(value)}")
+    return part
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "str": is_text,
+    "str | None": lambda value: value is None or is_text(value),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: isinstance(value, int),
+    "int | None": lambda value: isinstance(value, (int, NoneType)),
+    "int | float | None": lambda value: isinstance(value, (int, float, NoneType)),
+    "dict[str, Any]": lambda value: isinstance(value, dict),
+    "dict[str, str]": lambda value: isinstance(value, dict) and all(map(is_text, value.values())),
+    "tuple[tuple[str, str, str], ...]": lambda value: all(len(each) == 3 and all(map(is_text, each)) for each in value),
+    "tuple[tuple[int, str], ...]": lambda value: all(isinstance(at, int) and is_text(name) for at, name in value),
+}
+"""Test of a JSON value for each annotation of a field; fields of other types are not tested."""

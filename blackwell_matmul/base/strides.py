@@ -54,14 +54,9 @@ def require_row_major(kernel: str, name: str, value: Any) -> None:
     """Raise InputError for a tensor or array that is not contiguous. For kernels that take no strides."""
     shape, strides = tuple(value.shape), strides_of(value)
     if not is_row_major(shape, strides):
-        raise InputError(
-            f"{name} of {kernel} is {told(shape, strides)}, and {kernel} takes {name} as row-major: pass "
-            f"{_contiguous(name, value)}, or give its views strides."
-        )
-
-
-def _contiguous(name: str, value: Any) -> str:
-    return f"numpy.ascontiguousarray({name})" if _is_array(value) else f"{name}.contiguous()"
+        copy = f"numpy.ascontiguousarray({name})" if _is_array(value) else f"{name}.contiguous()"
+        what = f"{name} of {kernel} is {told(shape, strides)}, and {kernel} takes {name} as row-major"
+        raise InputError(f"{what}: pass {copy}, or give its views strides.")
 
 
 # --- memory

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -85,7 +83,7 @@ def check(
         options.workers_of(workers),
         options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches),
     )
-    with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
+    with terminal.progress(kernel, quiet=as_json, prints=True) as tell:
         from blackwell_matmul.harness import checking
 
         try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
+from typing import Annotated, NoReturn, get_args
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
@@ -13,12 +11,6 @@ from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, flag, word
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
-
-if TYPE_CHECKING:
-    from blackwell_matmul.cli.views.terminal import Tell
-    from blackwell_matmul.compiler import Bundle
-    from blackwell_matmul.harness import Result, ScriptResult
-    from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 
 def _folder(name: str) -> str:
@@ -79,13 +71,17 @@ def compile(
         raise InputError("there is no kernel; name one, such as v2, or a GPU by --pack.")
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     records = None if timeline is None else options.integer("--timeline", timeline)
-    with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr):
+    with terminal.progress(kernel, quiet=as_json) as tell:
         from blackwell_matmul.cli.views.compile_view import bundle_lines, bundle_record
         from blackwell_matmul.harness.compiled import compile_call
 
         call = request.resolved(None, target)
         bundle = compile_call(call, timeline=records)
-        checked = _checked(bundle, call, tell) if check else None
+        checked = None
+        if check:
+            from blackwell_matmul.harness.emulated import check_compiled
+
+            checked = check_compiled(bundle, call, tell)
     right = checked is None or checked.ok
     if output is not None and right:
         bundle.save(output)
@@ -113,9 +109,3 @@ def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
     lines = "\n".join([text, *(f"{count} problems without a kernel: {why}" for why, count in made.refused.items())])
     record = {"pack": output, "gpu": made.gpu, "kernels": len(made.keys), "refused": dict(made.refused)}
     finish(as_json, lambda: record, lambda: lines, bool(made.keys))
-
-
-def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result | ScriptResult:
-    from blackwell_matmul.harness.emulated import check_compiled
-
-    return check_compiled(bundle, call, tell)

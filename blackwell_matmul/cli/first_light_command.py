@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import number, shown
-from blackwell_matmul.cli.options import Json, integer, known_gpu, word
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.cli.options import Json, decimal, integer, known_gpu, word
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 
@@ -67,7 +67,7 @@ def first_light(
     given, seconds = list(words or ()), integer("--limit", limit)
     if given[:1] == [COMPARE]:
         _compare(given[1:], as_json)
-    allowed = number(minutes if not isinstance(minutes, str) else _float(minutes))
+    allowed = decimal(minutes)
     if allowed is None or not 0 < allowed <= 10_000:
         raise InputError(f"--minutes is {shown(minutes)}; it must be a number from 0 to 10,000.")
     if device not in DEVICES:
@@ -77,13 +77,6 @@ def first_light(
     if prepare:
         _prepare(prepare, Path(out or KIT_NAME), as_json)
     _run(given[0] if given else None, Path(out or REPORT_NAME), device, gpu, allowed, seconds, as_json)
-
-
-def _float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 # --- prepare

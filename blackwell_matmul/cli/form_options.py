@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import number, shown
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli import options
 from blackwell_matmul.problem.form import LAYOUTS, OUTPUT_DTYPES, Epilogue, Form
 from blackwell_matmul.problem.problem import positive
@@ -80,13 +80,10 @@ def _known(name: str, word: str, offered: tuple[str, ...]) -> str:
 
 
 def _number(name: str, text: str | None) -> float:
-    try:
-        found = number(float("1" if text is None else text))
-    except ValueError:
-        found = None
+    found = options.decimal("1" if text is None else text)
     if found is None:
         raise InputError(f"{name} is {shown(text)}; it must be a number.")
-    return float(found)
+    return found
 
 
 def takes_form(command: Callable[..., None]) -> Callable[..., None]:

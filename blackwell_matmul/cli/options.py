@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import number
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.problem.problem import (
@@ -225,6 +226,14 @@ def integer(name: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
     return int(text)
+
+
+def decimal(text: str) -> float | None:
+    """Return a number; None for any other text."""
+    try:
+        return number(float(text))
+    except ValueError:
+        return None
 
 
 def _between(name: str, text: str, most: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -49,7 +47,7 @@ def predict(
     """
     named_gpu = options.one_gpu(gpu, target)
     requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]
-    with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
+    with terminal.progress("predicting", quiet=as_json):
         from blackwell_matmul.harness.predicting import predict_call
 
         found = [(request, predict_call(request.resolved(None, named_gpu))) for request in requests]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Annotated
 
@@ -60,8 +58,7 @@ def run(
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     if emulate and request.size is None and not request.names_a_file:
         request = replace(request, size=options.DEFAULT_EMULATED_SIZE)
-    prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
-    with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
+    with terminal.progress(request.title, quiet=as_json, prints=True) as tell:
         call = request.resolved(inputs, target)
         if emulate:
             from blackwell_matmul.harness.emulated import check_code, emulate_call

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 from blackwell_matmul.base.errors import InputError
@@ -53,7 +51,7 @@ def trace(
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     named_gpu = options.one_gpu(gpu, target)
-    with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
+    with terminal.progress("predicting", quiet=as_json):
         from blackwell_matmul.harness.predicting import trace_call
 
         timeline = trace_call(request.resolved(None, named_gpu))

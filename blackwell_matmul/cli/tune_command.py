@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 import typer
 
@@ -21,14 +19,6 @@ from blackwell_matmul.hardware import detect
 from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.jobs import fork_server
 from blackwell_matmul.problem.problem import Problem
-
-
-class Predicting(TypedDict):
-    """Executor of predictions, and the file that stores them."""
-
-    executor: str
-    rows: Path | None
-
 
 GPUS_TEXT = "The GPUs that measure, as torch numbers them, if there are 8 candidates for each."
 MeasuringGpus = Annotated[str | None, word("INDEX,...", GPUS_TEXT, "--gpus", default="all of the first one's kind")]
@@ -110,7 +100,7 @@ def tune(
         None if predict is None else options.integer("--predict", predict),
     )
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
-    by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}
+    by: dict[str, Any] = {"executor": executor or "", "rows": Path(rows) if rows else None}
     measuring = None if gpus is None else [options.integer("--gpus", word) for word in options.words_of(gpus)]
     if gpu is not None:
         if measuring is not None:
@@ -119,7 +109,7 @@ def tune(
         return
     detect.require_gpu()  # before torch and tilus are loaded
     fork_server.preload(TASKS)
-    with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
+    with terminal.telling(quiet=as_json) as tell:
         from blackwell_matmul.tuner import tuning
 
         asked = partial(tuning.tune, kernel, problem, budget_s=budget_s, top=first, predict=most, limit_s=limit_s)
@@ -127,9 +117,9 @@ def tune(
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: tuning_lines(found), bool(found.winner))
 
 
-def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: Predicting, as_json: bool) -> None:
+def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: dict[str, Any], as_json: bool) -> None:
     """Rank schedules for a GPU that may be absent."""
-    with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
+    with terminal.telling(quiet=as_json) as tell:
         from blackwell_matmul.tuner import ranking
 
         asked = ranking.MOST_PREDICTIONS if most is None else most

@@ -6,19 +6,16 @@ This module imports neither tilus nor cuda: a saved bundle runs on a machine tha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Any
 
 from blackwell_matmul.base.digests import digest
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.one_line import OneLine, spelled_out
-from blackwell_matmul.base.records import canonical as _canonical  # noqa: F401
-from blackwell_matmul.base.records import content_of, sealed, unsealed
-from blackwell_matmul.base.validation import is_text, shown
+from blackwell_matmul.base.records import content_of, sealed, unsealed, whole
 from blackwell_matmul.compiler.plan import LaunchPlan
 
 BUNDLE_FORMAT = 4
@@ -143,8 +140,8 @@ class Bundle(OneLine):
             values = {name: record[name] for name in names}
             values["marks"] = _read_marks(record.get("marks"))
             values["plan"] = LaunchPlan.from_dict(values["plan"])
-            values["resources"] = None if values["resources"] is None else _whole(Resources(**values["resources"]))
-            return _whole(
+            values["resources"] = None if values["resources"] is None else whole(Resources(**values["resources"]))
+            return whole(
                 cls(**values, cubin=parts["cubin"], source=parts["source"].decode(), ptx=parts["ptx"].decode())
             )
         except InputError as error:
@@ -172,30 +169,4 @@ def _read_marks(record: Any) -> Marks | None:
     if record is None:
         return None
     each, barriers = (tuple(map(tuple, record[name])) for name in ("marks", "barriers"))
-    return _whole(Marks(record["events"], record["warps"], each, barriers))
-
-
-_Part = TypeVar("_Part", Bundle, Resources, Marks)
-
-
-def _whole(part: _Part) -> _Part:
-    """Return the part if its fields have their annotated types; else raise TypeError."""
-    for field in fields(part):
-        value = getattr(part, field.name)
-        fits = _FITS.get(str(field.type))
-        if fits is not None and not fits(value):
-            raise TypeError(f"{field.name} is {shown(value)}")
-    return part
-
-
-_FITS: Mapping[str, Callable[[Any], bool]] = {
-    "str": is_text,
-    "str | None": lambda value: value is None or is_text(value),
-    "int": lambda value: isinstance(value, int),
-    "int | None": lambda value: isinstance(value, (int, NoneType)),
-    "dict[str, Any]": lambda value: isinstance(value, dict),
-    "dict[str, str]": lambda value: isinstance(value, dict) and all(map(is_text, value.values())),
-    "tuple[tuple[str, str, str], ...]": lambda value: all(len(each) == 3 and all(map(is_text, each)) for each in value),
-    "tuple[tuple[int, str], ...]": lambda value: all(isinstance(at, int) and is_text(name) for at, name in value),
-}
-"""Test of a JSON value for each annotation of a field."""
+    return whole(Marks(record["events"], record["warps"], each, barriers))

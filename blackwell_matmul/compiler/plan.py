@@ -15,13 +15,12 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.records import MOST_DEPTH
+from blackwell_matmul.base.records import MOST_DEPTH, whole
 from blackwell_matmul.base.strides import require_memory, require_row_major
-from blackwell_matmul.base.validation import attribute, is_text, shown
+from blackwell_matmul.base.validation import attribute, shown
 from blackwell_matmul.problem.elements import require_element, require_taken_as
 
 Expr = int | str | tuple[Any, ...]
@@ -327,7 +326,7 @@ class LaunchPlan:
         if not isinstance(record, Mapping) or record.get("format") != PLAN_FORMAT:
             raise InputError(f"this is no launch plan of format {PLAN_FORMAT}.")
         try:
-            plan = cls(**{name: _read(name, record[name]) for name in _fields(cls)})
+            plan = whole(cls(**{name: _read(name, record[name]) for name in _fields(cls)}))
             _verify(plan)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SyntaxError, MemoryError) as error:
             raise InputError(f"the launch plan is damaged: {_reason(error)}.") from error
@@ -423,7 +422,7 @@ def _read(name: str, value: Any) -> Any:
         return _tuples(value)
     if not isinstance(value, list):
         raise TypeError(f"{name} is {shown(value)} and not a list")
-    return tuple(_PARTS[name](**{key: _tuples(field) for key, field in record.items()}) for record in value)
+    return tuple(whole(_PARTS[name](**{key: _tuples(field) for key, field in record.items()})) for record in value)
 
 
 def _tuples(value: Any, room: int = MOST_DEPTH) -> Any:
@@ -443,7 +442,8 @@ def _reason(error: Exception) -> str:
 
 def _verify(plan: LaunchPlan) -> None:
     """Raise InputError or ValueError for a plan that would fail or be wrong at a launch."""
-    _verify_names(plan)
+    if len({parameter.name for parameter in plan.parameters}) != len(plan.parameters):
+        raise ValueError("two parameters have one name")
     _verify_arguments(plan)
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
@@ -451,33 +451,11 @@ def _verify(plan: LaunchPlan) -> None:
     _ = plan._function  # refuses every expression that is none
 
 
-def _verify_names(plan: LaunchPlan) -> None:
-    names = [
-        plan.kernel,
-        *(name for each in plan.parameters for name in (each.name, each.type, each.element, each.taken_as)),
-    ]
-    names += [check.message for check in plan.checks]
-    enums = [name for name in _fields(TensorMap) if name not in _EXPRESSIONS | _TUPLES]
-    names += [getattr(each, name) for each in plan.tensor_maps for name in enums]
-    for name in names:
-        if not is_text(name):
-            raise TypeError(f"{shown(name)} is no text")
-    if len({parameter.name for parameter in plan.parameters}) != len(plan.parameters):
-        raise ValueError("two parameters have one name")
-    for parameter in plan.parameters:
-        if not isinstance(parameter.default, (int, float, NoneType)):
-            raise TypeError(f"{shown(parameter.default)} is no default")
-        if not isinstance(parameter.row_major, bool):
-            raise TypeError(f"{shown(parameter.row_major)} is neither true nor false")
-
-
 def _verify_arguments(plan: LaunchPlan) -> None:
     places = {"tensor_map": len(plan.tensor_maps), "workspace": len(plan.workspaces)}
     for argument in plan.arguments:
         if argument.kind not in ("value", *places):
             raise ValueError(f"argument kind {shown(argument.kind)} is unknown")
-        if not isinstance(argument.type, str):
-            raise TypeError(f"{shown(argument.type)} is no text")
         if argument.kind in places and argument.value not in range(places[argument.kind]):
             raise ValueError(f"there is no {argument.kind} {shown(argument.value)}")
 

@@ -255,6 +255,4 @@ def _rekeyed(found: Mapping[Any, Any], origins: Mapping[Any, Any]) -> Any:
     """Return the values found for nodes of code generation, keyed by their nodes of the tile view."""
     from blackwell_matmul.frontend.identity import IdentityMap
 
-    rekeyed: IdentityMap[Any] = IdentityMap()
-    rekeyed.update((origins[node], value) for node, value in found.items() if node in origins)
-    return rekeyed
+    return IdentityMap((origins[node], value) for node, value in found.items() if node in origins)

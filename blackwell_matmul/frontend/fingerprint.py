@@ -627,7 +627,7 @@ _facts_of: WeakKeyDictionary[types.CodeType, _Facts] = WeakKeyDictionary()
 def _facts(code: types.CodeType) -> _Facts:
     found = _facts_of.get(code)
     if found is None:
-        every = list(_nested(code))
+        every = list(nested_code(code))
         reads = [_reads(each) for each in every]
         chains = dict.fromkeys(chain for found_there, _ in reads for chain in found_there)
         imports = dict.fromkeys(each for _, found_there in reads for each in found_there)
@@ -654,11 +654,12 @@ def _reads_everything(code: types.CodeType) -> bool:
     return bool(composed or names & _READS_EVERYTHING)
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and all that are in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
-            yield from _nested(each)
+            yield from nested_code(each)
 
 
 def _text(code: types.CodeType) -> str:
@@ -722,7 +723,7 @@ _annotations_of: WeakKeyDictionary[types.CodeType, list[tuple[str, ...]]] = Weak
 
 
 def _names_in_annotations(code: types.CodeType, space: Any) -> list[tuple[str, ...]]:
-    last = max((line for each in _nested(code) for *_, line in each.co_lines() if line), default=0)
+    last = max((line for each in nested_code(code) for *_, line in each.co_lines() if line), default=0)
     text = "".join(linecache.getlines(code.co_filename, space)[code.co_firstlineno - 1 : last])
     if not _DECLARES.search(text):
         return []

@@ -7,7 +7,7 @@ address is never reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 V = TypeVar("V")
@@ -16,8 +16,8 @@ V = TypeVar("V")
 class IdentityMap(MutableMapping[Any, V]):
     """A `MutableMapping` whose keys are compared with `is`."""
 
-    def __init__(self) -> None:
-        self._items: dict[int, tuple[Any, V]] = {}
+    def __init__(self, items: Iterable[tuple[Any, V]] = ()) -> None:
+        self._items = {id(key): (key, value) for key, value in items}
 
     def __getitem__(self, key: Any) -> V:
         return self._items[id(key)][1]

@@ -24,20 +24,9 @@ from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.hidet.ir.expr import Call, Dereference, TensorElement, TensorSlice
 from tilus.hidet.ir.stmt import AsmStmt
 from tilus.hidet.ir.tools import collect
+from tilus.ir import instructions as tilus
 from tilus.ir.func import Function
 from tilus.ir.inst import Instruction
-from tilus.ir.instructions import (
-    AllocateGlobalInst,
-    AllocateRegisterInst,
-    AllocateSharedInst,
-    AllocBarrierInst,
-    AnnotateLayoutInst,
-    ClusterSyncThreadsInst,
-    GlobalViewInst,
-    PermuteSharedInst,
-    ReshapeSharedInst,
-    SyncThreadsInst,
-)
 from tilus.ir.stmt import AssignStmt, DeclareStmt, EvaluateStmt, InstStmt, LetStmt, SeqStmt, Stmt
 
 from blackwell_matmul.frontend.recording import instructions
@@ -128,16 +117,10 @@ def _new(kind: type[Instruction]) -> Instruction:
 
 
 _HARMLESS = (
-    AllocateGlobalInst,
-    AllocateRegisterInst,
-    AllocateSharedInst,
-    AllocBarrierInst,
-    AnnotateLayoutInst,
-    GlobalViewInst,
-    PermuteSharedInst,
-    ReshapeSharedInst,
-    SyncThreadsInst,
-)
+    tilus.AllocateGlobalInst, tilus.AllocateRegisterInst, tilus.AllocateSharedInst, tilus.AllocBarrierInst,
+    tilus.AnnotateLayoutInst, tilus.GlobalViewInst, tilus.PermuteSharedInst, tilus.ReshapeSharedInst,
+    tilus.SyncThreadsInst,
+)  # fmt: skip
 
 
 def _is_harmless(stmt: Stmt) -> bool:
@@ -162,6 +145,6 @@ def _is_pure(value: Any) -> bool:
 def _is_cluster_sync(stmt: Stmt) -> bool:
     """Return True for a `cluster.sync`. tilus has an instruction for it, but writes a call."""
     if isinstance(stmt, InstStmt):
-        return isinstance(stmt.inst, ClusterSyncThreadsInst)
+        return isinstance(stmt.inst, tilus.ClusterSyncThreadsInst)
     called = getattr(stmt.expr, "func_var", None) if isinstance(stmt, EvaluateStmt) else None
     return called is not None and called.name == "this_cluster.sync"

@@ -43,10 +43,8 @@ def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> 
 
 
 def joined_accesses(function: Any, access_bytes: Mapping[Any, int]) -> Iterator[tuple[Expr, Instruction, int]]:
-    """Yield instructions that access several elements at once, with the pointer of the view and the bytes per
-    access."""
-    pointers: IdentityMap[Expr] = IdentityMap()
-    pointers.update((view.output, pointer) for view, pointer in _views(function))
+    """Yield each instruction that accesses several elements at once, with its view's pointer and the bytes at once."""
+    pointers = IdentityMap((view.output, pointer) for view, pointer in _views(function))
     for inst in instructions(function):
         views = [tensor for tensor in inst.inputs if tensor in pointers] if access_bytes.get(inst, 1) > 1 else []
         yield from ((pointers[view], inst, access_bytes[inst]) for view in views)

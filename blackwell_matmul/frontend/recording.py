@@ -202,32 +202,17 @@ class Recorder:
         return next((line for text, line in self._attributes.items() if text in reason), None)
 
     def lines(self, function: Function) -> IdentityMap[Location]:
-        found: IdentityMap[Location] = IdentityMap()
-        for node in walk(function.body):
-            line = self.line_of(node)
-            if line is not None:
-                found[node] = line
-        return found
+        return IdentityMap((node, line) for node in walk(function.body) if (line := self.line_of(node)) is not None)
 
     def names(self, function: Function) -> IdentityMap[str]:
-        found: IdentityMap[str] = IdentityMap()
-        found.update(self._names)
-        for value in _named_values(function):
-            name = self.name_of(value)
-            if name is not None:
-                found[value] = name
-        return found
+        named = ((value, name) for value in _named_values(function) if (name := self.name_of(value)) is not None)
+        return IdentityMap([*self._names.items(), *named])
 
     def origins(self, nodes: Iterable[Any], tile: Iterable[Any]) -> IdentityMap[Any]:
-        """Return a map from nodes after the passes to their nodes of the tile view; nodes without one are omitted."""
-        known: IdentityMap[None] = IdentityMap()
-        known.update((node, None) for node in tile)
-        found: IdentityMap[Any] = IdentityMap()
-        for node in nodes:
-            origin = next((ancestor for ancestor in self.ancestry(node) if ancestor in known), None)
-            if origin is not None:
-                found[node] = origin
-        return found
+        """Map each node after the passes to its node of the tile view, where there is one."""
+        known = IdentityMap((node, None) for node in tile)
+        found = ((node, next((each for each in self.ancestry(node) if each in known), None)) for node in nodes)
+        return IdentityMap((node, origin) for node, origin in found if origin is not None)
 
 
 def _named_values(function: Function) -> Iterator[Any]:
@@ -246,13 +231,11 @@ def source_text(node: ast.AST, owner: str) -> str:
 class NamingScope(OwningScope):
     """Transpiler scope that reports each binding of a name to a value."""
 
-    def __init__(self, transpiler: NamingTranspiler) -> None:
-        super().__init__(transpiler)
-        self._namer = transpiler
+    _transpiler: NamingTranspiler
 
     def bind(self, name: str, var_or_value: Any) -> None:
         super().bind(name, var_or_value)
-        self._namer.christen(self.lookup(name), self._namer.alias(name))
+        self._transpiler.christen(self.lookup(name), self._transpiler.alias(name))
 
 
 class SourcePlace(NamedTuple):
@@ -468,9 +451,7 @@ class RecordingCodegen(FunctionCodegen):
     def barrier_addresses(self) -> IdentityMap[int]:
         """Return a map from each `mbarrier.alloc` to the address of its first barrier."""
         base = self.barrier_block.address if self.barrier_block else 0
-        found: IdentityMap[int] = IdentityMap()
-        found.update((inst, base + BARRIER_BYTES * index) for inst, index in self._first_barrier.items())
-        return found
+        return IdentityMap((inst, base + BARRIER_BYTES * index) for inst, index in self._first_barrier.items())
 
     @property
     def dynamic_shared_bytes(self) -> int:

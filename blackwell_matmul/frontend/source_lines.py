@@ -12,12 +12,13 @@ import linecache
 import operator
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from blackwell_matmul.base.digests import is_file_as_imported
+from blackwell_matmul.frontend.fingerprint import nested_code
 from blackwell_matmul.frontend.messages.raised import Refusal
 
 _FUTURE = functools.reduce(
@@ -71,16 +72,9 @@ def _made_of(text: str, file: str, flags: int) -> frozenset[CodeType] | None:
     """Return all code objects that a text compiles to; None if the text is not pure Python, such as a notebook cell
     with magics."""
     try:
-        return frozenset(_nested(compile(text, file, "exec", flags, dont_inherit=True)))
+        return frozenset(nested_code(compile(text, file, "exec", flags, dont_inherit=True)))
     except (SyntaxError, ValueError):
         return None if not os.path.exists(file) else frozenset()
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _nested(each)
 
 
 def _has_changed(file: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine, spelled_out
-from blackwell_matmul.base.validation import attribute, counted, plain_text, shown
+from blackwell_matmul.base.validation import counted, plain_text, shown
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
@@ -200,9 +200,7 @@ def _problem(call: KernelCall) -> Problem:
 
 def _pins(call: KernelCall) -> dict[str, object]:
     """Return the knobs that are pinned, by the kernel or for the call."""
-    own = attribute(call.script, "pins")
-    pins = {**(own if isinstance(own, Mapping) else {}), **call.pins}
-    return {name: value for name, value in pins.items() if name != "form"}
+    return {name: value for name, value in call.all_pins.items() if name != "form"}
 
 
 def _gpu(target: Target) -> Gpu | None:

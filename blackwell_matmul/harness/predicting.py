@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.base.validation import attribute, number, shown
+from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.hardware.gpu_figures import timed_gpu
 from blackwell_matmul.hardware.gpus import Gpu, board, by_name
@@ -128,9 +128,7 @@ def _chosen(call: KernelCall, gpu: str) -> Chosen | None:
     if not call.kernel.is_of_the_space or call.problem is None or device is None:
         return None
     rung: Any = call.kernel.script_cls
-    own = attribute(call.script, "pins")
-    pins = {**(own if isinstance(own, Mapping) else {}), **call.pins}
-    knobs = {name: value for name, value in pins.items() if name in rung.knobs}
+    knobs = {name: value for name, value in call.all_pins.items() if name in rung.knobs}
     return Chosen(space.choose(rung, call.problem, device, knobs), call.problem, device)
 
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from blackwell_matmul.base.processes import end_with_children
 from blackwell_matmul.jobs.fork_server_main import STARTED
@@ -33,22 +33,6 @@ CHILD_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Variable that may differ between children of a server, as imports do not read it."""
 
 Environment = Mapping[str, str]
-
-
-class Child(Protocol):
-    """Interface of a running child process, which reads tasks and writes results."""
-
-    @property
-    def stdin(self) -> IO[str]: ...
-
-    @property
-    def stdout(self) -> IO[str]: ...
-
-    def exit_status(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code, or minus the signal, and stderr."""
-
-    def end(self) -> None:
-        """Kill the child and its children. Call it once, as its process ID may be reused."""
 
 
 def start_child(module: str, environment: Environment) -> Child:
@@ -67,7 +51,7 @@ def preload(module: str) -> None:
 
 
 class SpawnedChild:
-    """A child process without a fork server."""
+    """A child process without a fork server, which reads tasks and writes results."""
 
     def __init__(self, command: tuple[str, ...], environment: Environment) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -80,16 +64,18 @@ class SpawnedChild:
         self.stdout: IO[str] = self._process.stdout
 
     def exit_status(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code, or minus the signal, and stderr."""
         return self._process.wait(), text_of(self._errors)
 
     def end(self) -> None:
+        """Kill the child with its children; once, as its process number may be reused."""
         end_with_children(self._process)
         self._process.wait()
         close(self.stdin, self._errors)
 
 
 class ForkedChild:
-    """A child forked by the server. A process in between waits for it, and kills it on request."""
+    """A `SpawnedChild` forked by the server. A process in between waits for it, and kills it on request."""
 
     def __init__(self, server: ForkServer, environment: Environment) -> None:
         self._server, self._errors = server, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -125,6 +111,9 @@ class ForkedChild:
             while self._status.recv(64):
                 pass
         close(self.stdin, self._errors, self._status)
+
+
+Child = SpawnedChild | ForkedChild
 
 
 class ForkServer:

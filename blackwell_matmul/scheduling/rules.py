@@ -71,14 +71,6 @@ def _mma_needs_its_gpu(tile: TileConfig) -> str | None:
     return why_no_mma(tile.mma, tile.gpu)
 
 
-def _block_m_is_whole_mmas(tile: TileConfig) -> str | None:
-    return tile.mma.wrong_rows(tile)
-
-
-def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
-    return tile.mma.wrong_columns(tile)
-
-
 def _types_are_the_mmas(tile: TileConfig) -> str | None:
     dtypes = tile.mma.dtypes + (EIGHT_BITS if "forms" in tile.features else ())
     if tile.problem.dtype in dtypes:
@@ -198,14 +190,6 @@ def _transposed_strips_are_whole_matrices(tile: TileConfig) -> str | None:
     if not tile.swap_ab or tile.e_block_n % LAST_ROWS == 0:
         return None
     return f"e_block_n = {tile.e_block_n}: with swap_ab = 1 strips have rows of C, a multiple of {LAST_ROWS}."
-
-
-def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
-    return _share_reason("cluster_m", tile.cluster_m, "block_n", tile.block_n, "B")
-
-
-def _shares_fill_the_tile_of_a(tile: TileConfig) -> str | None:
-    return _share_reason("cluster_n", tile.cluster_n, "block_m", tile.block_m, "A")
 
 
 def _share_reason(name: str, ctas: int, block: str, rows: int, whose: str) -> str | None:
@@ -434,7 +418,7 @@ Rule = Callable[[TileConfig], str | None]
 RULES: tuple[Rule, ...] = (
     _mma_needs_its_gpu,
     _types_are_the_mmas,
-    _block_m_is_whole_mmas,
+    lambda tile: tile.mma.wrong_rows(tile),
     _accumulator_fits,
     _shared_memory_fits,
     _cp_async_copies_four_bytes,
@@ -442,7 +426,7 @@ RULES: tuple[Rule, ...] = (
 """Rules that tilus's code generation enforces as well."""
 
 STRICTER_RULES: tuple[Rule, ...] = (
-    _block_n_is_whole_mmas,
+    lambda tile: tile.mma.wrong_columns(tile),
     _block_k_is_whole_mmas,
     _k_tile_is_whole_atoms,
     _registers_fit,
@@ -458,8 +442,8 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _few_rows_follow_each_other,
     _few_rows_are_rows_of_c,
     _columns_come_in_pairs,
-    _shares_fill_the_tile_of_b,
-    _shares_fill_the_tile_of_a,
+    lambda tile: _share_reason("cluster_m", tile.cluster_m, "block_n", tile.block_n, "B"),
+    lambda tile: _share_reason("cluster_n", tile.cluster_n, "block_m", tile.block_m, "A"),
     _strips_for_every_cta,
     _parts_have_a_k_tile,
     _cluster_fits,

@@ -150,16 +150,13 @@ def tune(
         fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space
         most = (0 if fitted else MOST_PREDICTIONS) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
-        tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
+        usual = TOP if fitted or any(row.predicted_us is not None for row in ranked) else TOP_UNPREDICTED
+        tried = first(ranked, top or usual, found.ordered[0])
         measuring = useful_gpus(measuring, len(tried))
         seconds = start, budget_s, limit_s
         measured = _measure(kernel, problem, gpu, measuring, tried, folder, seconds, compilers, tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
     return _stored(_with_gpus(measuring, measured, made), kernel, problem, gpu)
-
-
-def _top(ranked: Sequence[Ranked], fitted: bool) -> int:
-    return TOP if fitted or any(row.predicted_us is not None for row in ranked) else TOP_UNPREDICTED
 
 
 def contender_of(kernel: UserKernel, pins: Pins) -> Contender:

@@ -148,7 +148,7 @@ def test_the_layout_that_tilus_gives_is_what_wgmma_writes(mma_n: int, columns: i
     rule = "tilus.ir.layout.inference.inference_rules.wgmma"
     made = importlib.import_module(rule).generate_wgmma_register_layout(128, columns, 64, mma_n, mma_tiles.K_BITS // 16)
     for thread, register in ((0, 0), (5, 3), (37, 11), (127, made.local_size - 1)):
-        place = mma_tiles._element(made, thread, register)
+        place = mma_tiles.indices_of(made, register, thread)
         assert place == [int(each) for each in made.get_global(spatial_index=thread, local_index=register)]
         assert place == mma_tiles._fragment(thread, register, columns // mma_n, mma_n)
 

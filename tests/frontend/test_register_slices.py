@@ -90,4 +90,4 @@ def test_places_of_registers_are_tilus_s(layout: Any) -> None:
     for thread in range(layout.spatial_size):
         for register in range(layout.local_size):
             theirs = [int(each) for each in layout.get_global(local_index=register, spatial_index=thread)]
-            assert register_slices._indices(layout, register, thread) == theirs
+            assert register_slices.indices_of(layout, register, thread) == theirs

@@ -12,7 +12,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.base.validation import printable
@@ -109,33 +109,35 @@ class _AtCommas(textwrap.TextWrapper):
 
 
 @contextmanager
-def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
+def progress(what: str, quiet: bool, prints: bool = False) -> Iterator[Tell | None]:
     """Show progress on stderr from the third second on: stage, CTAs done of all, elapsed time.
 
-    Without a terminal, print one line after `LINE_AFTER_SECONDS`.
+    Without a terminal, print one line after `LINE_AFTER_SECONDS`. prints: what a kernel prints goes to stdout unless
+    quiet; all else that is printed inside the block goes to stderr, too.
     Yields the function that takes the counts; None without a terminal.
     """
     watched = console(stderr=True)
-    if quiet or not watched.is_terminal:
-        with _later(LINE_AFTER_SECONDS, _still_at_work(what)) if not quiet else nullcontext():
-            yield None
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    with redirect_stdout(sys.stdout if prints and not quiet else sys.stderr):
+        if quiet or not watched.is_terminal:
+            with _later(LINE_AFTER_SECONDS, _still_at_work(what)) if not quiet else nullcontext():
+                yield None
+            return
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    bar = Progress(*columns, console=watched, transient=True, redirect_stdout=False)
-    task = bar.add_task(f"{what}: compiling", total=None)
+        columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        bar = Progress(*columns, console=watched, transient=True, redirect_stdout=False)
+        task = bar.add_task(f"{what}: compiling", total=None)
 
-    def tell(done: int, total: int) -> None:
-        state = f"{done} of {total} CTAs simulated" if done < total else "checking"
-        bar.update(task, description=f"{what}: {state}")
+        def tell(done: int, total: int) -> None:
+            state = f"{done} of {total} CTAs simulated" if done < total else "checking"
+            bar.update(task, description=f"{what}: {state}")
 
-    try:
-        with _later(PROGRESS_AFTER_SECONDS, bar.start):
-            yield tell
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+        try:
+            with _later(PROGRESS_AFTER_SECONDS, bar.start):
+                yield tell
+        finally:
+            if bar.live.is_started:
+                bar.stop()
 
 
 @contextmanager
@@ -159,15 +161,17 @@ def _still_at_work(what: str) -> Callable[[], None]:
 
 @contextmanager
 def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step on stderr: one changing line on a terminal, a line each elsewhere."""
+    """Show the current step on stderr: one changing line on a terminal, a line each elsewhere. What is printed inside
+    the block goes there, too."""
     watched = console(stderr=True)
-    if quiet:
-        yield lambda what: None
-    elif watched.is_terminal:
-        with watched.status("starting") as status:
-            yield lambda what: status.update(printable(what))
-    else:
-        yield lambda what: watched.print(printable(what), soft_wrap=True)
+    with redirect_stdout(sys.stderr):
+        if quiet:
+            yield lambda what: None
+        elif watched.is_terminal:
+            with watched.status("starting") as status:
+                yield lambda what: status.update(printable(what))
+        else:
+            yield lambda what: watched.print(printable(what), soft_wrap=True)
 
 
 def duration(time_us: float) -> str:

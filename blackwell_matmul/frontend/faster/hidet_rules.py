@@ -9,31 +9,15 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from tilus.hidet.ir import expr as ir
 from tilus.hidet.ir.dialects.pattern import PlaceholderExpr
-from tilus.hidet.ir.expr import (
-    Add,
-    BinaryExpr,
-    BitwiseXor,
-    Constant,
-    Div,
-    IfThenElse,
-    LessEqual,
-    LessThan,
-    LogicalAnd,
-    LogicalOr,
-    Mod,
-    Multiply,
-    Sub,
-)
 from tilus.hidet.transforms import _rule_based_simplifier_base as base
 
 from blackwell_matmul.frontend.faults.tilus_compat import mended
 
-_WITH_RULES = frozenset(
-    {Add, Sub, Multiply, Div, Mod, LessThan, LessEqual, LogicalAnd, LogicalOr, IfThenElse, BitwiseXor}
-)
-_WITH_BOUND_AWARE_RULES = frozenset({Div, Mod})
-_COMMUTATIVE = frozenset({Add, Multiply, BitwiseXor, LogicalAnd, LogicalOr})
+_COMMUTATIVE = frozenset((ir.Add, ir.Multiply, ir.BitwiseXor, ir.LogicalAnd, ir.LogicalOr))
+_WITH_BOUND_AWARE_RULES = frozenset((ir.Div, ir.Mod))
+_WITH_RULES = _COMMUTATIVE | _WITH_BOUND_AWARE_RULES | {ir.Sub, ir.LessThan, ir.LessEqual, ir.IfThenElse}
 
 
 def quick_rules() -> AbstractContextManager[None]:
@@ -59,10 +43,10 @@ def can_match(pattern: Any, target: Any) -> bool:
     """Return True if a pattern can match expressions of these classes, whatever their values are."""
     kind = pattern.__class__
     if kind is PlaceholderExpr:
-        return not (pattern.require_non_const if isinstance(target, Constant) else pattern.require_const)
+        return not (pattern.require_non_const if isinstance(target, ir.Constant) else pattern.require_const)
     if not isinstance(target, kind):
         return False
-    if not isinstance(pattern, BinaryExpr):
+    if not isinstance(pattern, ir.BinaryExpr):
         return True
     straight = can_match(pattern.a, target.a) and can_match(pattern.b, target.b)
     return straight or (kind in _COMMUTATIVE and can_match(pattern.a, target.b) and can_match(pattern.b, target.a))

@@ -26,7 +26,7 @@ from tilus.ir.instructions.cuda.tcgen05 import Tcgen05MmaSSInst
 from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
 from tilus.ir.layout import RegisterLayout
 
-from blackwell_matmul.frontend.faults.register_slices import Modes
+from blackwell_matmul.frontend.faults.register_slices import Modes, indices_of, modes_of
 
 Shape = tuple[int, int, int]
 """M, N and K."""
@@ -139,8 +139,8 @@ def _is_as_written(inst: WgmmaMmaSSInst) -> bool:
     m, n, k = int(d.shape[0]), int(d.shape[1]), int(a.shape[1])
     _, mma_n, _ = inst.get_inst_mnk(m, n, k, a.dtype, b.dtype, d.dtype)
     layout = d.as_register_tensor().layout
-    modes = layout.shape, layout.mode_shape, layout.spatial_modes, layout.local_modes
-    return (layout.spatial_size, layout.local_size) == (WARPGROUP, m * n // WARPGROUP) and _writes(modes, mma_n)
+    size = layout.spatial_size, layout.local_size
+    return size == (WARPGROUP, m * n // WARPGROUP) and _writes(modes_of(layout), mma_n)
 
 
 @functools.lru_cache(maxsize=256)
@@ -149,25 +149,10 @@ def _writes(modes: Modes, mma_n: int) -> bool:
     layout = RegisterLayout(*modes)
     places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(layout.local_size)]
     across = layout.shape[1] // mma_n
-    return all(_element(layout, *place) == _fragment(*place, across, mma_n) for place in places)
-
-
-def _element(layout: RegisterLayout, thread: int, register: int) -> list[int]:
-    """Return the row and column of a register; tilus's get_global takes thirty times as long."""
-    digits: dict[int, int] = {}
-    for modes, shape, left in (
-        (layout.spatial_modes, layout.spatial_shape, thread),
-        (layout.local_modes, layout.local_shape, register),
-    ):
-        for mode, extent in zip(reversed(modes), reversed(shape)):
-            left, digits[mode] = divmod(left, extent)
-    found = []
-    for group in layout.grouped_modes:
-        index = 0
-        for mode in group:
-            index = index * layout.mode_shape[mode] + digits[mode]
-        found.append(index)
-    return found
+    return all(
+        indices_of(layout, register, thread) == _fragment(thread, register, across, mma_n)
+        for thread, register in places
+    )
 
 
 def _fragment(thread: int, register: int, across: int, mma_n: int) -> list[int]:

@@ -30,7 +30,7 @@ from tilus.ir.layout.ops import shared_reshape
 from tilus.ir.tensor import SharedTensor
 from tilus.transforms import layout_inference
 
-from blackwell_matmul.frontend.faults.tilus_compat import mended, replaced
+from blackwell_matmul.frontend.faults.tilus_compat import given, mended, replaced
 
 TRANSPOSED_BITS = 16
 """Bits of element types whose MN-major operands both instructions can read."""
@@ -45,25 +45,21 @@ TMA_ALIGNMENT_BYTES = 128
 def any_major() -> AbstractContextManager[None]:
     """Give MN-major operands their layouts, load them, and multiply them."""
     return mended(
-        (layout_inference, "infer_layout", _with_majors),
-        (wgmma.WgmmaMmaSSEmitter, "emit_wgmma", _with_transpose_bits),
-        (TMemoryMmaSSEmitter, "check_majorness", _of_each_operand),
-        (cp_async_tensor.CopyAsyncTensorGlobalToSharedInstEmitter, "emit", _by_boxes),
+        (layout_inference, "infer_layout", given(_with_majors)),
+        (wgmma.WgmmaMmaSSEmitter, "emit_wgmma", given(_with_transpose_bits)),
+        (TMemoryMmaSSEmitter, "check_majorness", given(_of_each_operand)),
+        (cp_async_tensor.CopyAsyncTensorGlobalToSharedInstEmitter, "emit", given(_by_boxes)),
     )
 
 
 # layouts
 
 
-def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Infer layouts from facts known before: the operand's order, or the script's layout."""
-
-    def inferred(func: Any) -> Any:
-        made = views(tools.collect(func, types=[Instruction]))
-        known = {tensor: layout for tensor, rows in _operands(func) if (layout := _layout(tensor, rows, made))}
-        return infer(tools.rewrite(func, {tensor: tensor.with_layout(layout) for tensor, layout in known.items()}))
-
-    return inferred
+def _with_majors(infer: Callable[[Any], Any], func: Any) -> Any:
+    """Infer layouts with the facts known of each operand before: its order, or the layout that the script gave."""
+    made = views(tools.collect(func, types=[Instruction]))
+    known = {tensor: layout for tensor, rows in _operands(func) if (layout := _layout(tensor, rows, made))}
+    return infer(tools.rewrite(func, {tensor: tensor.with_layout(layout) for tensor, layout in known.items()}))
 
 
 def views(nodes: Iterable[Any]) -> dict[Any, Any]:
@@ -136,48 +132,36 @@ def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
 # instructions
 
 
-def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return an emitter of the same wgmma, with imm-trans-a and imm-trans-b for the operands' layouts."""
-
-    def emitted(self: Any, inst: Any) -> None:
-        a, b = (operand.as_shared_tensor() for operand in inst.inputs[:2])
-        majors = [
-            wgmma.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
-        ]
-        bits = [int(found is not None and found.major_kind == "MN") for found in majors]
-        multiply = wgmma.wgmma_async
-        turned = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])  # noqa: E731
-        with replaced((wgmma, "wgmma_async", turned)):
-            emit(self, inst)
-
-    return emitted
+def _with_transpose_bits(emit: Callable[[Any, Any], None], self: Any, inst: Any) -> None:
+    """Emit the same wgmma, with imm-trans-a and imm-trans-b for the operands' layouts."""
+    a, b = (operand.as_shared_tensor() for operand in inst.inputs[:2])
+    majors = [
+        wgmma.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
+    ]
+    bits = [int(found is not None and found.major_kind == "MN") for found in majors]
+    multiply = wgmma.wgmma_async
+    turned = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])  # noqa: E731
+    with replaced((wgmma, "wgmma_async", turned)):
+        emit(self, inst)
 
 
-def _of_each_operand(check: Any) -> Any:
-    """Return a check of the operands' orders that accepts 16-bit operands in any two orders."""
-
-    def checked(a_major_kind: str, b_major_kind: str, type_size: int, swizzle_mode: Any) -> None:
-        if type_size != TRANSPOSED_BITS:
-            check.__func__(a_major_kind, b_major_kind, type_size, swizzle_mode)
-
-    return staticmethod(checked)
+def _of_each_operand(check: Any, a_major_kind: str, b_major_kind: str, type_size: int, swizzle_mode: Any) -> None:
+    """Check the operands' orders; 16-bit operands may have any two."""
+    if type_size != TRANSPOSED_BITS:
+        check(a_major_kind, b_major_kind, type_size, swizzle_mode)
 
 
 # TMA
 
 
-def _by_boxes(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return an emitter of a load of a tile in spans, one box for each span."""
-
-    def emitted(self: Any, inst: Any) -> None:
-        shared = inst.inputs[0].as_shared_tensor()
-        starts = spans(shared.layout, shared.dtype.nbits)
-        if len(starts) < 2:
-            emit(self, inst)
-        else:
-            _emit_boxes(self, inst, shared, starts)
-
-    return emitted
+def _by_boxes(emit: Callable[[Any, Any], None], self: Any, inst: Any) -> None:
+    """Emit a load of a tile in spans, one box for each span."""
+    shared = inst.inputs[0].as_shared_tensor()
+    starts = spans(shared.layout, shared.dtype.nbits)
+    if len(starts) < 2:
+        emit(self, inst)
+    else:
+        _emit_boxes(self, inst, shared, starts)
 
 
 @functools.cache

@@ -39,7 +39,9 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     for inst, tensor, threads in register_layouts.beyond(tile):
         yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)
     for inst in barrier_slices.stale(tile):
-        yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
+        name = names.get(inst.inputs[0], "a tensor of barriers")
+        before = "has the addresses from before the assignment to it in tilus 0.2.0"
+        yield inst, f"a slice of {name} {before}; assign to the slice"
     for inst in instructions(tile):
         for rule in (_slice, _view, _copy, _cut, _combination):
             why = rule(inst, names)
@@ -54,10 +56,6 @@ def _short_layout(tensor: Any, name: str, threads: int) -> str:
         f"{name}; one for {threads} works, such as replicated({ones}num_workers={-(-threads // size)}) * this one, "
         "made in __init__"
     )
-
-
-def _stale(name: str) -> str:
-    return f"a slice of {name} has the addresses from before the assignment to it in tilus 0.2.0; assign to the slice"
 
 
 def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:

@@ -15,7 +15,7 @@ from tilus.hidet.ir.builders import StmtBuilder
 from tilus.hidet.ir.dtypes import uint8
 from tilus.hidet.ir.expr import Var
 
-from blackwell_matmul.frontend.faults.tilus_compat import mended
+from blackwell_matmul.frontend.faults.tilus_compat import given, mended
 
 SCRATCH_ALIGNMENT_BYTES = 128
 """Alignment in bytes of each part and of the whole scratch memory."""
@@ -25,7 +25,7 @@ def scratch_of_each_group() -> AbstractContextManager[None]:
     """Give each thread group its own part of scratch memory. A group uses its part in program order, between syncs."""
     return mended(
         (SharedMemoryAllocationContext, "request_shared_workspace", lambda _: _request),
-        (SharedMemoryAllocationContext, "finalize", lambda finalize: lambda self: _finalize(self, finalize)),
+        (SharedMemoryAllocationContext, "finalize", given(_finalize)),
     )
 
 
@@ -40,8 +40,8 @@ def _request(context: Any, nbytes: int) -> Any:
     return pointer
 
 
-def _finalize(context: Any, finalize: Any) -> None:
-    """Place the parts one after another, and set the total size, which tilus then allocates."""
+def _finalize(finalize: Any, context: Any) -> None:
+    """Place the parts one after the other and set the total of bytes, which tilus then allocates."""
     end = 0
     for pointer, nbytes in vars(context).get("scratch_parts", {}).values():
         begin = -(-end // SCRATCH_ALIGNMENT_BYTES) * SCRATCH_ALIGNMENT_BYTES

@@ -42,7 +42,7 @@ def sound_arithmetic() -> Iterator[None]:
     sets, known = scalars.ScalarSetAnalyzer, analyzers.BoundAnalyzer
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
-    towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: lambda a, b: a - b * _quotient(a, b)}
+    towards_zero = {tree.Div: quotient, tree.FloorDiv: quotient, tree.Mod: lambda a, b: a - b * quotient(a, b)}
     with lock, replaced(
         (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
         (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
@@ -115,7 +115,7 @@ def wrapped(value: int, into: Any) -> int:
 # --- what holds
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def quotient(a: Any, b: Any) -> Any:
     """Return C's quotient of constants, which is cut towards zero for integers; a division by zero is undefined, and
     may have any value."""
     if not (isinstance(a, int) and isinstance(b, int)):

@@ -53,23 +53,31 @@ def mended(*mends: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
         yield
 
 
+def given(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return a mend: in the place of an attribute stands the function, which gets the attribute as it was, and then the
+    arguments of the call."""
+
+    def mend(original: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return function(known, *args, **kwargs)
+
+        is_static = isinstance(original, staticmethod)
+        known = original.__func__ if is_static else original
+        return staticmethod(called) if is_static else called
+
+    return mend
+
+
 def in_place_of(module: str, place: str) -> Callable[[Callable[..., Any]], Callable[[], AbstractContextManager[None]]]:
-    """Return a decorator. In its block, a function stands in the place of an attribute of a module of tilus: `name` or
-    `Class.name`. The function gets the attribute as it was, and the arguments of the call."""
+    """Return a decorator: in its block, a function stands in the place of an attribute of a module of tilus, `name` or
+    `Class.name`, and is `given` that."""
 
     def decorated(function: Callable[..., Any]) -> Callable[[], AbstractContextManager[None]]:
-        def mend(original: Any) -> Any:
-            def called(*args: Any, **kwargs: Any) -> Any:
-                return function(known, *args, **kwargs)
-
-            is_static = isinstance(original, staticmethod)
-            known = original.__func__ if is_static else original
-            return staticmethod(called) if is_static else called
-
         @functools.wraps(function)
         def inside() -> AbstractContextManager[None]:
             *classes, name = place.split(".")
-            return mended((functools.reduce(getattr, classes, importlib.import_module(f"tilus.{module}")), name, mend))
+            owner = functools.reduce(getattr, classes, importlib.import_module(f"tilus.{module}"))
+            return mended((owner, name, given(function)))
 
         return inside
 
@@ -534,23 +542,18 @@ def boxes_of_full_rank() -> AbstractContextManager[None]:
     emitter = tensors.CopyAsyncTensorBaseEmitter
     boxed: dict[Any, list[int]] = {}
 
-    def whole_view(resolve: Any) -> Any:
-        def resolve_whole(self: Any, view: Any, offsets: Sequence[Any], dims: Sequence[int]) -> Any:
-            info = resolve(self, view, offsets, range(len(view.shape)))
-            boxed[info] = sorted(dims)
-            return info
+    def view_whole(resolve: Any, self: Any, view: Any, offsets: Sequence[Any], dims: Sequence[int]) -> Any:
+        info = resolve(self, view, offsets, range(len(view.shape)))
+        boxed[info] = sorted(dims)
+        return info
 
-        return resolve_whole
+    def create(made: Any, self: Any, info: Any, shared: Any, dtype: Any) -> Any:
+        extents = dict(zip(boxed.pop(info), shared.shape, strict=True))
+        box = tuple(extents.get(dim, 1) for dim in range(len(info.shape)))
+        return made(self, info, dataclasses.replace(shared, shape=box), dtype)
 
-    def whole_box(create: Any) -> Any:
-        def create_whole(self: Any, info: Any, shared: Any, dtype: Any) -> Any:
-            extents = dict(zip(boxed.pop(info), shared.shape, strict=True))
-            box = tuple(extents.get(dim, 1) for dim in range(len(info.shape)))
-            return create(self, info, dataclasses.replace(shared, shape=box), dtype)
-
-        return create_whole
-
-    return mended((emitter, "resolve_global_tensor_info", whole_view), (emitter, "create_tensor_map", whole_box))
+    views = emitter, "resolve_global_tensor_info", given(view_whole)
+    return mended(views, (emitter, "create_tensor_map", given(create)))
 
 
 @in_place_of("ir.utils.lineardec", "Linear.__mul__")
@@ -580,9 +583,9 @@ def exact_casts() -> AbstractContextManager[None]:
     """
     emitter: Any = importlib.import_module("tilus.backends.emitters.cast").NvgpuCastInstEmitter
     return mended(
-        (emitter, "extract_bits_to_uint32", _extracted_low),
-        (emitter, "cast_i8_to_f16", _cast_of_a_copy),
-        (emitter, "cast_i4_to_f16", _cast_of_a_copy),
+        (emitter, "extract_bits_to_uint32", given(_extracted_low)),
+        (emitter, "cast_i8_to_f16", given(_cast_a_copy)),
+        (emitter, "cast_i4_to_f16", given(_cast_a_copy)),
         (emitter, "cast_f8e4m3_to_f16", lambda _: emitter.cast_generic),
         (emitter, "cast_f8e4m3_to_bf16", lambda _: emitter.cast_generic),
     )
@@ -602,33 +605,25 @@ def whole_constants(constant: Any, self: Any, value: Any) -> Any:
     return constant(self, int(found) if isinstance(found, float) else value)
 
 
-def _extracted_low(extract: Any) -> Any:
+def _extracted_low(extract: Any, self: Any, src_uint8: Any, i: int, size: int, nbits: int, pos: str) -> Any:
     """Extract to the low bits, which is right, and shift: two elements of a word, in 16 bits each."""
-
-    def extracted(self: Any, src_uint8: Any, i: int, size: int, nbits: int, pos: str) -> Any:
-        low = extract(self, src_uint8, i, size, nbits, "low")
-        return low if pos == "low" else self.declare_var("p", low.type, init=low << (16 - nbits))
-
-    return extracted
+    low = extract(self, src_uint8, i, size, nbits, "low")
+    return low if pos == "low" else self.declare_var("p", low.type, init=low << (16 - nbits))
 
 
-def _cast_of_a_copy(method: Any) -> Any:
-    """Return a method like `method`, which writes to its source, that gets a copy of the source."""
+def _cast_a_copy(method: Any, self: Any, src: Any, dst: Any) -> None:
+    """Cast by a method, which writes to its source, a copy of the source."""
     emitters: Any = importlib.import_module("tilus.backends.emitters.cast")
-
-    def cast_copy(self: Any, src: Any, dst: Any) -> None:
-        words, rest = divmod(self.size * emitters.get_data_type(src.type).nbits, 32)
-        if rest:
-            method(self, src, dst)
-            return
-        pointer = emitters.tensor_pointer_var("source", shape=[words], dtype="uint32")
-        source = self.declare(pointer, init=emitters.cast(src, ~emitters.uint32))
-        copied = self.declare(emitters.tensor_var("copied", shape=[words], dtype=emitters.uint32))
-        with self.for_range(extent=words) as i:
-            self.buffer_store(buf=copied, indices=[i], value=source[i])
-        method(self, copied, dst)
-
-    return cast_copy
+    words, rest = divmod(self.size * emitters.get_data_type(src.type).nbits, 32)
+    if rest:
+        method(self, src, dst)
+        return
+    pointer = emitters.tensor_pointer_var("source", shape=[words], dtype="uint32")
+    source = self.declare(pointer, init=emitters.cast(src, ~emitters.uint32))
+    copied = self.declare(emitters.tensor_var("copied", shape=[words], dtype=emitters.uint32))
+    with self.for_range(extent=words) as i:
+        self.buffer_store(buf=copied, indices=[i], value=source[i])
+    method(self, copied, dst)
 
 
 def is_integer(kind: Any) -> bool:

@@ -29,10 +29,8 @@ BY_COORDINATES = (CopyAsyncTensorGlobalToSharedInst, CopyAsyncTensorSharedToGlob
 def counted_views(function: Any) -> list[GlobalViewInst]:
     """Return the views that some instruction accesses, or slices, by an element offset."""
     insts = instructions(function)
-    counted: IdentityMap[bool] = IdentityMap()
-    for inst in insts:
-        if not isinstance(inst, BY_COORDINATES):
-            counted.update((tensor, True) for tensor in inst.inputs)
+    by_offset = (inst for inst in insts if not isinstance(inst, BY_COORDINATES))
+    counted = IdentityMap((tensor, True) for inst in by_offset for tensor in inst.inputs)
     return [inst for inst in insts if isinstance(inst, GlobalViewInst) and inst.output in counted]
 
 

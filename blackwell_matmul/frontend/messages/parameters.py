@@ -15,7 +15,8 @@ def no_kernel(script_cls: type, error: ValueError) -> InputError:
         plain_sentence(str(error)).replace(". ", "; "),
         "int32, float32, pointers such as ~float16, and int work",
     )
-    if "__call__" not in {name for each in script_cls.__mro__ if _is_users(each) for name in vars(each)}:
+    users = [each for each in script_cls.__mro__[:-1] if not each.__module__.startswith("tilus.")]
+    if not any("__call__" in vars(each) for each in users):
         text = "the class has none; write def __call__(self, ...) with the statements of the kernel"
     elif "POSITIONAL_OR_KEYWORD" in text:
         text = "each of its parameters needs a name and a place; leave out * and /"
@@ -25,7 +26,3 @@ def no_kernel(script_cls: type, error: ValueError) -> InputError:
         found = getattr(parameter.annotation, "__name__", shown(parameter.annotation))
         text = f"{parameter.name} is annotated with {found}; {work}"
     return InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {text}.")
-
-
-def _is_users(script_cls: type) -> bool:
-    return script_cls is not object and not script_cls.__module__.startswith("tilus.")

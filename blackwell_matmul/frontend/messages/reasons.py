@@ -40,9 +40,9 @@ def sentence(
         reason, line = _explain(error, target, recorder, codegen)
     except Exception:  # what a script put into tilus's tensors can make any word about them fail
         reason, line = plain_reason(error), None
-    if _forgot_super(error):
-        reason, line = "its __init__ does not call super().__init__(), which must come first", _line_of_init(script_cls)
     errors = chain(error)
+    if any(isinstance(each, AttributeError) and each.name == "_attrs" for each in errors):
+        reason, line = "its __init__ does not call super().__init__(), which must come first", _line_of_init(script_cls)
     line = line or recorder.line_of_failure(errors) or _line_in_frames(errors, recorder)
     line = line or recorder.line_of_attribute(reason) or _line_in_script(script_cls, error)
     text = " ".join(reason.split()).rstrip(".:")
@@ -92,10 +92,6 @@ def _variable_reason(variables: Sequence[Any], recorder: Recorder) -> tuple[str,
         return f"{shown} is computed in the kernel, and {known}; compute those from parameters alone", None
     value = f"give the new value a name of its own, as in `{name}_1: {getattr(var.type, 'name', 'int32')} = ...`"
     return f"{shown} is assigned here, and {known}; {value}", recorder.line_of(assignment)
-
-
-def _forgot_super(error: BaseException) -> bool:
-    return any(isinstance(each, AttributeError) and each.name == "_attrs" for each in chain(error))
 
 
 def _line_of_init(script_cls: Any) -> Location:

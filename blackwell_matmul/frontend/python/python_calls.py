@@ -165,7 +165,11 @@ class PythonCalls(PythonNames):
         if not holds_computed([owner, args, kwargs]):
             return tried(expr, function, *args, **kwargs)
         if function.__module__ == "math" and all(isinstance(each, (Expr, int, float)) for each in args):
-            return super().visit_Call(_read_call(expr, function, list(map(_floating, args)), kwargs))
+            return super().visit_Call(
+                _read_call(
+                    expr, function, [each if is_float(type_of(each)) else float32(each) for each in args], kwargs
+                )
+            )
         values = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         tiles = any(isinstance(each, Tensor) for each in values)
         if function in (max, min) and not kwargs and not tiles and (values is not args or len(args) > 1):
@@ -260,10 +264,6 @@ def _fitting(expr: ast.Call, into: DataType, value: Any) -> Any:
     if into != boolean and isinstance(value, (int, float)) and (why := misfit(value, into)) is not None:
         raise refused(expr, why)
     return value
-
-
-def _floating(value: Any) -> Any:
-    return value if is_float(type_of(value)) else float32(value)
 
 
 def _extreme(node: ast.AST, larger: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:

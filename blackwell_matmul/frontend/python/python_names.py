@@ -64,18 +64,12 @@ def frame_of(code: CodeType) -> Frame:
     source, _ = eliminate_indent(inspect.getsource(code))
     nodes: list[Any] = list(ast.walk(ast.parse(source)))
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    stored = Counter([*parameters, *(node.id for node in nodes if _is_stored(node))])
-    in_place = Counter(node.target.id for node in nodes if _is_in_place(node))
+    names = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    stored = Counter([*parameters, *(node.id for node in names)])
+    changed = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+    in_place = Counter(target.id for target in changed if isinstance(target, ast.Name))
     again = [frozenset(name for name, count in each.items() if count > 1) for each in (stored - in_place, stored)]
     return Frame(frozenset(parameters), *again)
-
-
-def _is_stored(node: Any) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def _is_in_place(node: Any) -> bool:
-    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
 
 
 class OwningScope(Scope):

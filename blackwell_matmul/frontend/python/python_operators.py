@@ -29,7 +29,7 @@ from tilus.lang.instructions.base import InstructionGroup
 from tilus.lang.script import Script
 from tilus.lang.transpiler import Transpiler
 
-from blackwell_matmul.frontend.faults.tilus_arithmetic import rounded, wrapped
+from blackwell_matmul.frontend.faults.tilus_arithmetic import quotient, rounded, wrapped
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one, plain_sentence
 from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of
@@ -115,16 +115,6 @@ def _holds_more(one: Any, other: Any) -> bool:
 
 def is_float(kind: Any) -> bool:
     return isinstance(kind, DataType) and bool(kind.is_float())
-
-
-def quotient(a: int, b: int) -> int:
-    """Return a / b, rounded towards zero as in C."""
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def remainder(a: int, b: int) -> int:
-    """Return the remainder of a / b with the sign of a, as in C."""
-    return a - b * quotient(a, b)
 
 
 def number(value: Any) -> Any:
@@ -477,7 +467,7 @@ def tried(node: ast.AST, compute: Callable[..., Any], *values: Any, **named: Any
 
 def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     if isinstance(op, _FLOOR_DIVISIONS) and isinstance(a, int) and isinstance(b, int) and b != 0:
-        return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
+        return quotient(a, b) if isinstance(op, ast.FloorDiv) else a - b * quotient(a, b)
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
     if isinstance(a, _OBJECTS) or isinstance(b, _OBJECTS):
@@ -545,12 +535,9 @@ def stored(value: Any, into: Any) -> Any:
     if not isinstance(into, DataType) or not isinstance(value, (Expr, bool, int, float)):
         return value
     wide = isinstance(value, (Neg, LeftShift, BitwiseNot)) and is_integer(into) and into.nbytes < int32.nbytes  # in C
-    return Cast(value, into) if wide and type_of(value) == into else _converted(value, into)
-
-
-def _converted(value: Any, into: Any) -> Any:
-    """Return a number of Python or of the kernel in another type."""
-    return value if isinstance(value, Expr) and type_of(value) == into else into(value)
+    if not isinstance(value, Expr) or type_of(value) != into:
+        return into(value)
+    return Cast(value, into) if wide else value
 
 
 def _joined_bits(a: Any, b: Any, kinds: Sequence[Any]) -> tuple[Any, Any]:
@@ -591,17 +578,14 @@ def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conve
             f"{conversion} converts first",
         )
     if isinstance(op, _FLOOR_DIVISIONS) and floats:
-        raise refused(node, f"has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
+        what = "quotient" if isinstance(op, ast.FloorDiv) else "remainder"
+        raise refused(node, f"has no code for floats, whose {what} C does not round as Python does; / divides")
 
 
 def _check_divisor(node: ast.AST, op: ast.operator, divisor: Any) -> None:
     divisor = divisor.value if isinstance(divisor, Constant) else divisor
     if isinstance(op, _FLOOR_DIVISIONS) and isinstance(divisor, int) and divisor == 0:
         raise refused(node, "has no value: it divides an integer by 0")
-
-
-def _signs(op: ast.operator) -> str:
-    return "quotient" if isinstance(op, ast.FloorDiv) else "remainder"
 
 
 def _instead(op: ast.operator) -> str:

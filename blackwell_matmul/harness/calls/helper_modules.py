@@ -76,10 +76,8 @@ class HelperModules:
         place = self._folder / top
         if not top or not (place.is_dir() or place.with_suffix(".py").is_file()) or _is_of_a_library(top):
             return False
-        return not self._is_mine(getattr(sys.modules.get(top), "__file__", None))
-
-    def _is_mine(self, file: str | None) -> bool:
-        return file is not None and self._folder in Path(file).parents
+        file = getattr(sys.modules.get(top), "__file__", None)
+        return file is None or self._folder not in Path(file).parents
 
     @contextmanager
     def _named_plainly(self, top: str) -> Iterator[None]:

@@ -75,6 +75,11 @@ class KernelCall:
         return self.target.arch if isinstance(self.target, Gpu) else self.target
 
     @property
+    def all_pins(self) -> dict[str, object]:
+        """Return the arguments of `__init__` that the kernel has pinned, and those of the call."""
+        return {**own_pins(self.script), **self.pins}
+
+    @property
     def is_matmul(self) -> bool:
         """Return true if the expected result is C = A @ B.T, not a reference of its own."""
         return self.problem is not None and self.kernel.reference is None
@@ -126,12 +131,13 @@ def resolve(
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     pinned = _pinned_form(script, form)
     if size is None and _are_arguments(found, values):
-        own = attribute(script, "pins")
-        asked = _of_tensors(found, values, dtype, pinned, own if isinstance(own, Mapping) else {})
+        asked = _of_tensors(found, values, dtype, pinned, own_pins(script))
     else:
         asked = _of_size(found, values if size is None else (size,), dtype, pinned, batches)
     pins = user_kernel.pins_of(found, schedule, asked.get("problem") if script is found.script_cls else None)
-    if asked["form"] != PLAIN and _own_form(script) is None and not found.takes_scales:  # tensors do not determine it
+    if (
+        asked["form"] != PLAIN and own_pins(script).get("form") is None and not found.takes_scales
+    ):  # tensors do not determine it
         pins = {**pins, "form": asked["form"]}
     return KernelCall(found, script, pins, gpu if target is None else target, seed, **asked)
 
@@ -145,8 +151,8 @@ def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _pinned_form(script: Any, form: FormOf) -> Form:
-    """Return the given form; without one, the kernel's own."""
-    own = _own_form(script)
+    """Return the given form, or the kernel's own."""
+    own = own_pins(script).get("form")
     if own is None and form is None:
         return PLAIN
     if own is not None and form is not None and pinned_form(own) != pinned_form(form):
@@ -154,10 +160,10 @@ def _pinned_form(script: Any, form: FormOf) -> Form:
     return pinned_form(own if form is None else form)
 
 
-def _own_form(script: Any) -> Any:
-    """Return the form that a kernel object was made with; None if it has none."""
+def own_pins(script: Any) -> Mapping[str, Any]:
+    """Return the arguments that a kernel was made with; none for a class."""
     pins = attribute(script, "pins")
-    return pins.get("form") if isinstance(pins, Mapping) else None
+    return pins if isinstance(pins, Mapping) else {}
 
 
 def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:

@@ -70,6 +70,12 @@ def wrapped(value: int, bits: int, signed: bool) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
+def overflowing(told: Told, value: int, bits: int) -> int:
+    """Return the low bits of an integer that leaves its signed type."""
+    told("integer-overflow")
+    return wrapped(value, bits, True)
+
+
 def quotient(told: Told, a: int, b: int) -> int:
     """Return a / b. Division by zero gives all ones, as on an H200."""
     if b:

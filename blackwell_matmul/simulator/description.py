@@ -166,8 +166,8 @@ LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are
 
 @dataclass(frozen=True)
 class Description:
-    """An instruction family. ptx: the PTX ISA section that defines it. called: its name in scripts and reports, if
-    another.
+    """An instruction family. ptx: the PTX ISA section that defines it, unless `name` names the section. called: its
+    name in scripts and reports, if another.
 
     completes_by: the wait that ends its operations if no mbarrier does, in a report's words; of a commit, the wait that
     they need from then on. conflict: the code of findings about its accesses, if it has one of its own. approximation:
@@ -182,7 +182,7 @@ class Description:
     """
 
     name: str
-    ptx: str
+    ptx: str = ""
     time: Time = field(kw_only=True)
     mark: str = field(default="", kw_only=True)
     lanes: ExecutedBy = ExecutedBy.ALL

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from blackwell_matmul.frontend.program import Location
@@ -26,25 +27,21 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation
 RANDOM_COMPLETION = 0.4  # policy "random": probability, at each issue, that another operation completes
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Blocked:
     """A warp's wait. ready: tested when `source`, an mbarrier or a meeting of warps, has changed; without a source,
     after any change. why: explains a deadlock. semaphore: its address, for a wait on one."""
 
-    __slots__ = ("barrier", "location", "meeting", "ready", "semaphore", "source", "why")
+    ready: Callable[[], bool]
+    why: Callable[[], str]
+    location: Location | None
+    barrier: Mbarrier | None = None
+    meeting: Rendezvous | None = None
+    semaphore: int | None = None
 
-    def __init__(
-        self,
-        ready: Callable[[], bool],
-        why: Callable[[], str],
-        location: Location | None,
-        *,
-        barrier: Mbarrier | None = None,
-        meeting: Rendezvous | None = None,
-        semaphore: int | None = None,
-    ) -> None:
-        self.semaphore = semaphore
-        self.ready, self.why, self.location, self.barrier, self.meeting = ready, why, location, barrier, meeting
-        self.source = barrier or meeting
+    @property
+    def source(self) -> Mbarrier | Rendezvous | None:
+        return self.barrier or self.meeting
 
 
 class Agent:

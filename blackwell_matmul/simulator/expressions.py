@@ -33,6 +33,7 @@ from blackwell_matmul.simulator.arithmetic import (
     known_function,
     limits,
     nobody,
+    overflowing,
     promoted,
     quotient,
     remainder,
@@ -60,6 +61,7 @@ _INFIX = {
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
 _COMPARISONS = ("LessThan", "LessEqual", "Equal", "NotEqual")
 _SHIFTS = ("LeftShift", "RightShift")
+_LOGICAL = {"LogicalAnd": "and", "LogicalOr": "or"}
 _CAST_BACK = ("Add", "Sub", "Multiply", "Div")
 """Operators whose result tilus casts back to a type narrower than int."""
 
@@ -69,7 +71,9 @@ MAX_BITS = 256
 DEEPEST_TEXT = 100
 """Maximum nesting of parentheses in one piece of text; Python 3.11 allows 200."""
 
-NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
+NAMESPACE: dict[str, Any] = {
+    "_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_overflow": overflowing, "_nobody": nobody, "_np": np,
+}  # fmt: skip
 """Private names of generated code, with their values."""
 
 
@@ -182,6 +186,8 @@ class ExpressionWriter(ABC):
         kind = type(e).__name__
         if kind in _INFIX or kind in _DIVISIONS:
             return self._binary(kind, e)
+        if kind in _LOGICAL:
+            return self.logical(_LOGICAL[kind], self.truth(e.a), self.truth(e.b))
         method = getattr(self, f"_{kind}", None)
         if method is None:
             raise UnsupportedError(f"The simulator does not evaluate {kind} expressions; `{e}` is one.")
@@ -284,12 +290,6 @@ class ExpressionWriter(ABC):
             "BitwiseXor", item, self._operand(a, item), self.literal(-1 if item.signed else limits(item)[1], item)
         )
 
-    def _LogicalAnd(self, e: Any) -> Typed:
-        return self.logical("and", self.truth(e.a), self.truth(e.b))
-
-    def _LogicalOr(self, e: Any) -> Typed:
-        return self.logical("or", self.truth(e.a), self.truth(e.b))
-
     def _LogicalNot(self, e: Any) -> Typed:
         return self.logical("not", self.truth(e.a))
 
@@ -381,12 +381,12 @@ class ScalarWriter(ExpressionWriter):
     """Writes Python integers, and wraps them where C would observe the range. Sums and products may be wrapped later:
     the result is the same.
 
-    told: name of the function in the generated code that reports undefined results of C, with `w`.
+    teller: name of the function in the generated code that returns for `w` whom undefined results of C are reported to.
     """
 
-    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], text: str = "") -> None:
+    def __init__(self, names: Callable[[Any], str], namespace: dict[str, Any], teller: str = "") -> None:
         super().__init__(names, namespace)
-        self.teller = text
+        self.told_by = f"{teller}(w)" if teller else "_nobody"
 
     def fitted(self, x: Typed) -> Typed:
         if x.type is None or x.type.is_float:
@@ -396,9 +396,7 @@ class ScalarWriter(ExpressionWriter):
             return x
         if not x.type.signed:
             return Typed(f"({x.text} & {high})", x.type, low, high)
-        beyond = f"_wrap(_x, {x.type.nbits}, True)"
-        if self.teller:
-            beyond = f"{self.teller}(w, 'integer-overflow', {beyond})"
+        beyond = f"_overflow({self.told_by}, _x, {x.type.nbits})"
         return Typed(f"(_x if {low} <= (_x := {x.text}) <= {high} else {beyond})", x.type, low, high)
 
     def converted(self, x: Typed, target: Element) -> Typed:
@@ -418,8 +416,7 @@ class ScalarWriter(ExpressionWriter):
         if x.type == target or x.type is None:
             return Typed(x.text, target)
         change = self.constants(_scalar_conversion(x.type, target))
-        sentence = f"{self.teller}.of(w)" if self.teller else "None"
-        text = f"{change}({self.fitted(x).text}, {sentence})"
+        text = f"{change}({self.fitted(x).text}, {self.told_by})"
         return Typed(text, target) if target.is_float else Typed(text, target, *limits(target))
 
     def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
@@ -448,22 +445,20 @@ class ScalarWriter(ExpressionWriter):
     def _partial(self, kind: str, item: Element, a: Typed, b: Typed) -> Typed:
         """Return an operator that C leaves undefined for some operands."""
         low, high = limits(item)
-        sentence = f"{self.teller}.of(w)" if self.teller else self.constants(nobody)
         if kind in _SHIFTS:
             left, known = kind == "LeftShift", b.low >= 0 and b.high < item.nbits
             call = self.constants(shifted)
             text = (
                 f"({a.text} {_INFIX[kind]} {b.text})"
                 if known
-                else f"{call}({sentence}, {left}, {item.nbits}, {a.text}, {b.text})"
+                else f"{call}({self.told_by}, {left}, {item.nbits}, {a.text}, {b.text})"
             )
             return Typed(f"_wrap({text}, {item.nbits}, {item.signed})" if left else text, item, low, high)
         rest, zero = kind == "Mod", b.low <= 0 <= b.high
         call = self.constants(remainder if rest else quotient)
         plain = f"({a.text} {'%' if rest else '//'} {b.text})" if a.low >= 0 and b.low > 0 else ""
-        text = plain or (
-            f"{call}({sentence}, {a.text}, {b.text})" if zero else f"{'_mod' if rest else '_div'}({a.text}, {b.text})"
-        )
+        checked = f"{call}({self.told_by}, {a.text}, {b.text})"
+        text = plain or (checked if zero else f"{'_mod' if rest else '_div'}({a.text}, {b.text})")
         if zero and not item.signed:
             return Typed(f"({text} & {high})", item, low, high)
         return Typed(text, item, *self._quotient_range(rest, a, b, item))
@@ -488,13 +483,11 @@ class ScalarWriter(ExpressionWriter):
         return f"({yes} if {condition} else {no})"
 
 
-def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told | None], Any]:
+def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told], Any]:
     """Return a conversion between a Python integer and a numpy scalar, or two numpy scalars."""
-    silent = conversion(source, target, nobody)
 
-    def change(value: Any, told: Told | None) -> Any:
-        x = np.asarray(value).astype(source.dtype)
-        result = silent(x) if told is None else conversion(source, target, told)(x)
+    def change(value: Any, told: Told) -> Any:
+        result = conversion(source, target, told)(np.asarray(value).astype(source.dtype))
         return result[()] if target.is_float else result.item()
 
     return change

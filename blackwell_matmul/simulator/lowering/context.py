@@ -183,29 +183,24 @@ class LoweringContext:
         family: str = "",
         barrier: Mbarrier | None = None,
         count_bytes: int = 0,
-        pipe: Any = None,
-        read_phase: Callable[[], None] | None = None,
-        covers: tuple[AsyncOperation, ...] = (),
         cta: Cta | None = None,
-        peer: Cta | None = None,
-        registers: Mapping[int, np.ndarray] | None = None,
         lanes: int = 0,
+        **others: Any,
     ) -> AsyncOperation:
         """Start an asynchronous operation. At its end it signals the barrier, as described.
 
         agent: its name in a trace. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
         tma.commit_group) or one of its own; lanes: those that issue a part of it, and have to wait; 0: those of the
         description. count_bytes: of complete-tx. cta: the CTA whose shared memory it writes, if another one of the
-        cluster. Other arguments are those of `AsyncOperation`.
+        cluster. others: as of `AsyncOperation`.
         """
         assert regions.keys() <= self._later, f"{self.description.name} declares no later effect on {[*regions]}"
         op = AsyncOperation(
             cta or warp.cta, warp, self.description.name, agent, self.location, complete,
             signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),
-            reads=tuple([regions[name] for name in self._reads if name in regions]), barrier=barrier, pipe=pipe,
-            count_bytes=count_bytes,
-            read_phase=read_phase, remedy=self.description.completes_by if barrier is None else barrier.remedy,
-            covers=covers, registers=registers, peer=peer,
+            reads=tuple([regions[name] for name in self._reads if name in regions]), barrier=barrier,
+            count_bytes=count_bytes, remedy=self.description.completes_by if barrier is None else barrier.remedy,
+            **others,
         )  # fmt: skip
         warp.cta.engine.issue(op, warp, self.instruction, regions)
         if family:

@@ -184,7 +184,7 @@ class Lowering:
     def _teller(self) -> str:
         """Return the name of this line's reporter of undefined arithmetic."""
         if self.here not in self.tellers:
-            self.tellers[self.here] = self.constant(Teller(self.here))
+            self.tellers[self.here] = self.constant(teller(self.here))
         return self.tellers[self.here]
 
     def _located(self, error: UnsupportedError) -> UnsupportedError:
@@ -593,7 +593,7 @@ class Lowering:
         return lines
 
     def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
-        self.tellers[self.here] = self.constant(GridTeller(self.program.name))
+        self.tellers[self.here] = self.constant(grid_teller(self.program.name))
         texts = [self.scalar(e) for e in metadata.grid_blocks]
         used = {id(v) for e in metadata.grid_blocks if not isinstance(e, int) for v in free_variables(e)}
         head = "".join(
@@ -683,35 +683,20 @@ def mapped_address(location: Location | None) -> Callable[[Warp, int, int, int],
     return address
 
 
-class Teller:
-    """Reports undefined arithmetic of C at one line."""
-
-    def __init__(self, location: Location | None) -> None:
-        self.location = location
-
-    def __call__(self, warp: Warp, code: Undefined, value: int) -> int:
-        report_undefined(warp, code, self.location)
-        return value
-
-    def of(self, warp: Warp) -> Told:
-        return lambda code: report_undefined(warp, code, self.location)
+def teller(location: Location | None) -> Callable[[Warp], Told]:
+    """Return the function that reports a warp's arithmetic which C leaves undefined, at one line."""
+    return lambda warp: lambda code: report_undefined(warp, code, location)
 
 
-class GridTeller:
-    """Reports undefined arithmetic of a grid, which has no warp: a division by zero is an error."""
+def grid_teller(kernel: str) -> Callable[[None], Told]:
+    """Return the function that reports undefined arithmetic of a grid, which has no warp: a division by zero is an
+    error."""
 
-    def __init__(self, kernel: str) -> None:
-        self.kernel = kernel
-
-    def __call__(self, _: None, code: Undefined, value: int) -> int:
-        return value
-
-    def of(self, _: None) -> Told:
-        return self._told
-
-    def _told(self, code: Undefined) -> None:
+    def told(code: Undefined) -> None:
         if code == "division-by-zero":
-            raise InputError(f"{self.kernel} divides by zero in attrs.blocks, so that its grid has no extent.")
+            raise InputError(f"{kernel} divides by zero in attrs.blocks, so that its grid has no extent.")
+
+    return lambda _: told
 
 
 def assigned_by_some_lanes(body: Any, parent: ThreadGroup) -> dict[int, list[ThreadGroup]]:

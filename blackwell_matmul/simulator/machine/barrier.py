@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from blackwell_matmul.frontend.program import Location
@@ -14,14 +15,12 @@ BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
 MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 - 1
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PhaseBytes:
     """Bytes of a phase, by line: bytes announced by expect_tx, and bytes that copies brought."""
 
-    __slots__ = ("announced", "brought")
-
-    def __init__(self) -> None:
-        self.announced: Counter[Location | None] = Counter()
-        self.brought: Counter[Location | None] = Counter()
+    announced: Counter[Location | None] = field(default_factory=Counter)
+    brought: Counter[Location | None] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
         return bool(self.announced or self.brought)
@@ -38,6 +37,7 @@ def by_line(counts: Mapping[Location | None, int]) -> str:
     return ", ".join(f"{count} at {line}" for line, count in lines)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Mbarrier:
     """An mbarrier object with its full phase number.
 
@@ -47,26 +47,20 @@ class Mbarrier:
     one that had any.
     """
 
-    __slots__ = (
-        "address", "bytes", "bytes_before", "cta", "expected", "initialise", "location", "name", "pending", "phase",
-        "tx_bytes",
-    )  # fmt: skip
+    cta: Cta
+    name: str
+    address: int
+    expected: int
+    location: Location | None
+    initialise: Callable[[Cta], None]
+    pending: int = field(init=False)
+    phase: int = 0
+    tx_bytes: int = 0
+    bytes: PhaseBytes = field(default_factory=PhaseBytes)
+    bytes_before: PhaseBytes = field(default_factory=PhaseBytes)
 
-    def __init__(
-        self,
-        cta: Cta,
-        name: str,
-        address: int,
-        expected: int,
-        location: Location | None,
-        initialise: Callable[[Cta], None],
-    ) -> None:
-        self.cta, self.name, self.address, self.location = cta, name, address, location
-        self.initialise = initialise
-        self.expected = self.pending = expected
-        self.phase = 0
-        self.tx_bytes = 0
-        self.bytes, self.bytes_before = PhaseBytes(), PhaseBytes()
+    def __post_init__(self) -> None:
+        self.pending = self.expected
 
     def __str__(self) -> str:
         return f"{self.name}{self.cta.among_others}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,7 @@ def in_common(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(mask[second[(begin <= second) & (second < end)] - begin].any())
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Region:
     """Part of a storage: a rectangle in its root coordinates, or some elements inside of one.
 
@@ -137,16 +139,10 @@ class Region:
     of the tensor with this part of the storage, and its beginning (tensor memory).
     """
 
-    __slots__ = ("box", "elements", "owner", "storage")
-
-    def __init__(
-        self,
-        storage: Storage,
-        box: Box,
-        elements: Callable[[], np.ndarray] | None = None,
-        owner: tuple[str, tuple[int, ...]] | None = None,
-    ) -> None:
-        self.storage, self.box, self.elements, self.owner = storage, box, elements, owner
+    storage: Storage
+    box: Box
+    elements: Callable[[], np.ndarray] | None = None
+    owner: tuple[str, tuple[int, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -220,6 +216,7 @@ def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ..
     return (base, tuple(dims)) if np.array_equal(index, expected) else None
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class View:
     """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
 
@@ -228,20 +225,14 @@ class View:
     for the root.
     """
 
-    __slots__ = ("_regions", "_slices", "base", "data", "dims", "index", "origin", "storage")
-
-    def __init__(
-        self,
-        storage: Storage,
-        data: np.ndarray,
-        base: tuple[int, ...],
-        dims: tuple[int, ...],
-        index: np.ndarray | None = None,
-    ) -> None:
-        self.storage, self.data, self.base, self.dims, self.index = storage, data, base, dims, index
-        self.origin: tuple[View, Callable[..., View], tuple[Any, ...]] | None = None
-        self._slices: dict[Any, View] = {}
-        self._regions: dict[Box | None, Region] = {}
+    storage: Storage
+    data: np.ndarray
+    base: tuple[int, ...]
+    dims: tuple[int, ...]
+    index: np.ndarray | None = None
+    origin: tuple[View, Callable[..., View], tuple[Any, ...]] | None = field(default=None, init=False)
+    _slices: dict[Any, View] = field(default_factory=dict, init=False)
+    _regions: dict[Box | None, Region] = field(default_factory=dict, init=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

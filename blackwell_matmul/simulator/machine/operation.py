@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.registers import WARP
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class AsyncOperation:
     """An asynchronous operation: an agent of its own, with a fresh identity.
 
@@ -29,39 +31,26 @@ class AsyncOperation:
     waited for, so the source may be overwritten before the writes.
     """
 
-    __slots__ = (
-        "agent", "barrier", "complete", "count_bytes", "covers", "cta", "done", "lanes", "location", "name", "peer",
-        "pipe", "read_phase", "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        cta: Cta,
-        warp: Warp,
-        name: str,
-        agent: str,
-        location: Location | None,
-        complete: Callable[[], bool | None],
-        *,
-        signal: Callable[[], None] | None = None,
-        reads: tuple[Region, ...] = (),
-        barrier: Mbarrier | None = None,
-        count_bytes: int = 0,
-        pipe: Any = None,
-        peer: Cta | None = None,
-        read_phase: Callable[[], None] | None = None,
-        remedy: str = "",
-        covers: tuple[AsyncOperation, ...] = (),
-        registers: Mapping[int, np.ndarray] | None = None,
-        waiters: int = 1,
-    ) -> None:
-        self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
-        self.complete, self.signal, self.read_phase = complete, signal, read_phase
-        self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
-        self.peer, self.count_bytes = peer, count_bytes
-        self.registers = {} if registers is None else registers
-        self.waiters, self.lanes = waiters, 0
-        self.done = self.source_free = False
+    cta: Cta
+    warp: Warp
+    name: str
+    agent: str
+    location: Location | None
+    complete: Callable[[], bool | None]
+    signal: Callable[[], None] | None = None
+    reads: tuple[Region, ...] = ()
+    barrier: Mbarrier | None = None
+    count_bytes: int = 0
+    pipe: Any = None
+    peer: Cta | None = None
+    read_phase: Callable[[], None] | None = None
+    remedy: str = ""
+    covers: tuple[AsyncOperation, ...] = ()
+    registers: Mapping[int, np.ndarray] = field(default_factory=dict)
+    waiters: int = 1
+    lanes: int = 0
+    done: bool = False
+    source_free: bool = False
 
 
 EVERY_LANE = (1 << WARP) - 1

@@ -233,15 +233,17 @@ def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tu
     return split or (1,), tuple(ordered.index(run) for run in runs) or (0,)
 
 
-_layouts: dict[tuple[Any, ThreadGroup, int], tuple[Any, WarpLayout]] = {}
+_layouts: dict[Any, WarpLayout] = {}
+_indices: dict[Any, np.ndarray] = {}
+"""Warp layouts and broadcast indices, by signatures of layouts, group and warp."""
 
 
 def warp_layout(layout: Any, group: ThreadGroup, warp: int) -> WarpLayout:
     """Return the cached `WarpLayout`; equal layouts share one."""
-    key = (_signature(layout), group, warp)
+    key = _signature(layout), group, warp
     if key not in _layouts:
-        _layouts[key] = (layout, WarpLayout(layout, group, warp))
-    return _layouts[key][1]
+        _layouts[key] = WarpLayout(layout, group, warp)
+    return _layouts[key]
 
 
 def _signature(layout: Any) -> tuple[Any, ...]:
@@ -249,35 +251,22 @@ def _signature(layout: Any) -> tuple[Any, ...]:
 
 
 def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray | None:
-    """Return, for each register of `out`, the matching register of `operand` in the same lane; None if the indices are
-    equal."""
-    if _signature(out) == _signature(operand):
+    """Return, for each register of `out`, the register of `operand` in the same lane to combine; None: the same."""
+    key = _signature(out), _signature(operand), group, warp
+    if key[0] == key[1]:
         return None
-    return _broadcast_index(_Hashable(out), _Hashable(operand), group, warp)
+    if key not in _indices:
+        _indices[key] = _broadcast_index(out, operand, group, warp)
+    return _indices[key]
 
 
-class _Hashable:
-    """A layout as a cache key."""
-
-    def __init__(self, layout: Any) -> None:
-        self.layout, self.signature = layout, _signature(layout)
-
-    def __hash__(self) -> int:
-        return hash(self.signature)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashable) and self.signature == other.signature
-
-
-@functools.lru_cache(maxsize=4096)
-def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, warp: int) -> np.ndarray:
-    coords = warp_layout(out.layout, group, warp).coords
-    shape = operand.layout.shape
+def _broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray:
+    coords, shape = warp_layout(out, group, warp).coords, operand.shape
     aligned = coords[len(coords) - len(shape) :]
     picked = [np.zeros_like(c) if extent == 1 else c for c, extent in zip(aligned, shape, strict=True)]
-    full = np.zeros((WARP, out.layout.local_size), np.int64)
+    full = np.zeros((WARP, out.local_size), np.int64)
     lane, lanes = group.lanes(warp)
-    full[lane : lane + lanes] = local_index(operand.layout, picked) if shape else 0
+    full[lane : lane + lanes] = local_index(operand, picked) if shape else 0
     return full
 
 

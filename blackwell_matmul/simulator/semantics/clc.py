@@ -46,7 +46,6 @@ def _item(response: Any, context: LoweringContext) -> Element:
 @describe(
     "ClusterLaunchControlTryCancelInst",
     name="clusterlaunchcontrol.try_cancel",
-    ptx="clusterlaunchcontrol.try_cancel",
     lanes=ExecutedBy.ELECTED,
     effects=(Effect("response", Space.SHARED, Access.WRITE, Proxy.ASYNC, When.COMPLETION),),
     signals=(Signal("complete_tx", When.COMPLETION),),
@@ -102,7 +101,6 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "ClusterLaunchControlQueryResponseInst",
     name="clusterlaunchcontrol.query_cancel",
-    ptx="clusterlaunchcontrol.query_cancel",
     effects=(Effect("response", Space.SHARED, Access.READ),),
     again=Again.NOTHING,
     time=Time(Unit.WARP, "query_cycles"),

@@ -32,7 +32,6 @@ from blackwell_matmul.simulator.semantics.cluster import MAX_CLUSTER_CTAS, named
 @describe(
     "AllocBarrierInst",
     name="mbarrier.init",
-    ptx="mbarrier.init",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     again=Again.NOTHING,
     time=FREE,
@@ -75,7 +74,6 @@ def _scope(inst: Any) -> str:
 @describe(
     "ArriveBarrierInst",
     name="mbarrier.arrive",
-    ptx="mbarrier.arrive",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("arrive"),),
     again=Again.NOTHING,
@@ -96,7 +94,6 @@ def arrive(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "ArriveExpectTxBarrierInst",
     name="mbarrier.arrive.expect_tx",
-    ptx="mbarrier.arrive.expect_tx",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("expect_tx"), Signal("arrive")),
     again=Again.NOTHING,

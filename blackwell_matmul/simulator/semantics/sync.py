@@ -105,7 +105,7 @@ def leave(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: None
 
 
-@describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING, time=FREE)
+@describe("NopInst", "AnnotateLayoutInst", again=Again.NOTHING, time=FREE)
 def nothing(inst: Any, context: LoweringContext) -> Any:
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,26 +54,20 @@ from blackwell_matmul.simulator.types import Element, element
 COLUMN_BITS = 32
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class TensorView:
     """A tensor in tensor memory: `lanes` from `lane`, and for each leading index a range of columns.
 
     column: the first 32-bit column. strides: columns between neighbours of each leading dimension.
     """
 
-    __slots__ = ("allocation", "column", "cta", "item", "lane", "shape", "strides")
-
-    def __init__(
-        self,
-        cta: Cta,
-        allocation: Allocation,
-        item: Element,
-        shape: tuple[int, ...],
-        lane: int,
-        column: int,
-        strides: tuple[int, ...],
-    ) -> None:
-        self.cta, self.allocation, self.item, self.shape = cta, allocation, item, shape
-        self.lane, self.column, self.strides = lane, column, strides
+    cta: Cta
+    allocation: Allocation
+    item: Element
+    shape: tuple[int, ...]
+    lane: int
+    column: int
+    strides: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -91,12 +86,12 @@ class TensorView:
         """Return the first or the second half of the columns of a rank-2 tensor."""
         rows, extent = self.shape
         column = self.column + number * (extent // 2) * self.item.nbits // COLUMN_BITS
-        return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column, ())
+        return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column)
 
     def flat(self) -> TensorView:
         """Return the tensor with all columns in one dimension. Its parts must be side by side, as scales are."""
         shape = self.shape[-2], math.prod(self.shape[:-2]) * self.shape[-1]
-        return TensorView(self.cta, self.allocation, self.item, shape, self.lane, self.column, ())
+        return TensorView(self.cta, self.allocation, self.item, shape, self.lane, self.column)
 
     def in_peer(self) -> TensorView:
         """Return the same part of the tensor in the other CTA of the pair."""
@@ -139,7 +134,6 @@ def _power_of_two(columns: int) -> int:
 @describe(
     "Tcgen05AllocInst",
     name="tcgen05.alloc",
-    ptx="tcgen05.alloc",
     effects=(Effect("dst", Space.TENSOR, Access.ALLOCATE, Proxy.TENSOR_MEMORY),),
     waits=(Wait("threads"),),
     again=Again.NOTHING,
@@ -207,7 +201,6 @@ def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> All
 @describe(
     "Tcgen05DeallocInst",
     name="tcgen05.dealloc",
-    ptx="tcgen05.dealloc",
     effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
     waits=(Wait("threads"),),
     conflict="dealloc-in-flight",
@@ -263,7 +256,6 @@ def _by_first(context: LoweringContext, perform: Callable[..., None], purpose: s
 @describe(
     "Tcgen05RelinquishAllocPermitInst",
     name="tcgen05.relinquish_alloc_permit",
-    ptx="tcgen05.relinquish_alloc_permit",
     waits=(Wait("threads"),),
     again=Again.NOTHING,
     time=Time(Unit.TENSOR_MEMORY_LOCK),
@@ -320,7 +312,6 @@ def view_tensor(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "Tcgen05LoadInst",
     name="tcgen05.ld",
-    ptx="tcgen05.ld",
     effects=(
         Effect("src", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
         Effect("dst", Space.REGISTER, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
@@ -354,7 +345,6 @@ def load(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "Tcgen05StoreInst",
     name="tcgen05.st",
-    ptx="tcgen05.st",
     effects=(
         Effect("src", Space.REGISTER, Access.READ),
         Effect("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
@@ -384,7 +374,6 @@ def store(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "Tcgen05WaitInst",
     name="tcgen05.wait",
-    ptx="tcgen05.wait",
     waits=(Wait("wait::ld"), Wait("wait::st")),
     again=Again.NOTHING,
     time=FREE,
@@ -490,7 +479,6 @@ def _in_both_ctas(*operands: tuple[str, Space, Access, Proxy]) -> tuple[Effect, 
 
 _MMA: dict[str, Any] = {
     "name": "tcgen05.mma",
-    "ptx": "tcgen05.mma",
     "lanes": ExecutedBy.ELECTED,
     "completes_by": _MMA_REMEDY,
     "again": Again.VALUES,
@@ -538,42 +526,8 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
 
 
 @describe(
-    "Tcgen05MmaTSInst",
-    effects=(
-        Effect("a", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
-        Effect("b", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
-        Effect("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
-        Effect("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
-    ),
-    time=Time(Unit.TCGEN05, "issue_cycles"),
-    mark=True,
-    **_MMA,
-)
-def mma_ts(inst: Any, context: LoweringContext) -> Any:
-    """Lower it as mma_ss, with A in tensor memory; tilus 0.2.0 generates no code for it."""
-    a, b, d = inst.inputs
-    item, location = element(a.dtype), context.location
-    context.use(a, b, d)
-    context.scalar(inst.enable_input_d)
-
-    def run(warp: Warp, left: TensorView, right: View, acc: TensorView, enable: Any) -> None:
-        keep, region = bool(enable), acc.region(location)
-
-        def complete() -> None:
-            accumulate(acc.cells(), products(left.cells(), right.read(), item, acc.item), keep)
-
-        regions = {"a": left.region(location), "b": right.region(), "d": region}
-        if keep:
-            regions["d read"] = region
-        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
-
-    return in_one_group(inst, context, run)
-
-
-@describe(
     "Tcgen05CopyInst",
     name="tcgen05.cp",
-    ptx="tcgen05.cp",
     lanes=ExecutedBy.ELECTED,
     effects=(
         Effect("src", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
@@ -747,7 +701,6 @@ class _Scaled(NamedTuple):
 @describe(
     "Tcgen05CommitInst",
     name="tcgen05.commit",
-    ptx="tcgen05.commit",
     lanes=ExecutedBy.ELECTED,
     signals=(Signal("arrive", When.COMPLETION),),
     again=Again.NOTHING,

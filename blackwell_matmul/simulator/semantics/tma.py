@@ -316,7 +316,6 @@ def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     "CopyAsyncBulkCommitGroupInst",
     name="cp.async.bulk.commit_group",
     called="tma.commit_group",
-    ptx="cp.async.bulk.commit_group",
     lanes=ExecutedBy.ELECTED,
     completes_by=_BULK_REMEDY,
     again=Again.NOTHING,
@@ -329,7 +328,6 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
 _WAIT: dict[str, Any] = {
     "name": "cp.async.bulk.wait_group",
     "called": "tma.wait_group",
-    "ptx": "cp.async.bulk.wait_group",
     "lanes": ExecutedBy.ELECTED,
     "waits": (Wait("group"), Wait("group.read")),
     "again": Again.NOTHING,

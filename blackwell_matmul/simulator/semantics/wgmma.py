@@ -100,7 +100,6 @@ def instruction_shape(inst: Any) -> Shape:
 @describe(
     "WgmmaMmaSSInst",
     name="wgmma.mma_async",
-    ptx="wgmma.mma_async",
     effects=(
         Effect("a", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
         Effect("b", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
@@ -174,7 +173,7 @@ def _take_part(
 # fence, commit, wait
 
 
-@describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence", again=Again.NOTHING, time=FREE)
+@describe("WgmmaFenceInst", name="wgmma.fence", again=Again.NOTHING, time=FREE)
 def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Order registers, not memory: ordinary stores to shared memory need fence.proxy.async."""
 
@@ -188,7 +187,6 @@ def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
 @describe(
     "WgmmaCommitGroupInst",
     name="wgmma.commit_group",
-    ptx="wgmma.commit_group",
     completes_by=COMMITTED,
     again=Again.NOTHING,
     time=FREE,
@@ -200,7 +198,6 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
 @describe(
     "WgmmaWaitGroupInst",
     name="wgmma.wait_group",
-    ptx="wgmma.wait_group",
     waits=(Wait("group"),),
     approximation="who has waited knows that the products of all four warps are over: as in CUTLASS, whose warpgroups "
     "free a stage by one arrival",

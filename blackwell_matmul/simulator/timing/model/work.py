@@ -331,11 +331,11 @@ def allocated_columns(tensor: Any) -> int:
     return max(32, 1 << (_columns(tensor) - 1).bit_length())
 
 
-def interval_of(rows: int, columns: int, pair: bool, both_shared: bool = True) -> tuple[float, float]:
+def interval_of(rows: int, columns: int, pair: bool) -> tuple[float, float]:
     """Return the cycles from one tcgen05.mma of a chain to the next, and those without the reads of shared memory.
-    rows: of one CTA. both_shared: A is in shared memory, too."""
+    rows: of one CTA."""
     ideal = columns / (4 if pair and rows == 64 else 2)
-    read = MMA_ROW_BYTES * (rows * both_shared + columns // (2 if pair else 1))
+    read = MMA_ROW_BYTES * (rows + columns // (2 if pair else 1))
     return max(ideal, read / SHARED_BYTES_PER_CYCLE), ideal
 
 
@@ -344,8 +344,8 @@ def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work
     if instruction.description.signals:
         return Commit(instruction)
     a, _, d, *_ = inst.inputs
-    pair, both = inst.cta_group == 2, type(inst).__name__ != "Tcgen05MmaTSInst"
-    interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair, both)
+    pair = inst.cta_group == 2
+    interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair)
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
     issue = _issue(instruction, figures)
     return Multiply(instruction, issue, interval=interval, steps=steps, columns=ideal, pair=pair)

@@ -250,11 +250,13 @@ def row_of(number: int, ended: TaskOutcome) -> Row:
     return {"case": number, "outcome": outcome, "what": ended.step, "sentence": ended.refused or ended.failed}
 
 
-def judged(numbers: Sequence[int], processes: int, until_s: float) -> list[Row]:
-    """The rows of the cases, over some processes, begun until the time is up."""
+def judged(numbers: Sequence[int], processes: int, until_s: float, task: str = "drawn:judge") -> list[Row]:
+    """The rows of the cases, over some processes, begun until the time is up. task: the module and the function that
+    judges a number."""
     environment = {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-    with WorkerPool([Worker(LIMIT_S, "drawn", environment) for _ in range(min(processes, len(numbers)))]) as pool:
-        outcomes = pool.run(numbers, lambda number: {"do": "drawn:judge", "number": number}, until_s)
+    module, count = task.partition(":")[0], min(processes, len(numbers))
+    with WorkerPool([Worker(LIMIT_S, module, environment) for _ in range(count)]) as pool:
+        outcomes = pool.run(numbers, lambda number: {"do": task, "number": number}, until_s)
         return [row_of(number, outcome) for number, outcome in outcomes]
 
 

@@ -47,7 +47,7 @@ HEAD = """# Statements
 This page lists every statement of tilus with its parameters and an example. Parameters after a `*` are given by name.
 The examples come from the ladders, other kernels, lessons and tests. `make test` runs all of them.
 
-The instruction that a statement becomes stands before the colon, by its name in reports.
+Before the colon is the name of the instruction that the statement becomes, as reports have it.
 [Instructions](instructions.md) says what is known of each. A statement without an instruction is arithmetic on
 registers, an expression, or a note to the compiler. The rest of a script is Python that is compiled: `if`, `for`,
 `while`, and arithmetic on scalars and on register tensors. The [glossary](glossary.md) explains the words.

@@ -1,10 +1,10 @@
-"""`divided_once`: a division before a loop is not repeated in each round of the loop.
+"""`divided_once`: a division before a loop is not repeated in each iteration of the loop.
 
 hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). NVVM moves
-most expressions out of the loop again, but no division by a variable. It could be a division by 0, and the waits before
-it, which are inline assembly, might not end. So NVVM must not compute it earlier. H4 to H7 divided for the place of a
-tile in every fourth k-tile, between two TMA loads, and for each strip of C; on an H200 problems of 12 to 20 us take 5
-to 12 % less without. Removable when the pass counts the rounds. This module imports tilus at its top: import it after
+most expressions out of the loop again, but no division by a variable: it could be a division by 0, and the waits
+before it, which are inline assembly, might not end. H4 to H7 divided for the place of a tile in every fourth k-tile,
+between two TMA loads, and for each strip of C. Without these divisions problems of 12 to 20 us take 5 to 12 % less on
+an H200. Removable when the pass counts iterations. This module imports tilus at its top: import it after
 `import_tilus`.
 """
 

@@ -1,7 +1,7 @@
-"""`bind`: from a script, its arguments and a schedule to everything that decides one program.
+"""`bind`: from a script, its arguments and a schedule to the complete definition of one program.
 
-tilus's own call path picks schedules in a process pool, writes to disk and wants a GPU; it also raises when
-a keyword meets the autotune space. Here a keyword restricts the space, and nothing is built.
+tilus's own call path picks schedules in a process pool, writes to disk and needs a GPU. It also raises if a keyword is
+part of the autotune space. Here a keyword restricts the space, and nothing is built.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Faster visits of tilus's passes, which take most of the time of a build.
 
-`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
-instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
-function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-The verifier makes an expression of any two variables that it compares; here, a variable is itself. Who lists statements
-visits their operands, too; here, nobody does. For the lines of a method Python looks for files and takes the rest of
-one into tokens; here, once. This module imports tilus at its top: import it after `import_tilus`.
+- `IRFunctor.visit` tests up to forty classes for each node. Here the method is found once for each class.
+- A pass rebuilds each statement of an instruction, and all statements around it. Here only where it changes something.
+- Layout inference rewrites the whole function for each layout that it finds. Here it rewrites the instructions with
+  the tensor, and the function once at the end.
+- The verifier makes an expression of any two variables that it compares. Here a variable is compared with `is`.
+- Listing statements visits their operands too. Here it does not.
+- For the lines of a method Python looks for files and tokenizes the rest of one. Here once.
+
+This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations

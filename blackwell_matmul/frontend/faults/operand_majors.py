@@ -1,12 +1,12 @@
-"""Operands of wgmma and tcgen05.mma in either order: K-major, or MN-major as a row-major B[k, n] is.
+"""Operands of wgmma and tcgen05.mma in either order: K-major, or MN-major such as a row-major B[k, n].
 
-tilus 0.2.0 lays out every operand K-major, whatever the order in which the script declares it; it loads by TMA only
-what one box holds, with rows of 128 bytes; its wgmma has both transpose bits at 0, and its tcgen05.mma refuses an A and
-a B of different orders. The instructions take all four (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-trans-b of 16-bit
-types; "tcgen05: Instruction descriptor": Transpose A, Transpose B). Removable when tilus does.
+tilus 0.2.0 lays out every operand K-major, in whatever order the script declares it. By TMA it loads only tiles of one
+box, with rows of 128 bytes. In its wgmma both transpose bits are 0, and its tcgen05.mma refuses an A and a B of
+different orders. The instructions take all four combinations (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-trans-b of
+16-bit types; "tcgen05: Instruction descriptor": Transpose A, Transpose B). Removable when tilus supports them.
 
-A shared tensor is contiguous along its last dimension. Where that is the m of A or the n of B, here called MN-major, an
-operand lies in spans of up to 128 bytes along m or n. The spans follow each other and are swizzled. TMA loads each span
+A shared tensor is contiguous along its last dimension. If that is the m of A or the n of B, here called MN-major, an
+operand is in spans of up to 128 bytes along m or n. The spans follow each other and are swizzled. TMA loads each span
 as one box, and all boxes signal the same mbarrier.
 """
 

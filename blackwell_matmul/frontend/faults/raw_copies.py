@@ -1,9 +1,9 @@
-"""Instructions that copy bytes between tensors of two types, where a reader of Python expects a conversion.
+"""Instructions that copy bytes between tensors of two types, where Python would convert.
 
-tilus 0.2.0 converts no type in a copy. Only `store_shared`, `assign` and the tensor copies of TMA refuse unequal types;
-the others compile. `store_global` of float32 registers into a float16 view writes 4 bytes for each element, over its
-neighbours, if a thread holds several elements in a row; else it converts. Signed and unsigned integers of one width
-have the same bytes. Removable when tilus converts, or refuses everywhere.
+tilus 0.2.0 converts no type in a copy. Only `store_shared`, `assign` and the tensor copies of TMA refuse unequal
+types; other copies compile. `store_global` of float32 registers into a float16 view converts, unless a thread holds
+several elements in a row. Then it writes 4 bytes for each element, over its neighbours. Signed and unsigned integers
+of one width have the same bytes. Removable when tilus converts, or refuses everywhere.
 """
 
 from __future__ import annotations

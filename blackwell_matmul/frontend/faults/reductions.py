@@ -1,12 +1,12 @@
 """Reductions of register tensors for which tilus 0.2.0 has wrong code or none. They are refused before a pass meets
 them.
 
-- tilus combines elements in the type to which the types of tile and result promote. There is no such type if one
-has less than eight bits, or if fp8 meets another type. Six types have max and min
-(float16's by `tilus_compat.hidet_by_name`).
+- tilus combines elements in the type to which the types of tile and result promote. There is no such type if one has
+  less than eight bits, or if fp8 meets another type. Six types have max and min (float16's by
+  `tilus_compat.hidet_by_name`).
 - A sum over lanes shuffles, and no overload of `__shfl_down_sync` takes fp8.
-- tilus decides bit by bit which lanes to add (`check_whether_spatial_bit_reduced`), as if every extent were a power
-of two. With another extent among the lanes of a warp it adds the wrong lanes, without an error.
+- tilus decides bit by bit which lanes to add (`check_whether_spatial_bit_reduced`), as if every extent were a power of
+  two. With another extent among the lanes of a warp it adds the wrong lanes, without an error.
 - The sum of a bool tile is a bool; Python's sum is the number of true elements.
 
 The first two fail only in a pass of hidet or in NVRTC, when a script is compiled. An entry is removable when its test

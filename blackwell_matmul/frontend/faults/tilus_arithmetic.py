@@ -1,7 +1,7 @@
 """Guards for rules of tilus 0.2.0 that simplify arithmetic but do not always hold in C.
 
-- tilus's simplifiers treat `//` and `%` as Python's (towards minus infinity), but the code is C (towards zero).
-(n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1.
+- tilus's simplifiers treat `//` and `%` as Python's (towards minus infinity), but the code is C (towards zero). (n +
+  4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1.
 - The simplifiers treat sums as exact. Sums of floats and of unsigned integers are not.
 - A constant is not converted to its type: in tilus a float16 can be 0.1 and an int8 300.
 

@@ -574,8 +574,7 @@ def exact_casts() -> AbstractContextManager[None]:
     `NvgpuCastInstEmitter` has three faults:
 
     - `extract_bits_to_uint32` puts the second part of an element that crosses a byte 16 - nbits too low, when it
-    extracts
-    to the high bits (float6_e3m2: elements 5 and 6 of 8).
+      extracts to the high bits (float6_e3m2: elements 5 and 6 of 8).
     - int8 and int4 to float16 flip the sign bits of the source itself, which later readers get.
     - nan of float8_e4m3 becomes 480.
 

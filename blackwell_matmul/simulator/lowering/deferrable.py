@@ -1,8 +1,8 @@
-"""MMAs of registers that may be deferred (machine/deferred.py), known before anything is lowered.
+"""MMAs of registers that may be deferred (machine/deferred.py), found before the lowering.
 
-They are sequences of a = load_shared, b = load_shared, d = dot(a, b, c) and c = d, with both of a and b transposed or
-none. Nothing else may use a, b or d. While the loaded data are constant memory, a, b and d stand for values that are
-not computed yet; c gets them when something reads it.
+They are sequences of a = load_shared, b = load_shared, d = dot(a, b, c) and c = d, where both or neither of a and b
+are transposed. Nothing else may use a, b or d. If the loaded data are constant memory, the values of a, b and d are
+not computed; c gets its value when something reads it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tracking of registers that nothing has written: tensors of register_tensor without init.
 
 Each warp has an array of *origins* for such a tensor, of the same shape and width. The bytes of an element are 0, or
-the number of the register_tensor whose unwritten value it depends on; None stands for a tensor that is all written.
-Instructions that move or combine elements (`Description.carries`) also move origins; any other one that reads an
-element with an origin is reported. A program without such tensors gets none of these lines.
+the number of the register_tensor on whose unwritten value it depends. None means that the whole tensor is written.
+Instructions that move or combine elements (`Description.carries`) also move origins. Any other instruction that reads
+an element with an origin is reported. A program without such tensors gets none of this code.
 """
 
 from __future__ import annotations

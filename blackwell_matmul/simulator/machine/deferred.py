@@ -1,12 +1,12 @@
 """Deferred work: copies of constant memory, and MMAs of such copies, performed when something reads the result.
 
 A tile that TMA or cp.async brings from memory which nothing writes can be stored as a rectangle of its source
-(`Patch`). An MMA of two such tiles reads at its completion, as the policy decides, but its operands cannot change. So
-its product may be added later, and MMAs that follow each other along k make one large product. Any other access to the
-memory first performs the deferred work (`fill`, `flush`).
+(`Patch`). The policy decides when an MMA of two such tiles reads them, but they cannot change. So its product may be
+added later, and MMAs that follow each other along k become one large product. Any other access to the memory first
+performs the deferred work (`fill`, `flush`).
 
-Deferral depends only on the order of the writes to the memory itself. So each policy and each seed groups the products
-of a kernel without races alike, and gives the same bits.
+Deferral depends only on the order of writes to the memory itself. So every policy and seed groups the products of a
+kernel without races in the same way, and gives the same bits.
 """
 
 from __future__ import annotations

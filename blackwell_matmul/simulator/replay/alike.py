@@ -1,15 +1,16 @@
-"""Clusters with the same steps: the first of a kind runs in full, and of the others only the values are computed.
-Without clusters, each CTA counts as one.
+"""Clusters with the same steps: the first cluster of a kind runs in full, and for later ones only the values are
+computed. Without clusters, a CTA counts as one.
 
 A CTA's steps follow from its scalars: loop extents, conditions, instruction operands, and the places of its tiles in
-global memory. `Lowered.scan` finds them without executing anything. Two clusters are alike if their steps are equal and
-their tiles, elsewhere in global memory, are equal, clipped and apart alike. Such a cluster meets the same waits in the
-same order, and its accesses have the same relations; so it has the findings of the first one. Only its values differ:
-the first one's work on memory and registers is in a `ReplayLog`, in order, and is repeated on the other's tiles.
+global memory. `Lowered.scan` computes these without executing anything. Two clusters are alike if their steps are
+equal, and their tiles correspond: equal tiles are equal in both, with the same clipping and overlaps. Such a cluster
+has the same waits in the same order, and its accesses have the same relations, so it has the findings of the first
+one. Only its values differ. The first cluster's work on memory and registers is in a `ReplayLog`, in order, and is
+repeated on the other cluster's tiles.
 
-A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs interact beyond
-their clusters. A cluster's CLC grants are known ahead (cluster_schedule.py). A cluster whose warps do not read the
-responses in turn is not repeated either.
+A cluster with an error is not replayed, nor is a program that reads a scalar from memory, or whose CTAs interact
+beyond their clusters. A cluster's CLC grants are known ahead (cluster_schedule.py). A cluster whose warps do not read
+each response once, in order, is not replayed either.
 """
 
 from __future__ import annotations

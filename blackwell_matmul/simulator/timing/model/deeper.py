@@ -1,8 +1,8 @@
-"""Simulated rings with more stages: the same program, whose loads are issued earlier.
+"""Simulated rings with more stages: the same program, whose loads are served earlier.
 
 A ring's j-th load waits for the MMAs that read its stage before. With n more stages it would have the wait of the load
-n places before it, and be issued along with that load. The program issues it as before, but it is served as if issued
-then. Bandwidths of the L2 and TMA stay as they are, and so does a CTA's wait for its first loads.
+n places before it, and be issued with that load. Here the program issues it as before, but it is served as if issued
+then. Bandwidths of the L2 and TMA are unchanged, and so is a CTA's wait for its first loads.
 """
 
 from __future__ import annotations

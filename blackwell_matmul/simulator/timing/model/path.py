@@ -1,8 +1,8 @@
 """The critical path: the chain of causes from the launch to the last store.
 
-Each step begins as another ends: a warp continues as an operation completes on its mbarrier, an operation is served as
-its predecessor leaves the server. Each step has a reference to its predecessor. The steps from the last one back to the
-launch cover all of the time, without anything that overlapped with them.
+A step begins when another ends: a warp continues when an operation completes on its mbarrier, and an operation is
+served when its predecessor leaves the server. Each step has a reference to its predecessor. The steps from the last
+one back to the launch cover all of the time, without work that overlapped with them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The event loop with a clock: everything happens at its cycle.
 
-It is one more policy with the rules of `engine.py`: warps run the same program. Each warp has a cycle of its own, to
-which each instruction adds its cycles; its signals to others are postponed to that cycle. An operation is served by its
-SM and completes when the service ends. A warp that reaches a wait tests it when its own cycle has come.
+It is another policy with the rules of `engine.py`: warps run the same program. Each warp has its own cycle. An
+instruction adds its cycles to it, and the warp's signals are postponed to that cycle. An operation is served by its SM
+and completes when the service ends. A warp that reaches a wait tests it when its own cycle has come.
 
-So events, and the work of each server, are in the order of time. The exceptions are operations that a warp waits for by
-itself (cp.async, tcgen05.ld, TMA stores, wgmma), which are served when they are issued. Values are not computed:
-operations that only move them end without doing so.
+So events, and the work of each server, are in the order of time. Exceptions are operations that only their own warp
+waits for (cp.async, tcgen05.ld, TMA stores, wgmma): they are served when issued. Values are not computed: operations
+that only move values complete without moving them.
 """
 
 from __future__ import annotations

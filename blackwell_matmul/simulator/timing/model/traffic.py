@@ -1,9 +1,9 @@
-"""Bytes of a launch from memory and from the L2, by the order of its tiles.
+"""Bytes of a launch from global memory and from the L2, by the order of its tiles.
 
-The clusters that run side by side are a wave, and so is each round of tiles of persistent ones. They go along k
-together, so a tile that several of them load comes from memory once; from wave to wave the L2 keeps as much data as
-fits. Two loads that begin at the same tile are assumed to load the same one (`loads.py`). The L2 delivers data once
-that two neighbouring SMs load. It delivers data of several pairs in a GPC fewer times than they request it, as long as
+The clusters that run side by side are a wave, and so is each round of tiles of persistent clusters. They advance along
+k together, so a tile that several of them load comes from memory once. From wave to wave the L2 keeps as much data as
+fits. Two loads that begin at the same tile are assumed to load the same data (`loads.py`). The L2 delivers data once
+for two neighbouring SMs that load it. It delivers data of several pairs in a GPC fewer times than requested, while the
 SMs keep in step.
 """
 

@@ -183,7 +183,7 @@ class _EventMarker(IRRewriter):
 
 
 def _has_marks(outer: int, threads: int, begin: str) -> bool:
-    """Return true if a group of threads inside another is whole warps, or one thread."""
+    """Return True if a thread group inside another one gets marks: it is whole warps, or a single thread."""
     aligned = begin == "elect_any" or int(begin) % WARP == 0
     return outer == threads == 1 or (outer >= WARP and (threads == 1 or (threads % WARP == 0 and aligned)))
 

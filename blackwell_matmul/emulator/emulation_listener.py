@@ -16,16 +16,16 @@ class EmulationListener:
         """Called when a launch begins. grid: the `Execution`; `grid.current` is the running instruction."""
 
     def started(self, cluster: Any) -> None:
-        """A cluster has started."""
+        """Called when a cluster starts."""
 
     def exited(self, warp: Any, mask: int) -> None:
-        """Lanes have ended."""
+        """Called when lanes exit."""
 
     def issued(self, operation: Any) -> None:
         """Called when an asynchronous operation is issued, by its `warp` and `lanes`."""
 
     def completed(self, operation: Any) -> None:
-        """An asynchronous operation has read, written and arrived."""
+        """Called when an asynchronous operation has read, written and arrived."""
 
     def read(self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0) -> None:
         """Called when bytes are read. places: an address for each lane of the mask. nbytes: bytes at each address."""
@@ -40,10 +40,11 @@ class EmulationListener:
         broadcast."""
 
     def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
-        """A lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the map."""
+        """Called when a lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the
+        map."""
 
     def unwritten(self, text: str) -> None:
-        """A tensor core reads what nothing has written, which stops a run to which nobody listens."""
+        """Called when a tensor core reads unwritten memory; without a listener such a read stops the run."""
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         """Called when columns of tensor memory are allocated, or freed if gives_back."""
@@ -52,17 +53,17 @@ class EmulationListener:
         """Called when an mbarrier is initialised. before: the valid mbarrier at the same place until now, or None."""
 
     def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
-        """An mbarrier is no more."""
+        """Called when an mbarrier is invalidated."""
 
     def arrived(self, barrier: Any, warp: Any = None, mask: int = 0, nbytes: int | None = None) -> None:
-        """An mbarrier will get an arrival, or bytes of an operation if nbytes says so."""
+        """Called before an arrival at an mbarrier; with nbytes, before bytes of an operation are counted."""
 
     def passed(self, barrier: Any, warp: Any, mask: int, phase: int) -> None:
         """Called when lanes have observed the completion of a phase of an mbarrier. phase: number; -1 for the phase
         before the first."""
 
     def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
-        """Lanes have waited for operations of a kind of group."""
+        """Called when lanes have waited for operations of a kind of group."""
 
     def joined(self, barrier: Any, warp: Any, mask: int, waits: bool) -> None:
         """Called when lanes arrive at a barrier of threads. waits: True if they wait for its end."""
@@ -71,4 +72,4 @@ class EmulationListener:
         """Called when a round of a barrier of threads ends; the waiting lanes continue."""
 
     def fenced(self, warp: Any, mask: int) -> None:
-        """Lanes have executed a fence, or an instruction that does nothing else but order."""
+        """Called when lanes have executed a fence, or another instruction that only orders accesses."""

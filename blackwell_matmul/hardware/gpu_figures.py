@@ -43,7 +43,7 @@ class TimeFigures:
     with the unit. A figure in cycles is the duration of its operation."""
 
     clock_ghz: GpuFigure
-    """Clock without load."""
+    """Clock of the SMs without load."""
     clock_fall_ghz: GpuFigure
     """Decrease of the clock while the tensor cores are always busy."""
     mma_latency_cycles: GpuFigure | None = None
@@ -51,9 +51,9 @@ class TimeFigures:
     pair_latency_cycles: GpuFigure | None = None
     """The same latency for a CTA pair."""
     chain_cycles: GpuFigure
-    """Additional, once in a chain of MMAs."""
+    """Additional time of a chain of MMAs, once for each chain."""
     commit_gap_cycles: GpuFigure
-    """Between two chains of MMAs."""
+    """Time between two chains of MMAs."""
     wgmma_latency_cycles: GpuFigure | None = None
     """Time from the issue of a wgmma until a warp sees its end, less the interval."""
     wgmma_interval: GpuFigure | None = None
@@ -140,7 +140,7 @@ class TimeFigures:
     store_cycles: GpuFigure
     """Cycles of a TMA store until its source is free."""
     store_kib_cycles: GpuFigure
-    """Additional cycles for each KiB until the source is free."""
+    """Additional time of a TMA store, for each KiB, until its source is free."""
     drain_kib_cycles: GpuFigure
     """Cycles of a KiB until the data has left."""
     store_buffer_kib: GpuFigure

@@ -129,7 +129,7 @@ class ProductOfGroups(torch.autograd.Function):
 
 
 def _of_x(grad: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """Return x's gradient: a product, for products and sums."""
+    """Return x's gradient, a product over groups of rows."""
     return multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
 
 

@@ -231,7 +231,8 @@ class Wgmma(MmaSpec):
         return None
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
-        """Return True if the space has this tile: any width for specialised warps; small tiles for single CTAs."""
+        """Return True if the search space has this tile. Specialised warps may have tiles of any width, single CTAs
+        only small tiles."""
         if "consumers" not in row:
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)

@@ -150,7 +150,7 @@ class Listener:
         """Called when one thread stores the value to a semaphore in global memory, with a release."""
 
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
-        """Called when a semaphore has the awaited value."""
+        """Called when a warp's wait for a semaphore ends, because the semaphore holds the awaited value."""
 
     # cycles of a run with a clock (timing/)
 

@@ -37,8 +37,11 @@ class Simulation:
         log: Listener | None = None,
         main: Main | None = None,
     ) -> list[Cta]:
-        """Run these CTAs together until all have returned or cannot go on. grants: of their cluster. log: a listener;
-        the CTAs then stay open. main: program of their warps."""
+        """Run these CTAs together until all have returned or none can continue; return them.
+
+        grants: clusters that they may take over. log: a listener; the CTAs then stay open. main: program of their
+        warps.
+        """
         tracer = self.tracer if self.tracer is not None and self.tracer.position in positions else None
         announced = Announcements()
         extra = [each for each in (announced, tracer, log) if each is not None]

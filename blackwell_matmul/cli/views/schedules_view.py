@@ -144,7 +144,7 @@ def _listed(values: Sequence[int], most: int) -> str:
 
 
 MANY_KNOBS = 8
-"""Knobs above which cells of a table with 80 columns hold one number."""
+"""Number of knobs above which a table of 80 columns has a single number in each cell."""
 
 
 BROKEN = {

@@ -62,7 +62,7 @@ class OnCpu(TorchFunctionMode):
 
 
 REGIONS: set[int] = set()
-"""First bytes of the regions."""
+"""Start addresses of all tensors on the emulated GPU."""
 
 
 class GuardedMemory(mmap.mmap):

@@ -28,7 +28,7 @@ EXTREMES = ("float64", "float32", "float16", "bfloat16", "int32", "int64")
 
 
 def refusal(inst: ReduceInst) -> str | None:
-    """Return the reason why a reduction has no right code, and a remedy; None: it has."""
+    """Return the reason why tilus has no right code for a reduction, with a remedy; None if it has."""
     x, y = inst.register_input, inst.register_output
     common = combining_type(inst)
     if inst.op == "sum" and x.dtype == boolean:

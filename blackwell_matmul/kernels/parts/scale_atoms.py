@@ -24,9 +24,9 @@ SETS = 2
 class ScaleAtoms(tilus.Class):
     """Scales of `rows_a` rows of A and `rows_b` of B, for k-tiles of `block_k`, in `stages` of shared memory.
 
-    dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each of a pair has scales of its rows of A and of
-    all of B. columns: columns of tensor memory with the scales of a k-tile; it has those of `SETS` k-tiles. nbytes:
-    bytes of a stage. t_all: the allocation of tensor memory, set by the kernel.
+    dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each CTA of a pair has the scales of its rows of A
+    and of all of B. columns: columns of tensor memory for the scales of one k-tile; `SETS` k-tiles are allocated.
+    nbytes: bytes of a stage. t_all: the allocation of tensor memory, set by the kernel.
     """
 
     tcgen05 = BlockScaled()

@@ -55,15 +55,16 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A Program ready to run. main(warp) is its generator; grid(arguments) the launch's dimensions.
+    """A Program ready to run. main(warp): generator of a warp's steps. grid(arguments): the launch's dimensions.
 
-    written: names of the parameters whose memory the program may write; None: not known. cluster: its extents; its CTAs
-    run together. interacts: all CTAs depend on each other (semaphores, global workspaces) and run together. cancels:
-    its clusters take over the work of others (cluster_schedule.py).
+    written: names of the parameters whose memory the program may write; None if unknown. cluster: its extents; its
+    CTAs run together. interacts: True if all CTAs depend on each other (semaphores, global workspaces) and run
+    together. cancels: True if its clusters take over others (cluster_schedule.py).
 
-    scan(warp, log, places): a warp's steps, without their effects; None: not known ahead. repeatable: the steps are
-    known, and can be replayed for another CTA (`replay/`). values: the callables that move values, with their global
-    tiles. sources: the tensors that `places` has lists for. calls: tilus's instruction and its place, by callable.
+    scan(warp, log, places): computes a warp's steps, without their effects; None if they are not known ahead.
+    repeatable: True if the steps are known, and can be replayed for another CTA (`replay/`). values: callables that
+    move values, with their global tiles. sources: tensors that have a list in `places`. calls: by callable, tilus's
+    instruction and its place in the program.
     """
 
     program: Program

@@ -102,10 +102,11 @@ def _following(finding: Finding, cause: Finding) -> Finding:
 
 
 def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match the same two accesses of one tensor, found in both orders, because one warp ran ahead.
+    """Return True for the same two accesses of one tensor, found in both orders because one warp ran ahead.
 
-    Either the read came before the first write, or the write of the next round came before the end of the read. A write
-    without a next round that nobody waited for overwrites another line's data: such a write may be the fault itself.
+    Either the read came before the first write, or the write of the next iteration came before the end of the read. A
+    write without a next iteration, for which nobody waited, overwrites another line's data: such a write may be the
+    fault itself.
     """
     if not finding.missing or finding.tensor != cause.tensor or finding.location == finding.other:
         return False
@@ -123,13 +124,13 @@ def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def wrong_by_itself(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a read of data that a wrong operation writes, or of memory that no operation writes instead."""
+    """Return True for a read of data that a wrong operation writes, or of memory that no operation writes instead."""
     itself = cause.missing == "" and cause.at_fault == cause.location and finding.tensor == cause.tensor
     return itself and (finding.other == cause.location or finding.code == NOBODY)
 
 
 def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match memory that is overwritten too early, because its reader does not wait and so arrives too early."""
+    """Return True for memory that is overwritten too early, if its reader does not wait and so arrives too early."""
     nowhere = _nowhere(cause) and cause.code == READ
     again = finding.code in (OVERWRITTEN, "wrong-phase") and finding.location == cause.other
     return nowhere and again and finding.tensor == cause.tensor
@@ -143,7 +144,8 @@ def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def out_of_step(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a missed phase, an endless wait or an early arrival, and a fault that lets a warp go on too early."""
+    """Return True for a missed phase, an endless wait or an early arrival, if the cause is a fault that lets a warp
+    continue too early."""
     step = cause.missing in STEPS or (cause.missing == "sync" and _elsewhere(cause))  # a sync before an arrival
     if cause.code != EARLY and (not step or cause.code in (OVERRUN, *ENDLESS)):
         return False
@@ -195,8 +197,8 @@ def _between(finding: Finding) -> str:
 
 
 def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match an operation in flight at the end, or memory freed under an operation, and the missing wait for the
-    operation."""
+    """Return True for an operation in flight at the end, or memory freed under an operation, if the cause is the
+    missing wait for the operation."""
     left = finding.location if finding.code == "in-flight-at-exit" else finding.other if finding.code == FREE else None
     if left is None or cause.missing not in STEPS or cause.code == FREE:
         return False
@@ -204,13 +206,14 @@ def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match a use of freed tensor memory, and the cause of the delay of that use."""
+    """Return True for a use of freed tensor memory, if the cause is what delayed that use."""
     same = (finding.location, finding.other) == (cause.other, cause.location)
     return finding.code == FREED and cause.code == FREE and same
 
 
 def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Match all findings of a barrier on which no line arrives, or too few lines do."""
+    """Return True for all findings of a barrier, if the cause is a missing arrival: no line arrives on it, or too few
+    do."""
     early_ = finding.code == EARLY and not _is_wrong(finding)
     return cause.code in ENDLESS and cause.missing == "arrive" and (early_ or bool(_warps(finding) & _warps(cause)))
 

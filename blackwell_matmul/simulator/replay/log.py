@@ -116,7 +116,7 @@ class Fixed:
 
 @dataclass(slots=True)
 class Filled:
-    """A deferred copy that had to be made."""
+    """A deferred copy that had to be performed."""
 
     cells: np.ndarray
     patch: Patch
@@ -324,7 +324,7 @@ class ReplayLog(Listener):
 
 
 def _forget_results(steps: Iterable[Step]) -> None:
-    """Store in each call the results that have no later use."""
+    """Record in each call, as `ended`, the results that no later step uses, so that they can be freed."""
     later: set[int] = set()
     for step in reversed(list(steps)):
         used = set(step.uses)

@@ -329,7 +329,7 @@ class ByteAccesses:
         return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent), 1 << CLOCK_BITS)
 
     def settle(self, flying: Flying, agent: int, clock: int) -> None:
-        """Write the cells of an operation once an mbarrier has named its stream."""
+        """Record the pending accesses of an operation, once the mbarrier that counts it has determined its stream."""
         self.run.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
             word = cell(clock, agent, flying.site, writes and self._is_reduction(flying))

@@ -340,7 +340,7 @@ def interval_of(rows: int, columns: int, pair: bool) -> tuple[float, float]:
 
 
 def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Return the work of tcgen05.mma, or of tcgen05.commit, which ends a chain of them."""
+    """Return the work of tcgen05.mma, or of tcgen05.commit, which ends a chain of MMAs."""
     if instruction.description.signals:
         return Commit(instruction)
     a, _, d, *_ = inst.inputs

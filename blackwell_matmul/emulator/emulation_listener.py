@@ -10,7 +10,8 @@ from typing import Any
 
 
 class EmulationListener:
-    """A listener to which nothing matters. A subclass overrides the methods that matter to it."""
+    """Base class of listeners, whose methods do nothing. A subclass overrides the methods of the events that it
+    needs."""
 
     def began(self, grid: Any) -> None:
         """Called when a launch begins. grid: the `Execution`; `grid.current` is the running instruction."""

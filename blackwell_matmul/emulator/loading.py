@@ -38,7 +38,7 @@ MAX_SHARED_BYTES = 227 * 1024
 
 
 RETURN_BYTES = 16
-"""Bytes of a frame beside its variables, so that endless recursion needs too much local memory."""
+"""Bytes of a stack frame in addition to its variables, so that endless recursion runs out of local memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def _table(format: str) -> Array:
 
 
 def elements(raw: Array, format: str) -> Array:
-    """Return the values in rows of bytes."""
+    """Return the values of the elements in rows of bytes."""
     if format == "f16":
         return raw.view(np.float16).astype(np.float32)
     if format == "bf16":

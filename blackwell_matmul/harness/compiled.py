@@ -55,7 +55,7 @@ BY_POINTER = {
 
 
 def mark_names() -> dict[str, str]:
-    """Return the timeline's name of each marked instruction, by tilus's classes before and after its passes."""
+    """Return the name on a timeline of each marked instruction, for tilus's classes before and after its passes."""
     from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
     names = {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}

@@ -129,8 +129,8 @@ def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | No
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor, seed: int | None = None) -> Result:
-    """Check C = A @ B.T after a run, by its schedule's tiles, and return a `Result`. rest: c, or scale_a, scale_b and
-    c of a block-scaled product."""
+    """Return a `Result` for C = A @ B.T after a run. Errors are located by the schedule's tiles. rest: c; or scale_a,
+    scale_b and c of a block-scaled product."""
     named = run.schedule.get("dtype") if len(rest) > 1 else None
     dtype = dtype_name(a.dtype) if named is None else str(named)
     elements = a.shape[1] if named is None else a.shape[1] * BLOCK_SCALED[dtype].per_byte

@@ -66,7 +66,7 @@ class Format:
 
 
 _BY_PTX = {"e4m3": float8_e4m3, "e5m2": float8_e5m2}
-"""Types of 8 bits by PTX's names."""
+"""8-bit types by their PTX names."""
 
 _TYPES = {"float8_e4m3fn": float8_e4m3, "float4_e2m1fn_x2": float4_e2m1x2, "float8_e8m0fnu": float8_e8m0}
 """Types of tilus, by torch's names."""

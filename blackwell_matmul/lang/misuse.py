@@ -192,7 +192,8 @@ def _shapes(kind: ScaledKind, a: Any, b: Any, d: Any, cta_group: int) -> None:
 
 
 def _last_row(n: int, first_row: Any) -> int:
-    """Return the end of B's rows in the atoms of its scales; the largest where the first row is known later."""
+    """Return the end of B's rows in the atoms of its scales; if the first row is known only at run time, the largest
+    possible end."""
     if isinstance(first_row, Constant):
         first = int(first_row.value)
         require(

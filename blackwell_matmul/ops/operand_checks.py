@@ -95,7 +95,8 @@ def check_dense(name: str, x: Tensor) -> None:
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_OURS) -> None:
-    """a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: with scales, of 8 bits, also of two types."""
+    """Check a[.., m, k] and b[.., k, n] of two or three dimensions. scaled: they have scales and 8 bits, and their
+    types may differ."""
     for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
@@ -223,7 +224,7 @@ def _check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said) -> N
 
 
 def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
-    """Refuse a[.., m, k] and b[.., k, n], or vectors [k], of any other k."""
+    """Raise InputError unless a[.., m, k] and b[.., k, n], or vectors [k], have the same k."""
     if unequal(a.shape[-1], b.shape[-2:][0]):
         raise InputError(
             f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.a} must have as many columns as "
@@ -267,7 +268,7 @@ def check_without_offs(mat_a: Tensor, mat_b: Tensor) -> None:
 
 
 def check_ends(offs: Tensor, rows: int, what: str = "rows") -> None:
-    """Check known ends of groups; a GPU's are not read, as that would wait."""
+    """Check the ends of groups on a CPU. Ends on a GPU are not read, as that would wait for the GPU."""
     ends = [0, *offs.tolist(), rows]
     if any(end < before for before, end in itertools.pairwise(ends)):
         raise InputError(f"offs is {offs.tolist()} for {rows} {what}; the ends ascend from 0 to {rows} at most.")

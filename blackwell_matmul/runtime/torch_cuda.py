@@ -66,7 +66,7 @@ def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
 
 
 def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:
-    """Return memory for a result; a kernel writes all of it."""
+    """Return uninitialised memory for a result, all of which a kernel writes."""
     if _fast_empty is not None and is_current(device):
         made: torch.Tensor = _fast_empty(shape, strides, dtype)
         return made

@@ -32,7 +32,7 @@ three warpgroups and a warp compiles, 192x208 does not (ptxas of CUDA 13.0, C760
 
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
-"""Most elements in a dimension of a box, and alignment in bytes (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Maximum elements in a dimension of a box, and alignment in bytes (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 SAME_BANKS_BYTES = 64
 """Bytes: unswizzled rows of a multiple begin in the same banks, four or all of eight; other rows in pairs."""

@@ -111,7 +111,7 @@ _ASKED_BY_STRIPS = ("e_block_n",)
 """Further knobs that `_has_strips` reads."""
 
 _ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
-"""Further knobs that `_fills_its_cluster` reads."""
+"""Knobs that `_fills_its_cluster` reads in addition to the cluster's."""
 
 
 def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:

@@ -256,7 +256,7 @@ class Host:
         self.memory.remove(found)
 
     def fetch(self, address: int, nbytes: int) -> bytes:
-        """Return bytes of device memory or of the program's."""
+        """Return bytes of device memory or of the program's own memory."""
         if not self.memory.has(address):
             return self.program.read(address, nbytes)
         return self.memory.at(address).bytes(address, nbytes).tobytes() if nbytes else b""

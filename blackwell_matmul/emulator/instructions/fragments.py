@@ -428,7 +428,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Products:
-    """A warp's part of a wgmma. run: executes that of several warps, all that have some lanes."""
+    """A warp's part of a wgmma. run: function that executes the parts of several warps together."""
 
     warp: WarpState
     operands: list[int]

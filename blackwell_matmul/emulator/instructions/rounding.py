@@ -16,7 +16,8 @@ DIRECTED = ("rz", "rm", "rp")
 
 
 def nearest(value: Array, kind: Any) -> Array:
-    """Round once, ties to even. ml_dtypes converts 64 bits to bfloat16 through 32, so round those to odd first."""
+    """Return values rounded once, ties to even. ml_dtypes rounds float64 to bfloat16 through float32, so values are
+    rounded to odd first."""
     if kind == ml_dtypes.bfloat16 and value.dtype == np.float64:
         cut = directed(value, np.dtype(np.float32), "rz")
         value = (cut.view(np.uint32) | (np.isfinite(value) & (cut != value))).view(np.float32)

@@ -69,7 +69,7 @@ class Cpu:
         pass
 
     def operands(self, problem: Problem, seed: int) -> Arguments:
-        """Return the arguments of `Call` except c."""
+        """Return the arguments of a contender's `Call`, without c."""
         return drawn(problem, torch.Generator(self.torch_device).manual_seed(seed))
 
     def poisoned(self, problem: Problem) -> Poisoned:

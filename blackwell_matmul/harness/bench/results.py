@@ -183,7 +183,7 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
 
 @contextmanager
 def as_written(file: Path) -> Iterator[None]:
-    """Turn errors of rows from a changed file into InputError."""
+    """Raise InputError, inside the block, for rows that a changed file makes unreadable."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -136,7 +136,7 @@ class EpilogueScript(MatmulScript):
             self.scale_b.load(column)
 
     def store_columns(self):
-        """Store the column vectors into shared memory, and meet the other threads of the warpgroup."""
+        """Store the column vectors into shared memory, and synchronise the warpgroup."""
         if self.form.epilogue.bias:
             self.bias.store()
         if self.form.epilogue.scale == "rowwise":

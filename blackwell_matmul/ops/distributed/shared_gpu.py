@@ -18,8 +18,8 @@ SHARED_CTAS_PER_SM = 8
 """Most CTAs of a shared GPU's grid, for each SM. With more tiles a CTA takes several."""
 
 LEAST_C, LEAST_K = 128 * 256, 2048
-"""Least elements of C for each SM, a tile, and least K, for such a grid. Fewer tiles run all at once; with a shorter K
-the start of CTAs costs up to a quarter of the time (h200_grids.json)."""
+"""Minimum elements of C for each SM, one tile, and minimum K for such a grid. Fewer tiles run all at the same time.
+With a shorter K the start of CTAs costs up to a quarter of the time (h200_grids.json)."""
 
 _shared: bool | None = None
 _forgetting: list[Callable[[], None]] = []

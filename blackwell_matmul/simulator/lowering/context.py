@@ -145,7 +145,7 @@ class LoweringContext:
         return self.program.name_of(tensor) or fallback
 
     def deferrable(self, tensor: Any) -> bool:
-        """Return True if its value may be passed on as a `Patch`, or as a `Sum`."""
+        """Return True if the instruction's value may be passed on as a `Patch` or a `Sum`."""
         return self._names.is_deferrable(tensor)
 
     def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
@@ -403,7 +403,7 @@ def layouts_of(tensor: Any, group: ThreadGroup) -> Mapping[int, WarpLayout]:
 
 
 class _Layouts(dict[int, WarpLayout]):
-    """Parts of a layout, computed at a warp's first request."""
+    """Per-warp parts of a layout, computed when a warp first requests its part."""
 
     def __init__(self, layout: Any, group: ThreadGroup) -> None:
         super().__init__()

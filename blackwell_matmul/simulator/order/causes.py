@@ -160,7 +160,7 @@ def _is_wrong(finding: Finding) -> bool:
 
 
 def _warps(finding: Finding) -> set[str]:
-    """Return `warp 3` for `the elected lane of warp 3 of CTA (0, 0, 0)`, of each agent."""
+    """Return the warp of each agent as text: `warp 3` for `the elected lane of warp 3 of CTA (0, 0, 0)`."""
     return {" ".join(agent[agent.find("warp") :].split()[:2]) for agent in finding.agents}
 
 

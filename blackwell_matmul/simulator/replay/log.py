@@ -417,7 +417,7 @@ class Replayed:
         self.next += 1
 
     def run(self, scheduled: ScheduledCluster, tiles: Tiles) -> int:
-        """Compute the values of this cluster; return how many it took over."""
+        """Compute the values of this cluster; return the number of clusters that it took over."""
         self.tiles = tiles
         self.sums.clear()
         cluster, asked = self.ctas[0].cluster, self.ctas[0].cluster.grants.asked

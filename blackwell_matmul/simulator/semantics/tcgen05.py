@@ -79,7 +79,7 @@ class TensorView:
 
     @property
     def box(self) -> Box:
-        """Return its lanes and columns as a box."""
+        """Return the view's lanes and columns as a box."""
         return (self.lane, self.lane + self.shape[-2]), (self.column, self.column + self.columns)
 
     def half(self, number: int) -> TensorView:

@@ -240,7 +240,8 @@ def load(inst: Any, context: LoweringContext) -> Any:
 
 
 def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
-    """Return the mbarrier of a load with .cta_group::2, in either CTA of the pair (PTX ISA, cp.async.bulk.tensor)."""
+    """Return the mbarrier of a load with .cta_group::2, which may be in either CTA of the pair (PTX ISA,
+    cp.async.bulk.tensor)."""
     peer_of(warp, context)
     barrier = barrier_in_cluster(warp.cta, address, context.location)
     if barrier.cta.rank // 2 != warp.cta.rank // 2:

@@ -87,7 +87,7 @@ class Tracer(Listener):
             self.of(warp, "wait", what, instruction.location)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Record a barrier that is nothing else."""
+        """Record a barrier of threads, unless it is part of another instruction."""
         if instruction is not None and len(warps) > 1 and not instruction.description.effects:
             self.of(last, "resume", f"{instruction.name}: all warps are here", instruction.location)
 

@@ -51,8 +51,8 @@ def _writes_shared(instruction: Instruction) -> bool:
 
 
 class BesideWatch(Listener):
-    """Finds whether warps of these lines overlap MMAs of their CTA, mbarriers they signal to these, and loading
-    warps."""
+    """Listener that finds whether warps of these lines overlap MMAs of their CTA, the mbarriers that they signal to
+    these MMAs, and the loading warps."""
 
     def __init__(self, lines: set[Line]) -> None:
         self.warps: dict[Line, set[int]] = {line: set() for line in lines}

@@ -46,7 +46,7 @@ def registers_full(program: Program, ctas: int, sums: Iterable[Any]) -> bool:
 
 
 def spilled_sums(program: Program, product: Any) -> int:
-    """Return a thread's registers of an MMA's accumulator if the compiler has to spill it; otherwise 0."""
+    """Return the number of a thread's accumulator registers of an MMA if the compiler must spill them; otherwise 0."""
     need = _largest(product)
     return need if need and need + LEAST_OTHER_REGISTERS > registers_per_thread(program) else 0
 

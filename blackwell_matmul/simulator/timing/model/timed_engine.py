@@ -309,7 +309,7 @@ class TimedEngine(Engine):
         return end if op.cta is op.warp.cta else work.arrive(sm, self._comes(op, work), end)
 
     def _comes(self, op: AsyncOperation, work: Service) -> float:
-        """Return when the operation reaches its server."""
+        """Return the time at which the operation reaches its server."""
         return self.now
 
     def _complete(self, op: AsyncOperation) -> None:

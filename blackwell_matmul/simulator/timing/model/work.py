@@ -494,7 +494,8 @@ def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> 
 
 
 def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Return the work: tcgen05.alloc allocates, dealloc writes, relinquish_alloc_permit does neither."""
+    """Return the work of an instruction on tensor-memory allocation: tcgen05.alloc, dealloc or
+    relinquish_alloc_permit."""
     accesses = {effect.access for effect in instruction.description.effects}
     if Access.ALLOCATE in accesses:
         return Allocate(instruction, columns=allocated_columns(inst.output))

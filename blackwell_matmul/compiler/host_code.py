@@ -176,7 +176,8 @@ class _Planner:
                 self._require(("==", ("%", name, divisor), 0), wanted)
 
     def _refuse_wide_views(self) -> None:
-        """Check views whose size depends on the parameters. `wide_views` checks other layouts."""
+        """Require that views whose size depends on the parameters fit 32-bit indices. Views of other layouts are
+        skipped (`wide_views`)."""
         self._values.update((var, name) for name, var in self._program.params)
         for view in counted_views(self._program.tile):
             with suppress(UnsupportedError):

@@ -1,7 +1,7 @@
-"""What the emulator tells of a run: a base class whose methods do nothing, for those that listen.
+"""Events of a run of the emulator: a base class for listeners, whose methods do nothing.
 
-A listener keeps state of its own, and the emulator never asks for an answer. An access, an arrival or a wait is of the
-lanes `mask` of `warp`; without a warp it is of the asynchronous operation that `grid.completing` names.
+A listener has its own state, and the emulator never asks for an answer. `mask` has the lanes of `warp` that access,
+arrive or wait. Without a warp the event belongs to the asynchronous operation `grid.completing`.
 """
 
 from __future__ import annotations

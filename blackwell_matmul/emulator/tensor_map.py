@@ -54,7 +54,8 @@ FIELDS = {
     "steps": Field(((416, 3, 3),), 5, bias=1, least=1),
     "box": Field(((440, 8, 8),), 5, bias=1, least=1),
 }
-"""Fields of a map. strides: in bytes, from the second dimension on. rank: less one, as in tensormap.replace.
+"""Fields of an encoded map. strides: in bytes, from the second dimension on. rank: stored as rank - 1, as in
+tensormap.replace.
 
 An extent of 0 in dims is stored as 2^32, as ptxas does.
 """

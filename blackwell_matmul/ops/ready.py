@@ -108,7 +108,8 @@ def found(operation: str, tensors: Sequence[Tensor], flags: Sequence[bool]) -> A
 
 
 def again(kind: tuple[Any, ...], addresses: list[int]) -> Tensor | None:
-    """Return the result of a call, without gradients; None, without effect, if its kind is not known."""
+    """Return the result of an equal earlier call's plan, without gradients; None, without effect, for an unknown
+    kind."""
     found = _ready.get(kind)
     return None if found is None else found(addresses)
 

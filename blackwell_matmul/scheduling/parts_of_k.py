@@ -67,7 +67,7 @@ def best_division(problem: Problem, gpu: Gpu, kernel: Any) -> Division | None:
 
 
 def divided(problem: Problem, parts: int) -> Problem:
-    """Return the problem of a product's sums over parts of K, in rows that TMA writes."""
+    """Return the problem of the first launch: fp32 sums over each part of K, with rows that TMA can write."""
     line = round_up(problem.n, TMA_BYTES // SUM_BYTES)
     form = replace(
         problem.form,

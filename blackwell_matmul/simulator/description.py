@@ -161,7 +161,7 @@ UNKNOWN = Time(Unit.UNKNOWN)
 """Time of an instruction without a published figure; `predict` refuses the instruction."""
 
 LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
-"""Approximation of instructions that every lane executes by itself."""
+"""Clause on the approximation of instructions that every lane executes separately."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ def require_memory(problem: Problem) -> None:
 
 
 def run_bytes(problem: Problem) -> int:
-    """Return the peak bytes of a run: A, B and C, with making, simulating or checking them."""
+    """Return the peak bytes of host memory in a run: A, B and C, and the memory to generate, simulate or check
+    them."""
     return problem.bytes + max(_made(problem), _simulated(problem), _checked(problem))
 
 

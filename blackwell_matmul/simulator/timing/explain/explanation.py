@@ -107,7 +107,8 @@ def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
 
 
 def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: float) -> float:
-    """Return the gain if the warp that waits for an MMA then issues loads, which the next MMA would overlap, too."""
+    """Return the gain without the waits for MMA results; if the waiting warps also issue loads, without these issues
+    too."""
     issues = next((each for each in found if each.group == what_if.ISSUES), None)
     if issues is None or not all(_warps(run, results.lines()) <= _warps(run, [line]) for line in _longest(issues)):
         return gain

@@ -83,12 +83,15 @@ def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     drawn: Annotated[int, typer.Option(help="Numbers of rows drawn at random")] = 100,
     ours_alone: Annotated[bool, typer.Option(help="Compare no bits of the default and of torch")] = False,
+    only: Annotated[str, typer.Option(help="One layer alone; the file keeps its others")] = "",
 ) -> None:
     """Compare, time, print and write; exit with 1 if a bit differs with batch_invariant."""
-    every, found = rows(drawn), {}
+    every = rows(drawn)
+    found = json.loads(out.read_text())["layers"] if only and out.exists() else {}
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     command = f"python bench/gpu/batch_invariance.py --drawn {drawn} --out bench/results/{out.name}"
-    for name, (n, k) in LAYERS.items():
+    for name in [only] if only else LAYERS:
+        n, k = LAYERS[name]
         found[name] = layer(n, k, every, ours_alone)
         print(name, found[name]["other_bits"], *found[name]["us"].items(), sep="\n  ", flush=True)
         out.write_text(json.dumps({"command": command, **about, "layers": found}, indent=1) + "\n")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function
 
@@ -40,7 +41,7 @@ _profiled = torch.autograd._profiler_enabled
 def someone_listens() -> bool:
     """Return true if torch.compile, forward mode, a tracer, a mode, torch.func or a profiler follows operations."""
     return (
-        torch.compiler.is_compiling()  # first: torch.compile reads no further
+        is_dynamo_compiling()  # first: torch.compile reads no further
         or forward_ad._current_level >= 0
         or _tracing() is not None
         or _dispatch_modes() > 0

@@ -42,11 +42,6 @@ class OperandLayout(NamedTuple):
         return made.sum(0, keepdim=True) if shared else made
 
 
-def read_back(x: Tensor, w: Tensor, needs: Needs) -> tuple[Tensor | None, Tensor | None]:
-    """Return what the gradients of x and w read: of each one the other. needs: if x's and w's are needed."""
-    return x if needs[1] else None, w if needs[0] else None
-
-
 class ProductOfTwo(torch.autograd.Function):
     """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b); last tensors may be omitted.
 
@@ -67,8 +62,11 @@ class ProductOfTwo(torch.autograd.Function):
         ctx.again, ctx.how, ctx.given, ctx.dtype = again, how, len(tensors), a.dtype
         ctx.scaled = any(each is not None for each in tensors[2:])
         ctx.layouts = OperandLayout.of(a), OperandLayout.of(b)
-        alone = how.activation == "none"
-        ctx.save_for_backward(*(read_back(a, b, ctx.needs_input_grad[3:]) if alone else (a, b, *tensors[:2])))
+        if how.activation == "none":
+            for_a, for_b = ctx.needs_input_grad[3:5]
+            ctx.save_for_backward(a if for_b else None, b if for_a else None)
+        else:
+            ctx.save_for_backward(a, b, *tensors[:2])
         return made
 
     @staticmethod
@@ -189,7 +187,8 @@ class RowsTimesMatrix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graded: Graded, addresses: list[int], x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
         ctx.graded = graded
-        ctx.save_for_backward(*read_back(x, w, ctx.needs_input_grad[2:]))
+        for_x, for_w = ctx.needs_input_grad[2:4]
+        ctx.save_for_backward(x if for_w else None, w if for_x else None)
         made = None if graded.ready is None else graded.ready(addresses)
         return graded.multiply(x, w, *others) if made is None else made
 

@@ -21,7 +21,7 @@ from blackwell_matmul.kernels.host.grouped import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.functions import bmm
-from blackwell_matmul.ops.gradients import OperandLayout, read_back
+from blackwell_matmul.ops.gradients import OperandLayout
 from blackwell_matmul.ops.launching import Copy, Launches, Ready, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
@@ -116,7 +116,8 @@ class ProductOfGroups(torch.autograd.Function):
     ) -> Tensor:
         made = multiply(x, w, offs, **rest)
         ctx.again, ctx.rest, ctx.layout = again, rest, OperandLayout.of(w)
-        ctx.save_for_backward(*read_back(x, w, ctx.needs_input_grad[3:]), offs)
+        for_x, for_w = ctx.needs_input_grad[3:5]
+        ctx.save_for_backward(x if for_w else None, w if for_x else None, offs)
         return made
 
     @staticmethod

@@ -158,8 +158,9 @@ KINDS = tuple(kinds())
 def judge(step: Callable[[str], None], number: int, device: str = "cuda") -> Row:
     """Return the row of a kind: the errors of its first call and the largest of later ones, over torch's, by result;
     prepared: the operations whose later calls are launched as prepared."""
-    kind, draw, kept = KINDS[number], Draw(number, device), list[Any]()
+    kind = KINDS[number]
     step(kind.name)
+    draw, kept = Draw(number, device), list[Any]()
     ready._ready.clear()
     mine, torchs = OPERATIONS[kind.operation]
     options = dict(kind.options)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from blackwell_matmul.cli.doctor.facts import driver_release
 from blackwell_matmul.cli.first_light.cards import Card, EmulatedCard
 from blackwell_matmul.cli.first_light.micro import INSTRUCTIONS
 from blackwell_matmul.compiler.nvrtc import compile_source, version
@@ -187,7 +188,7 @@ class Bench:
     def map(self, rows: int, columns: int = 64, pitch: int = ROW_BYTES) -> TensorMap:
         """Boxes of so many rows and columns of the table, with so many bytes from a row to the next."""
         swizzle = f"{columns * 2}B"
-        pointer = self.card.pointer(self.table)
+        pointer: Any = self.table.data_ptr() if self.real else self.table  # the emulator takes tensors
         dims, box = (64, self.rows * ROW_BYTES // pitch), (columns, rows)
         return TensorMap("BFLOAT16", pointer, dims, (pitch,), box, (1, 1), "NONE", swizzle, "L2_128B", "NONE")
 
@@ -646,8 +647,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 
 
 def header(bench: Bench) -> str:
+    release = driver_release() or "unknown"
     return (
-        f"# {bench.card.name}, {bench.sms} SMs, driver {bench.card.driver_version()}, NVRTC {version()}, torch "
+        f"# {bench.card.name}, {bench.sms} SMs, driver {release if bench.real else 'none'}, NVRTC {version()}, torch "
         f"{torch.__version__}; cycles of the SM, by %clock64; ns by %globaltimer and events\n"
     )
 

@@ -124,23 +124,16 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _nothing() -> None:
-    """Do nothing: the default initialiser of a pool's processes."""
-
-
-def _begun(begin: Callable[[], None]) -> None:
+def _begun(begin: Callable[[], None] | None) -> None:
     leave_with_parent()
-    begin()
-
-
-def _forget(error: BaseException) -> None:
-    """Ignore an error of a future without a waiting thread."""
+    if begin is not None:
+        begin()
 
 
 class Pool(ProcessPoolExecutor):
     """A process pool that is killed if its block is left by an exception. begin: initialiser of each process."""
 
-    def __init__(self, processes: int | None, context: BaseContext, begin: Callable[[], None] = _nothing) -> None:
+    def __init__(self, processes: int | None, context: BaseContext, begin: Callable[[], None] | None = None) -> None:
         super().__init__(processes, context, initializer=_begun, initargs=(begin,))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -152,7 +145,7 @@ class Pool(ProcessPoolExecutor):
         if kind is not None:
             # The pool's thread calls this for each lost process, and fails for futures that `map` has cancelled.
             for item in list(self._pending_work_items.values()):
-                vars(item.future)["set_exception"] = _forget
+                vars(item.future)["set_exception"] = lambda error: None
             thread: Any = self._executor_manager_thread  # `shutdown` forgets the pool's thread
             self.shutdown(wait=False, cancel_futures=True)
             for process in processes:

@@ -93,7 +93,8 @@ def check(
         except SimulationError as error:
             raise typer.Exit(complain(str(error), 2, as_json)) from None
     replay = check_view.replay(kernel, size, dtype, schedule, target, form.words)
-    finish(as_json, lambda: named(kernel, report.as_dict()), lambda: check_view.report_lines(report, replay), report.ok)
+    lines = lambda: map(check_view.wrapped, report.paragraphs(replay))  # noqa: E731
+    finish(as_json, lambda: named(kernel, report.as_dict()), lines, report.ok)
 
 
 def _check_code(code: str, launch: LaunchOptions, strict: bool, as_json: bool) -> None:

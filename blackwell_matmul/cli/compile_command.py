@@ -11,6 +11,7 @@ from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, flag, word
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.hardware.gpus import gpu_named
 
 
 def _folder(name: str) -> str:
@@ -90,8 +91,7 @@ def compile(
 
 
 def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
-    """Compile the pack of a GPU, or copy the kernels of a pack file into the cache."""
-    from blackwell_matmul.hardware.gpus import gpu_named
+    """Make the pack of a GPU, or take a file's kernels."""
     from blackwell_matmul.tuner import packs
 
     with terminal.telling(as_json) as tell:

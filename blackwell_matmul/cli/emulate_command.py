@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blackwell_matmul.cli.options import flag, integer, word
+from blackwell_matmul.hardware.gpus import target_named
 
 if TYPE_CHECKING:
     from blackwell_matmul.emulator.order.ptx_findings import PtxReport
@@ -37,7 +38,6 @@ def emulate(
     The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
     """
     from blackwell_matmul.emulator.cuda_runtime import run
-    from blackwell_matmul.hardware.gpus import target_named
 
     count = None if sms is None else integer("--sms", sms)
     gpu, told = target_named(target), _Told()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli.options import Json, decimal, integer, known_gpu, word
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.hardware.gpus import gpu_named
 
 if TYPE_CHECKING:
     from blackwell_matmul.cli.first_light.kit import Kit
@@ -83,10 +85,7 @@ def first_light(
 
 
 def _prepare(name: str, file: Path, as_json: bool) -> NoReturn:
-    import tempfile
-
     from blackwell_matmul.cli.first_light import kit
-    from blackwell_matmul.hardware.gpus import gpu_named
 
     gpu = gpu_named(name)
     with tempfile.TemporaryDirectory(prefix="first-light-") as folder, terminal.telling(as_json) as tell:
@@ -131,7 +130,6 @@ def _command() -> str:
 
 
 def _gpu(device: str, name: str) -> Gpu:
-    from blackwell_matmul.hardware.gpus import gpu_named
     from blackwell_matmul.harness.bench.bench_machine import gpu_at_hand
 
     return gpu_at_hand() if device == "gpu" else gpu_named(name)

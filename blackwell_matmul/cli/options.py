@@ -14,6 +14,7 @@ import typer
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import number
+from blackwell_matmul.hardware.gpus import gpu_named, target_named
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.problem.problem import (
@@ -48,16 +49,8 @@ def known_kernel(name: str) -> str:
     return name
 
 
-def _target(name: str) -> str:
-    from blackwell_matmul.hardware.gpus import target_named
-
-    return target_named(name)
-
-
 def known_gpu(name: str) -> str:
-    """Return a GPU's name unchanged, after a check. The name may be more specific than its target."""
-    from blackwell_matmul.hardware.gpus import gpu_named
-
+    """Return a GPU's name unchanged, as it may say more than its target."""
     gpu_named(name)
     return name
 
@@ -122,7 +115,7 @@ Dtype = Annotated[
 Pins = Annotated[str, word("KNOB=VALUE,...", "Arguments of the kernel to pin; it chooses the others.", "--schedule")]
 Target = Annotated[
     str | None,
-    word("GPU", "B200, or as the compiler calls it, sm_100a.", "--target", default=OWN_TARGET, check=_target),
+    word("GPU", "B200, or as the compiler calls it, sm_100a.", "--target", default=OWN_TARGET, check=target_named),
 ]
 Workers = Annotated[str | None, word("INTEGER", "Processes to simulate with.", "--workers", default="one a core")]
 POLICIES_TEXT = "When asynchronous operations complete: adversarial (as late as is legal), eager or random."

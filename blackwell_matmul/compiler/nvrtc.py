@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +47,8 @@ def compile_source(source: str, target: str, name: str) -> Compiled:
     texts, names = ([each.encode() for each in part] for part in (headers.values(), headers))
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), len(headers), texts, names))
     try:
-        options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *_include_options(source))]
+        includes = [f"-I{folder}" for folder in (_cuda_headers(), _tilus_headers())] if "#include" in source else []
+        options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *includes)]
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -139,12 +140,6 @@ def _header(name: str) -> str:
     """Return a header's text, as a file at the root; NVRTC would otherwise insert the current folder."""
     folder = _tilus_headers() if name.startswith("tilus/") else _cuda_headers()
     return f'#line 1 "/{name}"\n{Path(folder, name).read_text(encoding="utf-8", errors="replace")}'
-
-
-def _include_options(source: str) -> Sequence[str]:
-    if "#include" not in source:
-        return ()
-    return [f"-I{folder}" for folder in (_cuda_headers(), _tilus_headers())]
 
 
 @functools.cache

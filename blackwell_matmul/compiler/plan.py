@@ -48,7 +48,9 @@ def c_mod(a: int, b: int) -> int:
 
 def fastdiv_s(divisor: int) -> int:
     """Return the shift s of the division by multiplication `umulhi(a, m) >> s`: floor(log2(divisor))."""
-    return _positive(divisor).bit_length() - 1
+    if divisor <= 0:
+        raise ZeroDivisionError(f"{divisor} is no divisor")
+    return divisor.bit_length() - 1
 
 
 def fastdiv_m(divisor: int) -> int:
@@ -59,12 +61,6 @@ def fastdiv_m(divisor: int) -> int:
     """
     shift = fastdiv_s(divisor)
     return 0 if divisor == 1 << shift else -(-(1 << (32 + shift)) // divisor)
-
-
-def _positive(divisor: int) -> int:
-    if divisor <= 0:
-        raise ZeroDivisionError(f"{divisor} is no divisor")
-    return divisor
 
 
 def places(count: int) -> int:

@@ -249,12 +249,8 @@ def _placed(text: str, locations: Sequence[Location], entry: Location | None) ->
         found = locations[int(code[len(_MARK) :])]
         if found != here:
             here = found
-            yield f"{line[: len(line) - len(code)]}// {_quoted(here)}", here
-
-
-def _quoted(location: Location) -> str:
-    code = location.code.rstrip("\\")
-    return f"{location.short}  {code}".rstrip()
+            quoted = here.code.rstrip("\\")
+            yield f"{line[: len(line) - len(code)]}// {here.short}  {quoted}".rstrip(), here
 
 
 _INLINED = re.compile(r"static __device__ __forceinline__ (?P<type>.+?) ?(?P<name>\w+)\((?P<parameters>.*)\) \{")
@@ -317,12 +313,10 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         if function.kind != KERNEL:
             return super().visit_Function(function)
         self.kernel = self.canonize_funcname(function.name)
-        text = str(super().visit_Function(self._as_launched(function)))
-        return Text(text.replace("static __global__", 'extern "C" __global__', 1))
-
-    def _as_launched(self, function: Any) -> Any:
         attrs = tilus_faults.without_lone_cluster(function.attrs, self._lone_cta)
-        return Function(function.name, function.params, function.body, function.ret_type, function.kind, attrs)
+        launched = Function(function.name, function.params, function.body, function.ret_type, function.kind, attrs)
+        text = str(super().visit_Function(launched))
+        return Text(text.replace("static __global__", 'extern "C" __global__', 1))
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
         """Declare pointers that may alias, where the compiler does not see each store of a tensor.

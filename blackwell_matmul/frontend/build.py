@@ -14,6 +14,7 @@ from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
+from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, Program
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class _Build:
                     quick_hidet_visits(),
                     any_major(),
                     python_ranges(),
-                    tilus_compat.observe_rewrites(self.recorder),
+                    tilus_compat.observe_rewrites(self.recorder.rewritten, self.recorder.failed),
                 ):
                     return self._program()
             except BlackwellMatmulError:
@@ -253,6 +254,4 @@ def _function(program: Any) -> Any:
 
 def _rekeyed(found: Mapping[Any, Any], origins: Mapping[Any, Any]) -> Any:
     """Return the values found for nodes of code generation, keyed by their nodes of the tile view."""
-    from blackwell_matmul.frontend.identity import IdentityMap
-
     return IdentityMap((origins[node], value) for node, value in found.items() if node in origins)

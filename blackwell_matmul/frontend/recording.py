@@ -78,7 +78,7 @@ def declared_vars(stmt: Any) -> Iterable[Var]:
 
 
 class Recorder:
-    """Lines, names and ancestry of the nodes of one run of tilus; a `RewriteObserver`."""
+    """Lines, names and ancestry of the nodes of one run of tilus."""
 
     def __init__(self) -> None:
         self._lines: IdentityMap[Location] = IdentityMap()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import has_memory, integer, plain_text, shown
 from blackwell_matmul.simulator.trace.measured import HEADER_WORDS, RECORD_WORDS, measured
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from blackwell_matmul.compiler.bundle import Bundle, Marks
 
 
@@ -26,8 +28,6 @@ def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
     arguments: the others; the buffer is on the device of their first tensor. Several launches may share it; read it
     after one that found it zero.
     """
-    import torch
-
     made = _marks(bundle)
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
     for each in tensors:
@@ -54,9 +54,6 @@ def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm
     Raises InputError for a bundle without a timeline, an empty buffer, rows that were too short, or an SM that ran
     nothing.
     """
-    import numpy as np
-    import torch
-
     made = _marks(bundle)
     if not isinstance(buffer, torch.Tensor) or buffer.dtype != torch.int64 or buffer.is_meta or not has_memory(buffer):
         raise InputError(f"buffer is {shown(buffer)}; it must be the int64 tensor that timeline_buffer made.")

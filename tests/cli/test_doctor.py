@@ -529,8 +529,8 @@ def test_the_release_of_the_driver(tmp_path: Path) -> None:
     file.write_text(
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 13.3.0\n"
     )
-    assert facts_room._driver_release(str(file)) == "580.159.04"
-    assert facts_room._driver_release(str(tmp_path / "none")) is None
+    assert facts_room.driver_release(str(file)) == "580.159.04"
+    assert facts_room.driver_release(str(tmp_path / "none")) is None
 
 
 def test_gpus_on_the_bus_are_display_devices_of_nvidia(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Inputs are small integers. Sums are exact in any order, so a result is right or 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from blackwell_matmul.base.errors import EmulationError, SimulationError, Unsupp
 from blackwell_matmul.base.validation import said, spelled
 from blackwell_matmul.hardware.detect import DetectedGpu, detect
 from blackwell_matmul.kernels import KERNELS, LADDERS, rung
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 from blackwell_matmul.scheduling.mma import spec_of
 
@@ -152,7 +154,6 @@ def _scaled(name: str, kernel: Any, device: str) -> Case:
     """Return a block-scaled product; the bytes of nvfp4 are drawn with a seed."""
     from blackwell_matmul.harness.calls.inputs import arguments_of
     from blackwell_matmul.harness.verdict import check_product
-    from blackwell_matmul.problem.problem import Problem
 
     problem = Problem(100, 72, 96, "nvfp4")
     m, n, k, *made = arguments_of(problem, 0)
@@ -181,8 +182,6 @@ def integers(*shape: int, device: str = "cpu") -> Any:
 
 def triton() -> None:
     """Copy through both kinds of tensor descriptors, on the GPU or in Triton's interpreter."""
-    import importlib.util
-
     import torch
 
     if importlib.util.find_spec("triton") is None:

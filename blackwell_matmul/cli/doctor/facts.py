@@ -129,7 +129,7 @@ def gather() -> Facts:
         triton=triton,
         triton_tma=_triton_tma() if triton.usable else Descriptors(),
         driver=driver,
-        driver_release=_driver_release(),
+        driver_release=driver_release(),
         gpus=gpus,
         gpus_error=gpus_error,
         pci_gpus=_pci_gpus(),
@@ -268,8 +268,8 @@ def _gpus() -> tuple[tuple[DetectedGpu, ...], str]:
         return (), said(error)
 
 
-def _driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
-    """Return the kernel module's release, such as 580.159.04. The file exists on Linux only."""
+def driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
+    """Return the kernel module's release, such as 580.159.04; only Linux has this file."""
     try:
         found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", Path(file).read_text(encoding="utf-8", errors="replace"))
     except OSError:

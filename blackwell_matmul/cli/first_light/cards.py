@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,11 +26,6 @@ class Card:
         self._library = driver.call("cuLibraryLoadData", "load the kernels", code, None, None, 0, None, None, 0)
         self._kernels: dict[str, int] = {}
 
-    def driver_version(self) -> str:
-        told = Path("/proc/driver/nvidia/version")
-        found = re.search(r"\d+\.\d+[.\d]*", told.read_text()) if told.is_file() else None
-        return found[0] if found else "unknown"
-
     def prepared(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> Any:
         """Return a launch on torch's current stream. arguments: tensors, tensor maps and whole numbers."""
         from blackwell_matmul.runtime.launch import Prepared
@@ -44,9 +38,6 @@ class Card:
 
     def launch(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> None:
         self.prepared(kernel, arguments, grid, block, shared_bytes)()
-
-    def pointer(self, tensor: torch.Tensor) -> int:
-        return tensor.data_ptr()
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -82,15 +73,9 @@ class EmulatedCard:
         self.sms, self.scale = sms, scale
         self._head, self._kernels = parted(ptx)
 
-    def driver_version(self) -> str:
-        return "none"
-
     def launch(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> None:
         shape: Any = {"grid": grid, "block": block, "shared_bytes": shared_bytes}
         emulate(self._head + self._kernels[kernel], *arguments, **shape, kernel=kernel)
-
-    def pointer(self, tensor: torch.Tensor) -> Any:
-        return tensor
 
     def synchronize(self) -> None:
         pass

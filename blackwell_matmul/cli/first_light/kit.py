@@ -16,6 +16,7 @@ from blackwell_matmul.base.zip_files import unzipped, zip_folder
 from blackwell_matmul.cli.first_light import cases
 from blackwell_matmul.cli.first_light.cases import Case
 from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.harness.bench.bench_machine import ladder
 from blackwell_matmul.harness.bench.request import Request
 from blackwell_matmul.jobs.worker import compiled_in_pool
 
@@ -59,8 +60,6 @@ def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
 
     Raises UnsupportedError if no kernel is for this GPU's architecture.
     """
-    from blackwell_matmul.harness.bench.bench_machine import ladder
-
     ladder(gpu)
     made, refused = _compiled(gpu, folder, tell, emulated)
     if not emulated:

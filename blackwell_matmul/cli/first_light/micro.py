@@ -296,8 +296,7 @@ def allocations(bench: Bench) -> Iterator[Measure]:
         text = "permit given up" if relinquish else "permit kept"
         waited = found[:, :, 2] - found[:, :, 1]
         yield bench.measure("tcgen05.alloc, two CTAs an SM", text, waited, "ns")
-        together = [share for launch in found for share in (_together(launch),)]
-        yield bench.measure("CTAs that held columns together", text, together, "fraction")
+        yield bench.measure("CTAs that held columns together", text, list(map(_together, found)), "fraction")
 
 
 def _together(launch: Any) -> float:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.text import Paragraph, Replay
 
 FINDING_STYLES = {
@@ -37,11 +36,7 @@ def replay(
     return lambda seed: shlex.join([*words, "--seed", str(seed)])
 
 
-def report_lines(report: Report, replay: Replay) -> Iterator[RenderableType]:
-    return (_wrapped(each) for each in report.paragraphs(replay))
-
-
-def _wrapped(paragraph: Paragraph) -> RenderableType:
+def wrapped(paragraph: Paragraph) -> RenderableType:
     """Wrap a long line with a hanging indent on a terminal; crop source context at the edge."""
     from rich.padding import Padding
     from rich.table import Table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,6 @@ def _sightings(finding: Finding) -> str:
 
 def _source(location: Location) -> Text:
     """Return `my_kernel.py:21 | self.sync()`."""
-    import linecache
-
     from rich.text import Text
 
     linecache.checkcache(location.file)

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.processes import uncollected
@@ -320,25 +320,21 @@ def target(name: str) -> Iterator[Any]:
             targets._target = before
 
 
-class RewriteObserver(Protocol):
-    """The receiver of `observe_rewrites`: a node became another node, or its visit failed."""
-
-    def rewritten(self, old: Any, new: Any) -> None: ...
-
-    def failed(self, node: Any, error: Exception) -> None: ...
-
-
-def observe_rewrites(observer: RewriteObserver) -> AbstractContextManager[None]:
-    """Report to `observer` each node that a tilus pass of this thread replaces.
+def observe_rewrites(
+    rewritten: Callable[[Any, Any], None], failed: Callable[[Any, Exception], None]
+) -> AbstractContextManager[None]:
+    """Report each node that one of this thread's tilus passes replaces, with the new one, or fails at.
 
     tilus IR has neither lines nor names, and its passes have no hook for either. All passes visit nodes through
     `IRFunctor.visit`, the only place to follow a node from pass to pass. Removable when tilus IR keeps locations.
     """
     functor: Any = importlib.import_module("tilus.ir.functors.functor").IRFunctor
-    return mended((functor, "visit", lambda visit: _observed(visit, observer)))
+    return mended((functor, "visit", lambda visit: _observed(visit, rewritten, failed)))
 
 
-def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Callable[[Any, Any], Any]:
+def _observed(
+    visit: Callable[[Any, Any], Any], rewritten: Callable[[Any, Any], None], failed: Callable[[Any, Exception], None]
+) -> Callable[[Any, Any], Any]:
     owner, here = threading.get_ident(), threading.get_ident
 
     def observed_visit(self: Any, node: Any) -> Any:
@@ -346,10 +342,10 @@ def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Ca
             result = visit(self, node)
         except Exception as error:
             if here() == owner:
-                observer.failed(node, error)
+                failed(node, error)
             raise
         if result is not node and result is not None and here() == owner:
-            observer.rewritten(node, result)
+            rewritten(node, result)
         return result
 
     return observed_visit
@@ -746,10 +742,8 @@ def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> AbstractConte
     """
     transforms: Any = importlib.import_module("tilus.hidet.transforms")
 
-    def with_needed(lower_with: Any) -> Any:
-        return lambda module, passes: lower_with(module, _needed(passes, unneeded))
-
-    return mended((transforms, "lower_with", with_needed))
+    lower: Any = transforms.lower_with
+    return replaced((transforms, "lower_with", lambda module, passes: lower(module, _needed(passes, unneeded))))
 
 
 def _needed(passes: Sequence[Any], unneeded: Collection[tuple[str, int]]) -> list[Any]:

@@ -81,10 +81,10 @@ class Cpu:
     def sets(self, problem: Problem) -> list[Arguments]:
         """Return argument sets; between two uses of one, twice the L2 is touched."""
         like, seeds = unfilled(problem)[-1], range(sets_needed(problem, self.l2_bytes))
-        return [called_with(problem, self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
-
-    def _unfilled(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.torch_device)
+        unfilled_like = partial(
+            torch.empty_strided, like.shape, like.stride(), dtype=like.dtype, device=self.torch_device
+        )
+        return [called_with(problem, self.operands(problem, seed), unfilled_like()) for seed in seeds]
 
     def group(
         self,

@@ -244,12 +244,9 @@ def _script_class(module: ModuleType, name: str) -> type:
     if found is None:
         raise InputError(f"{file} has no class {name[:100]!r}; {scripts}.")
     if not _is_script(found):
-        raise InputError(f"{name} in {file} is no tilus.Script class but {_kind(found)}; {scripts}.")
+        kind = "another class" if isinstance(found, type) else f"an object of type {type(found).__name__}"
+        raise InputError(f"{name} in {file} is no tilus.Script class but {kind}; {scripts}.")
     return found
-
-
-def _kind(value: object) -> str:
-    return "another class" if isinstance(value, type) else f"an object of type {type(value).__name__}"
 
 
 # --- the call

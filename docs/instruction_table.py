@@ -34,7 +34,7 @@ def rows() -> Iterator[str]:
         told = ", ".join(f"{s.kind}{_later(s.when)}" for s in description.signals)
         awaited = ", ".join(wait.kind for wait in description.waits)
         time, left_out = str(description.time), description.approximation
-        cells = (description.name, touched, told, awaited, time, left_out, description.ptx, f"`{name}`")
+        cells = (description.name, touched, told, awaited, time, left_out, description.section, f"`{name}`")
         yield f"| {' | '.join(cells)} |"
 
 

@@ -247,7 +247,7 @@ def main(
             us = statistics.median(one_round(call, [()], synchronize) for _ in range(rounds))
             rows.append({"case": name, "ours_us": round(us, 2)})
     about = {"gpu": "none" if stub else torch.cuda.get_device_name(), "torch": torch.__version__}
-    command = "python bench/gpu/call_costs.py" + " --stub" * stub
+    command = f"python bench/gpu/call_costs.py {'--stub ' * stub}--out bench/results/{out.name}"
     out.write_text(json.dumps({"command": command, **about, "aim": AIM, "rows": rows}, indent=1) + "\n")
     Console(width=120).print(table_of(rows))
     print(f"{time.perf_counter() - begun:.0f} s")

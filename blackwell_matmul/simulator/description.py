@@ -215,6 +215,12 @@ class Description:
         """Return True if it touches no memory, signals nothing and waits for nothing."""
         return not (self.waits or self.signals) and all(e.space is Space.REGISTER for e in self.effects)
 
+    @property
+    def section(self) -> str:
+        """Return the section of the PTX ISA that defines the instruction: `ptx`, or `name` if PTX has an instruction
+        of this name."""
+        return self.ptx or (self.name if "." in self.name else "")
+
     @functools.cached_property
     def ties_ctas(self) -> bool:
         """Return True if CTAs that execute the instruction depend on each other, and must run together."""

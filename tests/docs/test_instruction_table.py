@@ -19,4 +19,4 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_every_instruction_that_touches_memory_names_its_section() -> None:
     described = [description for description, _ in DESCRIPTIONS.values()]
-    assert not [each.name for each in described if (each.effects or each.signals or each.waits) and not each.ptx]
+    assert not [each.name for each in described if (each.effects or each.signals or each.waits) and not each.section]

@@ -157,11 +157,11 @@ class Builder:
         self.function: Callee | None = None
 
     def build(self, each: Statement) -> Executable:
-        make = _find(each.opcode)
-        if make is None:
+        prefix = _prefix(each.opcode)
+        if prefix is None:
             raise Unknown(f"{each.opcode} is not emulated")
         verify(each, self.gpu, self.version)
-        return self.guarded(make(self, each), each)
+        return self.guarded(_INSTRUCTIONS[prefix](self, each), each)
 
     def guarded(self, act: Act, each: Statement) -> Executable:
         guard, negated = (-1, False) if each.guard is None else (each.guard[0].slot, each.guard[1])
@@ -325,11 +325,6 @@ class Builder:
         return None
 
 
-def _find(opcode: str) -> Make | None:
-    """Return the maker with the longest prefix of an opcode."""
-    return _INSTRUCTIONS.get(_prefix(opcode) or "")
-
-
 def _prefix(opcode: str) -> str | None:
     """Return the longest registered prefix, cut at a dot or a double colon."""
     ends = [len(opcode), *(found.start() for found in reversed(list(re.finditer(r"\.|::", opcode))))]
@@ -345,7 +340,3 @@ def last_type(each: Statement) -> str:
     return next(
         (word for word in reversed(each.modifiers) if word == "pred" or _TYPE_BITS.search(word)), each.modifiers[-1]
     )
-
-
-def full(value: Any, dtype: Any) -> Array:
-    return np.full(LANES, value, dtype)

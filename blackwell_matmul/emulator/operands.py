@@ -139,6 +139,9 @@ ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed
 PADDED_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
 """Bits of elements, of which 16 are packed and padded to 16 bytes in shared memory."""
 
+PACKED_BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
+"""The same bits, by the type of 16 such elements."""
+
 
 @functools.cache
 def _table(format: str) -> Array:

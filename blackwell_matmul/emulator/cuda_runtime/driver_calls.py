@@ -57,7 +57,8 @@ SAME = {
     **{f"cuMemsetD{bits}Async": f"cuMemsetD{bits}" for bits in (8, 16, 32)},
     "cuModuleLoadDataEx": "cuModuleLoadData", "cuModuleLoadFatBinary": "cuModuleLoadData",
     "cuLibraryLoadData": "cuModuleLoadData", "cuLibraryLoadFromFile": "cuModuleLoad",
-    "cuLibraryGetKernel": "cuModuleGetFunction", "cuEventRecordWithFlags": "cuEventRecord",
+    "cuLibraryGetGlobal": "cuModuleGetGlobal", "cuLibraryGetKernel": "cuModuleGetFunction",
+    "cuEventRecordWithFlags": "cuEventRecord",
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuGraphInstantiateWithFlags": "cuGraphInstantiate",
 }  # fmt: skip
@@ -360,10 +361,6 @@ def cuModuleGetGlobal(host: Host, place: int, nbytes: int, module: int, name: in
     address, size = host.variable(host.object(module, LoadedModule), host.program.string(name))
     host.program.put(place, "Q", address)
     host.program.put(nbytes, "Q", size)
-
-
-def cuLibraryGetGlobal(host: Host, place: int, nbytes: int, library: int, name: int) -> None:
-    cuModuleGetGlobal(host, place, nbytes, library, name)
 
 
 def cuLibraryGetKernelCount(host: Host, count: int, library: int) -> None:

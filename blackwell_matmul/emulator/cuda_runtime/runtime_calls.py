@@ -6,6 +6,8 @@ with two underscores are those that nvcc's host code calls (`crt/host_runtime.h`
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from blackwell_matmul.emulator.cuda_runtime import driver_calls
 from blackwell_matmul.emulator.cuda_runtime.host import Function, Host, LoadedModule, Refused, extents
 from blackwell_matmul.emulator.loading import MAX_BLOCK, MAX_GRID, MAX_SHARED_BYTES, MAX_THREADS, LaunchShape
@@ -50,6 +52,7 @@ AS_THE_DRIVER = {
     "cudaLibraryEnumerateKernels": "cuLibraryEnumerateKernels",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveClusters": "cuOccupancyMaxActiveClusters",
     "cudaOccupancyMaxPotentialClusterSize": "cuOccupancyMaxPotentialClusterSize",
     "cudaOccupancyAvailableDynamicSMemPerBlock": "cuOccupancyAvailableDynamicSMemPerBlock",
 }  # fmt: skip
@@ -174,12 +177,11 @@ class _FatBinary:
         return self.module
 
 
-def __cudaRegisterFunction(host: Host, binary: int, function: int, device_function: int, name: int) -> None:
-    host.registered[function] = binary, host.program.string(name)
+def __cudaRegisterFunction(host: Host, binary: int, address: int, on_device: int, name: int) -> None:
+    host.registered[address] = binary, host.program.string(name)
 
 
-def __cudaRegisterVar(host: Host, binary: int, variable: int, address: int, name: int) -> None:
-    host.registered[variable] = binary, host.program.string(name)
+__cudaRegisterVar = __cudaRegisterFunction
 
 
 def __cudaRegisterManagedVar(
@@ -230,10 +232,6 @@ def cudaFuncSetAttribute(host: Host, function: int, attribute: int, value: int) 
 cudaKernelSetAttributeForDevice = cudaFuncSetAttribute
 
 
-def cudaOccupancyMaxActiveClusters(host: Host, count: int, function: int, config: int) -> None:
-    driver_calls.cuOccupancyMaxActiveClusters(host, count, function, config)
-
-
 # --- launches
 
 
@@ -249,28 +247,20 @@ def __cudaPopCallConfiguration(host: Host, grid: int, block: int, shared: int, s
     host.program.put(stream, "Q", 0)
 
 
-def cudaLaunchKernel(
-    host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
-) -> None:
-    """Launch with two dim3, each passed in two words."""
-    _launch(host, function, (xy, z, block_xy, block_z), parameters, shared, cooperative=False)
+def _launches(cooperative: bool) -> Callable[..., None]:
+    """Return an entry point that launches with two dim3, each passed in two words."""
+
+    def launch(
+        host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
+    ) -> None:
+        grid, block = extents(xy, xy >> 32, z), extents(block_xy, block_xy >> 32, block_z)
+        kernel = _kernel(host, function)
+        host.launch(kernel, LaunchShape(grid, block, (1, 1, 1), shared, cooperative), host.values(kernel, parameters))
+
+    return launch
 
 
-def cudaLaunchCooperativeKernel(
-    host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int
-) -> None:
-    _launch(host, function, (xy, z, block_xy, block_z), parameters, shared, cooperative=True)
-
-
-def _launch(
-    host: Host, function: int, sizes: tuple[int, int, int, int], parameters: int, shared: int, cooperative: bool
-) -> None:
-    xy, z, block_xy, block_z = sizes
-    grid, block = extents(xy, xy >> 32, z), extents(block_xy, block_xy >> 32, block_z)
-    kernel = _kernel(host, function)
-    host.launch(kernel, LaunchShape(grid, block, (1, 1, 1), shared, cooperative), host.values(kernel, parameters))
-
-
+cudaLaunchKernel, cudaLaunchCooperativeKernel = _launches(cooperative=False), _launches(cooperative=True)
 __cudaLaunchKernel = cudaLaunchKernel
 
 

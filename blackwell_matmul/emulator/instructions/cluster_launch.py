@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Order, instruction
+from blackwell_matmul.emulator.instructions.copies import bring, write
 from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, first, mask_of
 from blackwell_matmul.emulator.machine import WarpState
@@ -37,14 +38,8 @@ def try_cancel(build: Builder, each: Statement) -> Act:
                 target = place & OFFSET | each.rank << RANK
                 if target % RESPONSE_BYTES:
                     raise Undefined(f"a response at {target & OFFSET:,} of shared memory, which is no multiple of 16")
-                into = each.shared.bytes(target, RESPONSE_BYTES, "writes")
-                each.shared.hear(target, RESPONSE_BYTES, True)
-                into[:] = words.view(np.uint8)
-                each.shared.mark(target, RESPONSE_BYTES)
-                told = cta.barrier(signal & OFFSET | each.rank << RANK if to_all else signal)
-                if grid.listener is not None:
-                    grid.listener.arrived(told, nbytes=RESPONSE_BYTES)
-                told.complete(RESPONSE_BYTES)
+                write(each.shared, target, words.view(np.uint8))
+                bring(cta, signal & OFFSET | each.rank << RANK if to_all else signal, RESPONSE_BYTES)
 
         cta.cluster.grid.issue("other", answer, warp, 1 << lane)
 

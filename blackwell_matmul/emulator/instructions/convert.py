@@ -15,7 +15,7 @@ from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, 
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import LaneState, WarpState
-from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Register, Statement, Symbol, Vector
+from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Statement, Symbol, Vector
 from blackwell_matmul.emulator.unknown import Known, Unknown
 
 CLOCKS = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
@@ -257,8 +257,6 @@ def move(build: Builder, each: Statement) -> Act:
     if isinstance(source, Symbol) and source.name in CLOCKS:
         return _clock(build.target(to), WORDS[SIZES_BYTES[type]], CLOCKS[source.name])
     target, slot = build.target(to), build.source(source, type)
-    if isinstance(source, Register) and SIZES_BYTES[build.types[slot]] != SIZES_BYTES[type]:
-        raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
@@ -280,12 +278,8 @@ def _clock(target: int, word: Any, shift: int) -> Act:
 
 def _each_part(build: Builder, to: tuple[Operand, ...], source: tuple[Operand, ...], type: str) -> Act:
     """Move the parts of a vector: `mov.v4.f32 {a, b, c, d}, V`."""
-    targets, reads = (
-        [build.target(part) for part in to],
-        [build.reader(part, f"b{8 * SIZES_BYTES[type]}") for part in source],
-    )
-    if len(targets) != len(reads):
-        raise Unknown(f"a move of {len(reads)} parts to {len(targets)} is not emulated")
+    targets = [build.target(part) for part in to]
+    reads = [build.reader(part, f"b{8 * SIZES_BYTES[type]}") for part in source]
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
@@ -318,6 +312,3 @@ def _joined(build: Builder, to: Any, source: Vector, type: str) -> Act:
         warp.set(target, word, mask)
 
     return act
-
-
-# narrow pairs to wide ones: cvt.rn.f16x2.e4m3x2 and its like come through `_to_pair`

@@ -209,16 +209,16 @@ def _issue_bulk(
         source = origin.taken(place, nbytes)
         origin.hear(place, nbytes, False)
         for target in targets:
-            _write(_memory(cta, target, spaces[0]), target, source, reduce)
+            write(_memory(cta, target, spaces[0]), target, source, reduce)
             if signal is not None:
                 at = signal if len(targets) == 1 else signal & OFFSET | target & ~OFFSET
-                _bring(cta, at, nbytes)
+                bring(cta, at, nbytes)
 
     return grid.issue("copy", run, warp, 1 << lane)
 
 
-def _write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Array], None] | None) -> None:
-    """Write bytes to memory, or combine them with it (cp.reduce)."""
+def write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Array], None] | None = None) -> None:
+    """Write bytes, or reduce them into memory."""
     into = memory.bytes(place, value.size, "writes")
     memory.hear(place, value.size, True)
     if reduce is None:
@@ -228,7 +228,7 @@ def _write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Ar
     memory.mark(place, value.size)
 
 
-def _bring(cta: CtaState, address: int, nbytes: int) -> None:
+def bring(cta: CtaState, address: int, nbytes: int) -> None:
     """Count bytes of the operation that completes at an mbarrier."""
     barrier, listener = cta.barrier(address), cta.cluster.grid.listener
     if listener is not None:
@@ -281,8 +281,8 @@ def store_async(build: Builder, each: Statement) -> Act:
 def _arrived(
     cta: CtaState, target: int, signal: int, value: Array, reduce: Callable[[Array, Array], None] | None
 ) -> None:
-    _write(cta.cluster.owner(target).shared, target, value, reduce)
-    _bring(cta, signal, value.size)
+    write(cta.cluster.owner(target).shared, target, value, reduce)
+    bring(cta, signal, value.size)
 
 
 # --- tensor copies
@@ -376,7 +376,7 @@ def _load(
         for box in boxes:
             _fill(cta, found, box, start)
             start += box.nbytes
-        _bring(cta, signal, sum(box.counted_bytes for box in boxes))
+        bring(cta, signal, sum(box.counted_bytes for box in boxes))
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:

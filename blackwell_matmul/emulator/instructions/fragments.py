@@ -21,6 +21,7 @@ from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, Array, mask_of
 from blackwell_matmul.emulator.machine import LaneState, Row, SomeWarps, WarpState, collective
 from blackwell_matmul.emulator.operands import (
+    PACKED_BITS,
     SCALE_TYPES,
     descriptor,
     differing,
@@ -281,13 +282,6 @@ def _count(each: Statement) -> int:
     return int(each.modifiers.first_of(("x1", "x2", "x4"))[1:])
 
 
-_LOADED = {
-    ("m8n8", "b16"): 0, ("m16n16", "b8"): 0,
-    ("m8n16", "b4x16_p64"): 4, ("m8n16", "b6x16_p32"): 6, ("m16n16", "b4x16_p64"): 4, ("m16n16", "b6x16_p32"): 6,
-}  # fmt: skip
-"""Bits of elements that ldmatrix brings to the low bits of a byte of their own, by shape and type; 0 for none."""
-
-
 @instruction("ldmatrix")
 def load_matrix(build: Builder, each: Statement) -> Act:
     """Load matrices: `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`, each lane has a row of 16 bytes.
@@ -295,10 +289,8 @@ def load_matrix(build: Builder, each: Statement) -> Act:
     Matrices of 16 rows and 16 columns have elements of 8 bits and two registers.
     """
     shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
-    if (shape, last_type(each)) not in _LOADED or (shape != "m8n8" and transposed != (shape == "m16n16")):
-        raise Unknown(f"{each.opcode} is not emulated")
     _verify_registers(each, each.operands[0], count * (1 + (shape == "m16n16")))
-    bits, height = _LOADED[shape, last_type(each)], 16 if shape == "m16n16" else 8
+    bits, height = PACKED_BITS.get(last_type(each)), 16 if shape == "m16n16" else 8
     element = np.uint16 if shape == "m8n8" else np.uint8
     targets, address = build.targets(each.operands[0]), shared_addresses(build, each.operands[1])
 
@@ -339,9 +331,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
     `stmatrix.sync.aligned.m16n8.xN.trans.shared.b8` stores accumulators of 8 bits, each column as a row of 16 bytes.
     """
     shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
-    of_bytes = shape == "m16n8" and last_type(each) == "b8" and transposed
-    if not of_bytes and (shape, last_type(each)) != ("m8n8", "b16"):
-        raise Unknown(f"{each.opcode} is not emulated")
+    of_bytes = shape == "m16n8"
     address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
     _verify_registers(each, each.operands[1], count)

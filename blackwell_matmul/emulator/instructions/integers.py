@@ -15,13 +15,11 @@ from blackwell_matmul.emulator.instructions.special_values import PACKED, flushe
 from blackwell_matmul.emulator.lanes import TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import LaneState
 from blackwell_matmul.emulator.parser import SIZES_BYTES, Nothing, Statement
-from blackwell_matmul.emulator.unknown import Known, Parts, Unknown
+from blackwell_matmul.emulator.unknown import Known, Parts
 
 
 def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
     """Apply `function` to the operands, read as these types; the result has the first type."""
-    if len(each.operands) < 2:
-        raise Unknown(f"{each.opcode} has too few operands")
     target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[types[0]]]
     widen = build.fit(each.operands[0], SIZES_BYTES[types[0]])
     sources = each.operands.exactly(len(types))[1:]

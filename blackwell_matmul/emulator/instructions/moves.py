@@ -204,14 +204,8 @@ def shared_addresses(build: Builder, operand: Operand) -> Callable[[LaneState], 
 def store(build: Builder, each: Statement) -> Act:
     """Store: `st{.space}{.v2|.v4|.v8}.type [a], b`."""
     space, type = space_of(each), last_type(each)
-    if "async" in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
-    operands = build.vector(each.operands[1])
-    reads, size, count = (
-        [build.reader(operand, f"b{8 * SIZES_BYTES[type]}") for operand in operands],
-        SIZES_BYTES[type],
-        len(operands),
-    )
+    operands, size = build.vector(each.operands[1]), SIZES_BYTES[type]
+    reads, count = [build.reader(operand, f"b{8 * size}") for operand in operands], len(operands)
     address = addresses_of(build, each.operands[0], space)
     _verify_space(build, each.operands[0], space, stores=True)
 
@@ -389,9 +383,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 @instruction("atom", "red", order=Order("relaxed", "gpu"))
 def atomic(build: Builder, each: Statement) -> Act:
-    """Update memory one lane after another; atom returns the old value ("atom", "red")."""
-    if "async" in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
+    """Update memory one lane after the other; atom returns the old value ("atom", "red")."""
     gives = each.opcode.startswith("atom")
     function, space = _OPERATIONS[each.modifiers.first_of(_OPERATIONS)], space_of(each)
     kind, size, count = _atomic_type(each)

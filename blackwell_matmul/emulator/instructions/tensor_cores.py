@@ -33,6 +33,7 @@ from blackwell_matmul.emulator.lanes import ALL, LANES, Array, first, indices, l
 from blackwell_matmul.emulator.machine import CtaState, LaneState, Row, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import (
     CHUNK,
+    PACKED_BITS,
     SCALE_TYPES,
     chunks,
     descriptor,
@@ -493,7 +494,7 @@ def copy(build: Builder, each: Statement) -> Act:
     words_ = each.modifiers
     shape = words_.first_of(_COPIES)
     rows, nbytes = _COPIES[shape]
-    bits = next((_PACKED_BITS[word] for word in words_ if word in _PACKED_BITS), 8)
+    bits = next((PACKED_BITS[word] for word in words_ if word in PACKED_BITS), 8)
     lanes = _copied_lanes(shape, words_)
     address, source = _tensor_address(build, each.operands[0]), build.scalar(each.operands[1], "b64")
     group = group_of(each)
@@ -506,7 +507,6 @@ def copy(build: Builder, each: Statement) -> Act:
     return act
 
 
-_PACKED_BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
 _COPIES = {"128x256b": (128, 32), "4x256b": (4, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16)}
 
 

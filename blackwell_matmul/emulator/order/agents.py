@@ -106,6 +106,11 @@ class WarpAgents:
     last: Flying | None = None
     products: int = 0
 
+    def stream(self, key: Any, kind: str, what: str, count: int = 1) -> int:
+        """Return the first agent of a stream of this warp."""
+        number, name = self.cluster.number(self.warp), f"{what} of {name_of(self.warp)}"
+        return self.cluster.stream((self.warp, key), kind, name, count, number)
+
     def parts(self, mask: int) -> Iterator[LaneGroup]:
         """Yield the groups of these lanes, separated from groups of other lanes."""
         for each in list(self.groups):
@@ -167,6 +172,10 @@ class WarpAgents:
             if order.semantics != "acquire":
                 sent, before = self.sent(each.mask), each.released
                 each.released = tuple(sent if place <= level else before[place] for place in range(3))  # type: ignore[assignment]
+
+
+def name_of(warp: Any) -> str:
+    return f"warp {warp.index} of CTA {warp.cta.index}"
 
 
 @lru_cache(maxsize=4096)

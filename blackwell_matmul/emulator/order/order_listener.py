@@ -44,6 +44,13 @@ class OrderListener(EmulationListener):
         self.mbarriers = Mbarriers(run, self.bytes, self.lifetimes)
         self.maps = TensorMaps(run, self.bytes)
         self.fences = Fences(run, self.mbarriers)
+        for rule, events in {
+            self.operations: ["waited"], self.tensor: ["touched", "allocated"], self.maps: ["described"],
+            self.mbarriers: ["initialised", "invalidated", "arrived", "passed"], self.threads: ["joined", "ended"],
+            self.fences: ["fenced"],
+        }.items():  # fmt: skip
+            for event in events:  # which only this rule hears
+                setattr(self, event, getattr(rule, event))
 
     # --- the run
 
@@ -106,9 +113,6 @@ class OrderListener(EmulationListener):
         if not operation.warp.alive:
             self._forget(operation.warp.cta.cluster)
 
-    def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
-        self.operations.waited(kind, operations, warp, mask)
-
     # --- memory
 
     def read(self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0) -> None:
@@ -119,40 +123,8 @@ class OrderListener(EmulationListener):
     ) -> None:
         self.bytes.accessed(memory, places, nbytes, warp, mask, True, values)
 
-    def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
-        self.tensor.touched(memory, rows, columns, writes, warp)
-
-    def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
-        self.maps.described(memory, places, warp, mask)
-
-    def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
-        self.tensor.allocated(memory, column, columns, warp, gives_back)
-
     def unwritten(self, text: str) -> None:
         grid, rule = self.run.grid, judging.UNINITIALISED
         step = grid.completing.step if grid.completing is not None else grid.current
         place = judging.place_of(step)
         self.run.tell_text(rule, f"{place} {text}", place)
-
-    # --- barriers and fences
-
-    def initialised(self, barrier: Any, cta: Any, offset: int, warp: Any, lane: int, before: Any) -> None:
-        self.mbarriers.initialised(barrier, cta, offset, warp, lane, before)
-
-    def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
-        self.mbarriers.invalidated(barrier, warp, lane)
-
-    def arrived(self, barrier: Any, warp: Any = None, mask: int = 0, nbytes: int | None = None) -> None:
-        self.mbarriers.arrived(barrier, warp, mask, nbytes)
-
-    def passed(self, barrier: Any, warp: Any, mask: int, phase: int) -> None:
-        self.mbarriers.passed(barrier, warp, mask, phase)
-
-    def joined(self, barrier: Any, warp: Any, mask: int, waits: bool) -> None:
-        self.threads.joined(barrier, warp, mask, waits)
-
-    def ended(self, barrier: Any) -> None:
-        self.threads.ended(barrier)
-
-    def fenced(self, warp: Any, mask: int) -> None:
-        self.fences.fenced(warp, mask)

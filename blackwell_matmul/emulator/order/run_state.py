@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from blackwell_matmul.emulator.code import Order, order_of
 from blackwell_matmul.emulator.lanes import LANES
 from blackwell_matmul.emulator.order import judging
-from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents
+from blackwell_matmul.emulator.order.agents import ClusterAgents, Flying, WarpAgents, name_of
 from blackwell_matmul.emulator.order.clocks import CLOCK_SHIFT, SITE_MASK, WEAK, VectorClock, agent_of
 from blackwell_matmul.emulator.order.judging import MemoryAccess, Rule
 from blackwell_matmul.emulator.order.ptx_findings import ERROR, Place, PtxFinding
@@ -70,7 +70,9 @@ class RunState:
         cluster = self.cluster_of(agent)
         return cluster.base, cluster.warp_of(agent)
 
-    def access(self, agent: int, site: int, writes: bool) -> MemoryAccess:
+    def access(self, agent: int | Flying, site: int, writes: bool) -> MemoryAccess:
+        if isinstance(agent, Flying):
+            return self.access_of(agent, writes)
         cluster = self.cluster_of(agent)
         stream = cluster.stream_of(agent)
         if stream is not None:
@@ -124,8 +126,7 @@ class RunState:
             rule = judging.weakly_ordered(wrote, is_operation and writes)
         if self._is_told(a, site, rule.severity if rule else ERROR, agent, own):
             return
-        first = self.access(agent, a, wrote)
-        second = self.access_of(own, writes) if isinstance(own, Flying) else self.access(own, site, writes)
+        first, second = self.access(agent, a, wrote), self.access(own, site, writes)
         if later:
             first, second, a, site = second, first, site, a
         self.tell(rule or judging.unordered(first, second), first, second, a, site, where())
@@ -137,7 +138,3 @@ class RunState:
             return key in self.certain
         mine = own.warp.first if isinstance(own, Flying) else own
         return bool(self._issuer(one, a) != self._issuer(mine, b))
-
-
-def name_of(warp: Any) -> str:
-    return f"warp {warp.index} of CTA {warp.cta.index}"

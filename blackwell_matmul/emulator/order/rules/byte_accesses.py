@@ -33,7 +33,7 @@ from blackwell_matmul.emulator.order.last_accesses import ByteShadow, occupied
 from blackwell_matmul.emulator.order.ptx_findings import BENIGN, UNPROMISED
 from blackwell_matmul.emulator.order.rules.flags import Flags
 from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
-from blackwell_matmul.emulator.order.run_state import RunState, name_of
+from blackwell_matmul.emulator.order.run_state import RunState
 
 GLOBAL_READERS = 2
 """Places for readers of a unit of global memory."""
@@ -116,9 +116,8 @@ class ByteAccesses:
         hit = next((at for at in objects if ((offsets < at + 8) & (offsets + nbytes > at)).any()), None)
         if hit is None or run.sites[site].opcode.startswith("mbarrier"):
             return
-        own = run.warps[warp].first + mask.bit_length() - 1 if warp else -1
-        access = run.access_of(flying, writes) if flying else run.access(own, site, writes)
-        found = objects[hit]
+        own = flying or run.warps[warp].first + mask.bit_length() - 1
+        access, found = run.access(own, site, writes), objects[hit]
         found.spoiled = access if writes else found.spoiled
         text = f"{access.who} {access.verb} bytes of {found.place} at {access.place}, which is still valid"
         rule = judging.MBARRIER_AS_DATA._replace(severity=UNPROMISED)
@@ -219,8 +218,7 @@ class ByteAccesses:
         """Record an access by a whole warp, such as the write of the address by tcgen05.alloc, which is visible to all
         proxies of the warp."""
         mask, (site, _) = agents.warp.alive, self.run.here()
-        number = agents.cluster.number(agents.warp)
-        agent = agents.cluster.stream((agents.warp, "warp"), "", f"lane 0 of {name_of(agents.warp)}", 1, number)
+        agent = agents.stream("warp", "", "lane 0")
         flying = Flying(agents.sent(mask), agents, mask, agents.clock, site, "", agent, agent)
         self.by_operation(range, flying, 0, writes)
         agents.learn(mask, agent, agents.clock, ASYNC_ROWS)

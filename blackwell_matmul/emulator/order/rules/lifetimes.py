@@ -30,12 +30,9 @@ class Lifetimes:
     def reached(self, cta: Any, known: VectorClock, own: int | Flying, site: int, writes: bool, where: Words) -> None:
         """Check an access to another CTA's memory: the CTA has not exited, and the agent has observed its start."""
         if cta in self.over:
-            self._ended(self._access(own, site, writes), cta, where(), self.over[cta])
+            self._ended(self.run.access(own, site, writes), cta, where(), self.over[cta])
         if not self.run.warps[cta.warps[0]].cluster.has_started(cta, known):
-            self._not_started(self._access(own, site, writes), cta, where())
-
-    def _access(self, own: int | Flying, site: int, writes: bool) -> MemoryAccess:
-        return self.run.access_of(own, writes) if isinstance(own, Flying) else self.run.access(own, site, writes)
+            self._not_started(self.run.access(own, site, writes), cta, where())
 
     def _not_started(self, access: MemoryAccess, cta: Any, where: str) -> None:
         text = f"{access.who} {access.verb} {where} at {access.place}, unaware that CTA {cta.index} has started"

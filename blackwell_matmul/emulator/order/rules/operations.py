@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.agents import Flying, WarpAgents
 from blackwell_matmul.emulator.order.clocks import ASYNC_ROWS, EARLIER, OWN_ROWS
 from blackwell_matmul.emulator.order.ptx_findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
-from blackwell_matmul.emulator.order.run_state import RunState, name_of
+from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class Operations:
@@ -45,28 +45,24 @@ class Operations:
         agents, lane = made.warp, made.lanes.bit_length() - 1
         if opcode.startswith("cp.async.c"):
             if agents.copied is None:
-                agents.copies = self._stream(agents, "cp.async", "cp.async", "a cp.async", LANES)
+                agents.copies = agents.stream("cp.async", "cp.async", "a cp.async", LANES)
                 agents.copied = np.zeros(LANES, np.int64)
             made.agent, made.per_lane = agents.copies, True
         elif opcode.startswith("wgmma"):
-            made.agent = self._stream(agents, "wgmma", "wgmma", "a wgmma")
+            made.agent = agents.stream("wgmma", "wgmma", "a wgmma")
             made.product = (agents.warp.cta, agents.warp.index // 4, agents.products)
             self.products.setdefault(made.product, []).append(made)
             agents.products += 1
             self.registers.hold(agents, made.agent, made.site)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
-            made.agent = made.pipelined = self._stream(agents, (lane, "tcgen05"), "tcgen05", "a tcgen05 operation")
+            made.agent = made.pipelined = agents.stream((lane, "tcgen05"), "tcgen05", "a tcgen05 operation")
         elif opcode.startswith("tcgen05.st"):
-            made.agent = self._stream(agents, "st", "tcgen05.st", "a tcgen05.st")
+            made.agent = agents.stream("st", "tcgen05.st", "a tcgen05.st")
         elif opcode.startswith(("cp.async.bulk", "cp.reduce")) and "mbarrier" not in opcode:
-            made.agent = self._stream(agents, (lane, "bulk"), "cp.async.bulk", "a bulk copy")
-            made.reader = self._stream(agents, (lane, "bulk read"), "cp.async.bulk.read", "a bulk copy")
+            made.agent = agents.stream((lane, "bulk"), "cp.async.bulk", "a bulk copy")
+            made.reader = agents.stream((lane, "bulk read"), "cp.async.bulk.read", "a bulk copy")
             return
         made.reader = made.agent
-
-    def _stream(self, agents: WarpAgents, key: Any, kind: str, what: str, count: int = 1) -> int:
-        warp, cluster = agents.warp, agents.cluster
-        return cluster.stream((warp, key), kind, f"{what} of {name_of(warp)}", count, cluster.number(warp))
 
     def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
         agents = self.run.warps[warp]
@@ -114,5 +110,4 @@ def _goes_on(last: Flying, made: Flying) -> bool:
 
 def loads_of(agents: WarpAgents) -> int:
     """Return the stream of a warp's tcgen05.ld."""
-    what, number = f"a tcgen05.ld of {name_of(agents.warp)}", agents.cluster.number(agents.warp)
-    return agents.cluster.stream((agents.warp, "ld"), "tcgen05.ld", what, 1, number)
+    return agents.stream("ld", "tcgen05.ld", "a tcgen05.ld")

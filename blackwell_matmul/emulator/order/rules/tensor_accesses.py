@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.order import judging
-from blackwell_matmul.emulator.order.agents import WarpAgents
+from blackwell_matmul.emulator.order.agents import WarpAgents, name_of
 from blackwell_matmul.emulator.order.clocks import (
     AGENT_MASK,
     AGENT_SHIFT,
@@ -25,7 +25,7 @@ from blackwell_matmul.emulator.order.last_accesses import TensorShadow
 from blackwell_matmul.emulator.order.ptx_findings import UNPROMISED
 from blackwell_matmul.emulator.order.rules.held_registers import RegisterUses
 from blackwell_matmul.emulator.order.rules.operations import loads_of
-from blackwell_matmul.emulator.order.run_state import RunState, name_of
+from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class TensorAccesses:

@@ -318,12 +318,6 @@ class _Parser:
         while not self.accept(text):
             self.take()
 
-    def skip_braces(self) -> None:
-        """Skip to the matching brace."""
-        while self.next.text != "{":
-            self.take()
-        self.skip_scope()
-
     # --- the module
 
     def module(self) -> Module:
@@ -342,7 +336,9 @@ class _Parser:
                 name, other = self.names()
                 module.aliases[name] = other
             elif token.text == ".section":
-                self.skip_braces()
+                while self.next.text != "{":
+                    self.take()
+                self.skip_scope()
             elif token.text in (".global", ".shared", ".const"):
                 self.module_variables(module, self.variable(token.text[1:]), is_extern)
             elif token.text in _OF_MODULES:

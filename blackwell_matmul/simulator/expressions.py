@@ -208,15 +208,13 @@ class ExpressionWriter(ABC):
     # leaves
 
     def _Var(self, e: Any) -> Typed:
-        return self.variable(self.names(e), e.type)
+        text = self.names(e)
+        if not hasattr(e.type, "nbits"):
+            return Typed(text, None)
+        item = element(e.type)
+        return Typed(text, item) if item.is_float else Typed(text, item, *limits(item))
 
     _SymbolVar = _Var
-
-    def variable(self, text: str, kind: Any) -> Typed:
-        if not hasattr(kind, "nbits"):
-            return Typed(text, None)
-        item = element(kind)
-        return Typed(text, item) if item.is_float else Typed(text, item, *limits(item))
 
     def _Constant(self, e: Any) -> Typed:
         value = e.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.frontend.program import Location
@@ -150,8 +150,8 @@ class Finding:
         return f"{self.severity.value} {self.code}: {self.message}{where}{again}"
 
 
-def nobody(finding: Finding) -> None:
-    """Ignore a finding."""
+def nobody(*_: Any) -> None:
+    """Ignore a finding, or another event."""
 
 
 class Findings:

@@ -28,7 +28,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Effect, Instruction
-from blackwell_matmul.simulator.findings import Finding
+from blackwell_matmul.simulator.findings import Finding, nobody
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Product, Sum, Term
@@ -182,11 +182,7 @@ class Broadcast(Listener):
         every = tuple(listeners)
         for name in EVENTS:
             wanted = [getattr(each, name) for each in every if getattr(type(each), name) is not getattr(Listener, name)]
-            setattr(self, name, wanted[0] if len(wanted) == 1 else _all(tuple(wanted)) if wanted else _nobody)
-
-
-def _nobody(*_: Any) -> None:
-    pass
+            setattr(self, name, wanted[0] if len(wanted) == 1 else _all(tuple(wanted)) if wanted else nobody)
 
 
 def _all(wanted: tuple[Callable[..., None], ...]) -> Callable[..., None]:

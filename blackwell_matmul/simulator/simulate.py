@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.expressions import free_variables, vector_functi
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, lower
-from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, segment_of
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, segment_of, share_bytes
 from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.order.across_ctas import left_behind, merge, semaphores_left
 from blackwell_matmul.simulator.order.causes import in_order
@@ -212,7 +212,7 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     known = written is not None and written <= segments.keys()  # a pointer may be passed as a number
     memory.segments = _joined(segments.values(), written or ())
     for segment in memory.segments:
-        segment.constant = known and not any(_meet(segment, segments[name]) for name in written or ())
+        segment.constant = known and not any(share_bytes(segment, segments[name]) for name in written or ())
     return memory, arguments
 
 
@@ -221,7 +221,7 @@ def _joined(segments: Iterable[Segment], written: Collection[str]) -> list[Segme
     one."""
     found: list[Segment] = []
     for each in sorted(segments, key=lambda segment: (segment.address, -segment.nbytes)):
-        if not found or not _meet(found[-1], each):
+        if not found or not share_bytes(found[-1], each):
             found.append(each)
             continue
         last = found[-1]
@@ -229,11 +229,6 @@ def _joined(segments: Iterable[Segment], written: Collection[str]) -> list[Segme
         nbytes = max(last.nbytes, each.address + each.nbytes - last.address)
         last.cells = np.lib.stride_tricks.as_strided(last.cells, (nbytes,), (1,))
     return found
-
-
-def _meet(one: Segment, other: Segment) -> bool:
-    """Return True if they share bytes, for example if one tensor is passed twice."""
-    return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
 
 
 def _segment(kernel: str, name: str, value: Any) -> Segment:

@@ -411,7 +411,7 @@ def dot_of_pairs(build: Builder, each: Statement) -> Act:
 
 # --- comparison and selection
 
-_COMPARE: Known[str, Callable[[Any, Any], Any]] = Known({
+COMPARE: Known[str, Callable[[Any, Any], Any]] = Known({
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 })  # fmt: skip
@@ -423,14 +423,14 @@ def _ordered(name: str) -> Callable[[Any, Any], Any]:
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if name == "nan":
         return lambda a, b: np.isnan(a) | np.isnan(b)
-    if name in _COMPARE:
-        plain = _COMPARE[name]
+    if name in COMPARE:
+        plain = COMPARE[name]
         return (lambda a, b: plain(a, b) & ~(np.isnan(a) | np.isnan(b))) if name == "ne" else plain
-    return lambda a, b: _COMPARE[name[:-1]](a, b) | np.isnan(a) | np.isnan(b)
+    return lambda a, b: COMPARE[name[:-1]](a, b) | np.isnan(a) | np.isnan(b)
 
 
 def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
-    return _ordered(name) if "f" in type else _COMPARE[name]
+    return _ordered(name) if "f" in type else COMPARE[name]
 
 
 Pick = Callable[[LaneState], Array]

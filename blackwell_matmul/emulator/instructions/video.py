@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.instructions.integers import COMPARE
 from blackwell_matmul.emulator.lanes import TYPES, Array
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Negative, Operand, Selected, Statement
@@ -27,10 +28,6 @@ _OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "vmax": np.maximum, "vshl": np.left_shift, "vshr": np.right_shift, "vavrg": _average,
 }  # fmt: skip
 
-_SET_COMPARISONS: Known[str, Callable[[Array, Array], Array]] = Known(
-    eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal
-)
-
 _SECOND: Known[str, Callable[[Array, Array], Array]] = Known(add=np.add, min=np.minimum, max=np.maximum)
 """Operations of a result with c."""
 
@@ -44,7 +41,7 @@ def _operation(name: str, each: Statement) -> tuple[Callable[[Array, Array], Arr
     words = each.modifiers
     types = _types(each, 2 if name == "vset" else 3)
     if name == "vset":
-        compare = _SET_COMPARISONS[words.first_of(_SET_COMPARISONS)]
+        compare = COMPARE[words.first_of(COMPARE)]
         return lambda a, b: compare(a, b).astype(np.int64), ["u32", *types]
     function = _OPERATIONS[name]
     if name in ("vshl", "vshr"):

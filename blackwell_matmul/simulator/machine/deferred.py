@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet, nobody
+from blackwell_matmul.simulator.findings import nobody
+from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet
 from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element
 

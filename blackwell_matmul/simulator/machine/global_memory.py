@@ -32,6 +32,11 @@ class Segment:
         return self.cells.nbytes
 
 
+def share_bytes(a: Any, b: Any) -> bool:
+    """Return True if two ranges of bytes meet, for example if one tensor is passed twice."""
+    return bool(a.address < b.address + b.nbytes and b.address < a.address + a.nbytes)
+
+
 def segment_of(name: str, value: Any) -> Segment:
     """Return the memory of a CPU tensor (torch or numpy)."""
     if isinstance(value, np.ndarray):

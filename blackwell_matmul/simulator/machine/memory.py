@@ -16,14 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.findings import nobody
 from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 Box = tuple[tuple[int, int], ...]
-
-
-def nobody(work: Any) -> None:
-    """Ignore deferred work."""
 
 
 class Storage:

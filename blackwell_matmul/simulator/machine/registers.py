@@ -155,10 +155,13 @@ class WarpLayout:
             block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
             return np.array(block.reshape(split).transpose(axes), order="C").reshape(WARP, self.local_size)
         whole = tile.shape == self.shape and tile.flags.c_contiguous  # `flat` counts in the layout's shape
-        held = tile.reshape(-1).take(self.flat) if whole else tile[self.coords]
+        return self._in_lanes(tile.reshape(-1).take(self.flat) if whole else tile[self.coords])
+
+    def _in_lanes(self, held: np.ndarray) -> np.ndarray:
+        """Return the registers of all lanes, of those of the active lanes."""
         if self.lanes == WARP:
             return held
-        out = np.zeros((WARP, self.local_size), tile.dtype)
+        out = np.zeros((WARP, self.local_size), held.dtype)
         out[self.lane : self.lane + self.lanes] = held
         return out
 
@@ -204,12 +207,7 @@ class WarpLayout:
 
     def registers(self, block: np.ndarray) -> np.ndarray:
         """Return the registers as `load` does, from only the warp's `lines` of a tile."""
-        held = block.reshape(-1).take(self._on_lines)
-        if self.lanes == WARP:
-            return held
-        out = np.zeros((WARP, self.local_size), block.dtype)
-        out[self.lane : self.lane + self.lanes] = held
-        return out
+        return self._in_lanes(block.reshape(-1).take(self._on_lines))
 
     @functools.cached_property
     def _on_lines(self) -> np.ndarray:

@@ -15,7 +15,7 @@ each response once, in order, is not replayed either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,14 @@ class ScannedWarp:
     responses: Iterator[tuple[int, int, int, int]]
 
 
+def scanned(grid: Grid, cluster: Sequence[Position], warps: Iterable[int], grants: Grants) -> Iterator[ScannedWarp]:
+    """Yield these warps of each CTA of a cluster, for `scan`."""
+    for rank, position in enumerate(cluster):
+        cta = ScannedCta(grid, position, rank)
+        for index in warps:
+            yield ScannedWarp(cta, index, grants.foreseen())
+
+
 class ControlPath:
     """Steps of a cluster.
 
@@ -75,13 +83,10 @@ class ControlPath:
         lists: list[list[int]] = [[] for _ in lowered.sources]
         ends: dict[Thread, list[int]] = {}
         assert lowered.scan is not None
-        grants = Grants(scheduled.grants)
-        for rank, position in enumerate(scheduled.cluster):
-            cta = ScannedCta(grid, position, rank)
-            for index in range(lowered.num_warps):
-                ends[rank, index] = list(map(len, lists))
-                lowered.scan(ScannedWarp(cta, index, grants.foreseen()), log, lists)
-                log.append(None)
+        for warp in scanned(grid, scheduled.cluster, range(lowered.num_warps), Grants(scheduled.grants)):
+            ends[warp.cta.rank, warp.index] = list(map(len, lists))
+            lowered.scan(warp, log, lists)
+            log.append(None)
         if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]
         pairs = list(zip(lists, lowered.sources, strict=True))

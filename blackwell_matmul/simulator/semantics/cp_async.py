@@ -46,15 +46,11 @@ _COPY: dict[str, Any] = {
 }
 
 
-def _rows(group: ThreadGroup, warp: int, extent: int) -> tuple[int, int]:
-    """Return the rows of the tile that a warp copies: tilus distributes the tile in row-major order."""
-    index = warp - group.warps.start
-    return extent * index // len(group.warps), extent * (index + 1) // len(group.warps)
-
-
 def _part(group: ThreadGroup, warp: int, shape: tuple[int, ...]) -> tuple[Box, tuple[int, ...]]:
-    """Return the rectangle of the tile that a warp copies, and its extents."""
-    top, bottom = _rows(group, warp, shape[0])
+    """Return the rectangle of the tile that a warp copies, and its extents: tilus distributes the tile in row-major
+    order."""
+    index = warp - group.warps.start
+    top, bottom = (shape[0] * each // len(group.warps) for each in (index, index + 1))
     return ((top, bottom), *((0, e) for e in shape[1:])), (bottom - top, *shape[1:])
 
 

@@ -66,6 +66,15 @@ def peer_of(warp: Warp, context: LoweringContext) -> Cta:
     return peer
 
 
+def pair_of(inst: Any, warp: Warp, context: LoweringContext) -> Cta | None:
+    """Return the peer, and check the issuer, of an operation of a pair; None for one of a single CTA."""
+    if inst.cta_group != 2:
+        return None
+    peer = peer_of(warp, context)
+    check_issuer(warp, context)
+    return peer
+
+
 def come_together(
     warp: Warp, context: LoweringContext, what: str, warps: Iterable[int]
 ) -> Generator[Blocked, None, Rendezvous]:

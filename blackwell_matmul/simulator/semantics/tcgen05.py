@@ -43,10 +43,10 @@ from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.machine.tensor_memory import TENSOR_MEMORY_COLUMNS, Allocation, columns_region
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.pairs import (
-    check_issuer,
     come_together,
     groups,
     in_one_group,
+    pair_of,
     peer_of,
 )
 from blackwell_matmul.simulator.types import Element, element
@@ -512,11 +512,9 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
         return {f"{whose}{name}": region for name, region in found.items()}
 
     def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
-        keep, peer = bool(enable), None
+        keep, peer = bool(enable), pair_of(inst, warp, context)
         parts, regions = [(left, right, acc)], regions_of(left, right, acc, keep)
-        if inst.cta_group == 2:
-            peer = peer_of(warp, context)
-            check_issuer(warp, context)
+        if peer is not None:
             parts = _pair_parts(left, right, acc, peer)
             regions |= regions_of(left.in_cta(peer), right.in_cta(peer), acc.in_peer(), keep, _PEERS)
         complete = lambda: multiply_add(parts, item, keep)  # noqa: E731
@@ -585,10 +583,8 @@ def copy_scales(inst: Any, context: LoweringContext) -> Any:
     context.use(*inst.inputs)
 
     def run(warp: Warp, dst: TensorView, src: View) -> None:
-        sides, peer = [(dst.flat(), src)], None
-        if inst.cta_group == 2:
-            peer = peer_of(warp, context)
-            check_issuer(warp, context)
+        sides, peer = [(dst.flat(), src)], pair_of(inst, warp, context)
+        if peer is not None:
             sides.append((sides[0][0].in_peer(), src.in_cta(peer)))
 
         def complete() -> None:
@@ -628,12 +624,10 @@ def mma_scaled(inst: Any, context: LoweringContext) -> Any:
     def run(
         warp: Warp, a: View, b: View, d: TensorView, scale_a: TensorView, scale_b: TensorView, enable: Any, first: int
     ) -> None:
-        keep, peer = bool(enable), None
-        sides = [_Scaled(a, b, d, scale_a, scale_b)]
+        keep, sides = bool(enable), [_Scaled(a, b, d, scale_a, scale_b)]
         sides[0].check(warp, first, location)
-        if inst.cta_group == 2:
-            peer = peer_of(warp, context)
-            check_issuer(warp, context)
+        peer = pair_of(inst, warp, context)
+        if peer is not None:
             sides.append(sides[0].in_peer(peer))
 
         def complete() -> None:

@@ -33,6 +33,7 @@ from blackwell_matmul.simulator.machine.global_memory import (
     Segment,
     ViewKey,
     segment_of,
+    share_bytes,
 )
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
@@ -51,7 +52,7 @@ from blackwell_matmul.simulator.types import Element, element
 def allocate_shared(inst: Any, context: LoweringContext) -> Any:
     tensor, name = inst.output, context.name(inst.output, "shared tensor")
     placement = context.program.shared[tensor]
-    neighbours = [t for t, p in context.program.shared.items() if t is not tensor and _meet(p, placement)]
+    neighbours = [t for t, p in context.program.shared.items() if t is not tensor and share_bytes(p, placement)]
     key, item, shape = id(inst), element(tensor.dtype), tuple(tensor.shape)
 
     def make(cta: Cta) -> Storage:
@@ -73,10 +74,6 @@ def allocate_shared(inst: Any, context: LoweringContext) -> Any:
         return cta.shared[key]
 
     return lambda warp: in_cta(warp.cta).root
-
-
-def _meet(a: Any, b: Any) -> bool:
-    return bool(a.address < b.address + b.nbytes and b.address < a.address + a.nbytes)
 
 
 def _aliased(cta: Cta, tensor: Any, name: str, address: int, context: LoweringContext) -> AliasedStorage:

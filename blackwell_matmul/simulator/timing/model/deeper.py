@@ -8,11 +8,10 @@ then. Bandwidths of the L2 and TMA are unchanged, and so is a CTA's wait for its
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
-from blackwell_matmul.simulator.listener import Listener
-from blackwell_matmul.simulator.machine.cta import Cluster, Warp
+from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.timing.model.sm import Sm
 from blackwell_matmul.simulator.timing.model.timed_engine import TimedEngine, base_name
@@ -27,17 +26,11 @@ LONG = 100_000.0
 
 
 class DeeperRings(TimedEngine):
-    """A timed engine with `extra` more stages in each ring. first: each stage's first load was issued long before."""
+    """A timed engine, of these arguments, with `extra` more stages in each ring. first: each stage's first load was
+    issued long before."""
 
-    def __init__(
-        self,
-        sms: Sequence[Sm],
-        listeners: Iterable[Listener],
-        left: Callable[[Cluster], None],
-        extra: int,
-        first: bool,
-    ) -> None:
-        super().__init__(sms, listeners, left)
+    def __init__(self, *arguments: Any, extra: int, first: bool) -> None:
+        super().__init__(*arguments)
         self.first = first
         rings = partial(deque[tuple[Fill, float]], maxlen=extra + 1)
         self.rings: defaultdict[tuple[Warp, str], deque[tuple[Fill, float]]] = defaultdict(rings)

@@ -20,7 +20,7 @@ from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
-from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
+from blackwell_matmul.simulator.replay.alike import scanned
 
 Place = tuple[int, ...]
 
@@ -193,14 +193,12 @@ class Loads:
     def _scanned(self, cluster: list[Position], kept: Callable[[int], Kept]) -> Iterator[list[Kept]]:
         """Yield, for each warp of each CTA, the collected places of each tensor, by tensor number."""
         assert self.lowered.scan is not None
-        for rank, position in enumerate(cluster):
-            cta = ScannedCta(self.grid, position, rank)
-            for index in self.warps:
-                places = [kept(source) for source in range(len(self.lowered.sources))]
-                lists: list[list[int]] = [*places]
-                with suppress(Unrepeatable):
-                    self.lowered.scan(ScannedWarp(cta, index, Grants().foreseen()), _Unkept(), lists)
-                yield places
+        for warp in scanned(self.grid, cluster, self.warps, Grants()):
+            places = [kept(source) for source in range(len(self.lowered.sources))]
+            lists: list[list[int]] = [*places]
+            with suppress(Unrepeatable):
+                self.lowered.scan(warp, _Unkept(), lists)
+            yield places
 
 
 def known_loads(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> Loads | None:

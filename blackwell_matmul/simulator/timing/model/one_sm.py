@@ -162,9 +162,10 @@ class OneSm:
         size = math.prod(lowered.cluster)
         self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
         self.sms = [Sm(conditions, columns + change.columns, change.passed_on) for _ in range(size)]
-        self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
+        of_engine = self.sms, simulation.listeners, self._left
+        self.engine = TimedEngine(*of_engine)
         if change.stages or change.first:
-            self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)
+            self.engine = DeeperRings(*of_engine, extra=change.stages, first=change.first)
         self.engine.until_read = change.until_read
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)

@@ -6,6 +6,8 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
+from blackwell_matmul.simulator.findings import nobody
+
 
 class Pipe:
     """A server of one operation at a time. busy: its busy cycles so far. tell: called for each operation with begin,
@@ -15,7 +17,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.free = self.busy = 0.0
-        self.tell: Callable[[float, float, bool], None] = _nobody
+        self.tell: Callable[[float, float, bool], None] = nobody
 
     def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
         """Return the begin of an operation of `cycles` that arrives at `time`. It is not before `ahead`, its warp's
@@ -26,10 +28,6 @@ class Pipe:
         start = max(begin, ahead)
         self.tell(start, start + cycles, begin > time and begin >= ahead)
         return start
-
-
-def _nobody(start: float, end: float, waited: bool) -> None:
-    pass
 
 
 class Calendar(Pipe):
@@ -91,7 +89,7 @@ class Bucket:
     def __init__(self, rate: float, burst: float, later: Iterable[tuple[float, float]] = ()) -> None:
         self.rate, self.burst, self.later = rate, burst, deque(later)
         self.free = self.moved = self.busy = 0.0
-        self.tell: Callable[[float, float, bool], None] = _nobody
+        self.tell: Callable[[float, float, bool], None] = nobody
 
     def take(self, time: float, count_bytes: float) -> float:
         """Return when these bytes are through."""

@@ -11,7 +11,7 @@ from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import ACQUIRES, Unrepeatable
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
-from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
+from blackwell_matmul.simulator.replay.alike import scanned
 
 
 class Acquires(Exception):
@@ -50,11 +50,9 @@ def _takes_turns(lowered: Lowered, grid: Grid, cluster: list[Position]) -> bool:
     assert lowered.scan is not None
     places: list[list[int]] = [[] for _ in lowered.sources]
     try:
-        for rank, position in enumerate(cluster):
-            cta = ScannedCta(grid, position, rank)
-            for index in range(lowered.num_warps):
-                with suppress(Unrepeatable):
-                    lowered.scan(ScannedWarp(cta, index, Grants().foreseen()), _Log(), places)
+        for warp in scanned(grid, cluster, range(lowered.num_warps), Grants()):
+            with suppress(Unrepeatable):
+                lowered.scan(warp, _Log(), places)
     except Acquires:
         return True
     return False

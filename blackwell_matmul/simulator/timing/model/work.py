@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from blackwell_matmul.base.errors import UnsupportedError
@@ -32,18 +32,15 @@ MMA_ROW_BYTES = 32
 
 @dataclass(frozen=True)
 class Work:
-    """An instruction that occupies its warp for `cycles`, and nothing else.
-
-    multiplies: it issues MMAs to the tensor core. gives_back: it frees tensor memory, or the permit to allocate. free:
-    its cost is assumed to be zero. sooner: number of consecutive instructions that a compiler may issue with the
-    first.
-    """
+    """An instruction that occupies its warp for `cycles`, and nothing else. gives_back: it frees tensor memory, or the
+    right to it. free: it is assumed to cost nothing. multiplies: it issues MMAs to the tensor core. sooner: number of
+    consecutive ones that a compiler may issue with the first."""
 
     instruction: Instruction
     cycles: float = 0.0
+    gives_back: bool = field(default=False, kw_only=True)
+    free: bool = field(default=False, kw_only=True)
     multiplies: ClassVar[bool] = False
-    gives_back: ClassVar[bool] = False
-    free: ClassVar[bool] = False
 
     @property
     def sooner(self) -> int:
@@ -181,36 +178,24 @@ class MoveLines(Work):
 
 
 @dataclass(frozen=True)
-class Release(Work):
-    """An arrival that releases stores of threads to other CTAs."""
+class Kept(Work):
+    """An instruction that also waits for a part of the SM. until: returns when that part lets the warp go on."""
+
+    until: Callable[[Sm, float, float], float] = lambda sm, now, time: time
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
-        return max(time, sm.written) + self.cycles
+        return max(time + self.cycles, self.until(sm, now, time))
 
 
 @dataclass(frozen=True)
-class Special(Work):
-    """Results of the special function units, counted for each lane and value."""
-
-    results: float = 0.0
-
-    def keeps(self, sm: Sm, now: float, time: float) -> float:
-        return max(time + self.cycles, sm.special_functions(now, time, self.results))
-
-
-@dataclass(frozen=True)
-class Shuffles(Work):
+class Shuffles(Kept):
     """Values that all lanes of a warp shuffle. meets: the warps also meet at a barrier."""
 
-    results: float = 0.0
     meets: bool = False
 
     @property
     def in_registers(self) -> bool:
         return not self.meets
-
-    def keeps(self, sm: Sm, now: float, time: float) -> float:
-        return max(time + self.cycles, sm.shuffle(now, time, self.results))
 
 
 @dataclass(frozen=True)
@@ -265,31 +250,6 @@ class Free(Work):
     """A tcgen05.dealloc."""
 
     columns: int = 0
-    gives_back: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Relinquish(Work):
-    """A tcgen05.relinquish_alloc_permit."""
-
-    gives_back: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Freed(Work):
-    """An instruction that is supposed to cost nothing."""
-
-    free: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class FreedService(Service):
-    """An operation whose service is assumed to take no time."""
-
-    free: ClassVar[bool] = True
-
-    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        return time, time
 
 
 def freed(work: Work) -> Work:
@@ -297,8 +257,8 @@ def freed(work: Work) -> Work:
     if work.multiplies or work.gives_back or isinstance(work, (Allocate, Commit)):
         return work
     if isinstance(work, Service):
-        return FreedService(work.instruction, skips=work.skips, at_once=work.at_once)
-    return Freed(work.instruction)
+        return Served(work.instruction, skips=work.skips, at_once=work.at_once, free=True)
+    return Work(work.instruction, free=True)
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -437,7 +397,9 @@ def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Wo
     special = sum(name in SPECIAL for name in names) + len(collect(body, Div)) * inst.output.dtype.is_float()
     operations = values * (1 + sum(name in SCALED_FUNCTIONS for name in names))
     cycles = _issue(instruction, figures) + figures.cast_value_cycles * operations
-    return Special(instruction, cycles, results=special * values * WARP) if special else Work(instruction, cycles)
+    results = special * values * WARP
+    until = lambda sm, now, time: sm.special_functions(now, time, results)  # noqa: E731
+    return Kept(instruction, cycles, until) if special else Work(instruction, cycles)
 
 
 def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -450,7 +412,8 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     values = inst.inputs[0].layout.local_size + shuffles * results
     cycles = _issue(instruction, figures) + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
     cycles += _in_turns(inst, instruction, figures) if of_warps else 0.0
-    return Shuffles(instruction, cycles, results=shuffles * results * WARP, meets=of_warps)
+    until = lambda sm, now, time: sm.shuffle(now, time, shuffles * results * WARP)  # noqa: E731
+    return Shuffles(instruction, cycles, until, meets=of_warps)
 
 
 def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
@@ -487,9 +450,11 @@ def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Return the work of an arrival, which may release stores of threads to other CTAs."""
     issue = _issue(instruction, figures)
     if inst.scope == "cluster" and inst.sem != "relaxed" and figures.release_cycles is not None:
-        return Release(instruction, issue + figures.release_cycles)
+        cycles = issue + figures.release_cycles
+        return Kept(instruction, cycles, lambda sm, now, time: sm.written + cycles)
     return Work(instruction, issue)
 
 
@@ -500,8 +465,9 @@ def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     if Access.ALLOCATE in accesses:
         return Allocate(instruction, columns=allocated_columns(inst.output))
     if Access.WRITE in accesses:
-        return Free(instruction, _issue(instruction, figures), columns=allocated_columns(inst.inputs[0]))
-    return Relinquish(instruction)
+        issue, columns = _issue(instruction, figures), allocated_columns(inst.inputs[0])
+        return Free(instruction, issue, columns=columns, gives_back=True)
+    return Work(instruction, gives_back=True)
 
 
 def _issue(instruction: Instruction, figures: TimeFigures) -> float:

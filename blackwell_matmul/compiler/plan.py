@@ -257,18 +257,23 @@ class LaunchPlan:
             raise InputError(f"{self.spoken} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError for arguments too many, or if a tensor's or array's element type or layout does not match
-        its parameter."""
+        """Raise InputError for arguments too many, for a tensor or array in place of a number, or if its element type
+        or layout does not match its parameter. An integer of 64 bits may be an address."""
         if len(arguments) > len(self.parameters):
             self._require_count(len(arguments))
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
-            if parameter.type == "pointer" and attribute(each, "dtype") is not None:
+            if attribute(each, "dtype") is None or not hasattr(type(each), "__len__"):  # numpy's numbers have no length
+                continue
+            if parameter.type == "pointer":
                 require_memory(f"{parameter.name} of {kernel}", each)
                 require_element(kernel, parameter.name, parameter.element, each)
                 require_taken_as(kernel, parameter.name, parameter.taken_as or mapped.get(parameter.name, ""), each)
                 if parameter.row_major:
                     require_row_major(kernel, parameter.name, each)
+            elif parameter.type not in ("int64", "uint64"):
+                what = f"{parameter.name} of {kernel} is {shown(each)}"
+                raise InputError(f"{what}; it takes a number of {parameter.type}.")
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
         """Return the values; omitted trailing values are filled with defaults."""

@@ -203,6 +203,9 @@ def _cluster(entry: Entry, given: Extents) -> Extents:
 def _verify(entry: Entry, shape: LaunchShape) -> None:
     """Check the limits of every GPU, and the kernel's own (PTX ISA, "Performance-Tuning Directives")."""
     threads, cluster = prod(shape.block), prod(shape.cluster)
+    for name, extents in (("grid", shape.grid), ("block", shape.block), ("cluster", shape.cluster)):
+        if min(extents) < 1:
+            raise InputError(f"{name} is {extents}; each extent is 1 at least.")
     if threads > MAX_THREADS:
         raise InputError(f"a block of {shape.block} has {threads} threads; a CTA has at most {MAX_THREADS}.")
     for name, extents, most in (("grid", shape.grid, MAX_GRID), ("block", shape.block, MAX_BLOCK)):

@@ -323,10 +323,19 @@ def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
     if annotation.is_integer():
         return _check_integer(kernel, name, annotation, value)
     found = number(value)
-    if found is None:
+    if found is None or not _in_range(annotation.name, found):
         fits = f"{annotation.name}{_or_pointer(name, annotation, value)}"
         raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a number that fits {fits}.")
     return found if annotation.is_float() else value
+
+
+def _in_range(name: str, value: float) -> bool:
+    """Return False for a number that rounds to an infinity of the type."""
+    import numpy
+
+    kind = getattr(numpy, name, None)
+    with numpy.errstate(over="ignore"):
+        return kind is None or math.isinf(value) or not numpy.isinf(kind(value))
 
 
 def _or_pointer(name: str, annotation: Any, value: Any) -> str:

@@ -105,8 +105,8 @@ class Loaded:
         return tuple(key)
 
     def _new(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Prepared:
-        launch = self.bundle.plan.evaluate(values)
         self.bundle.plan.require_operands(self.bundle.name, arguments)
+        launch = self.bundle.plan.evaluate(values)
         function = self._function(device, int(launch.dynamic_shared_bytes))
         return Prepared.of(self.bundle.name, function, launch, device, stream)
 

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ class Scaled(Script):
         self.store_global(g_y, self.register_tensor(dtype=float32, shape=[1], init=lambda i: by_n), offsets=[0])
 
 
+class Factored(Script):
+    def __call__(self, by: float32, n: int32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[1])
+        by_n: float32 = by * n
+        self.store_global(g_y, self.register_tensor(dtype=float32, shape=[1], init=lambda i: by_n), offsets=[0])
+
+
 def test_a_bundle_takes_a_float16() -> None:
     y = torch.zeros(1)
     bundle = compile(Scaled, 0.1, 3, y)
@@ -65,6 +75,31 @@ def test_a_bundle_takes_a_float16() -> None:
     assert y.item() == pytest.approx(3 * 0.0999755859375)
     emulate(bundle, 1e9, 1, y)
     assert y.item() == float("inf")
+
+
+@pytest.mark.parametrize("name", ["grid", "block", "cluster"])
+def test_a_plan_with_an_extent_of_0_or_less_is_refused(name: str) -> None:
+    y = torch.zeros(1)
+    bundle = compile(Scaled, 0.1, 3, y)
+    for extent in (0, -1):
+        shape = (1, 1, extent)
+        if (name, extent) != ("grid", 0):  # which is an empty launch
+            odd = replace(bundle, plan=replace(bundle.plan, **{name: shape}))
+            with pytest.raises(InputError, match=rf"{name} is \(1, 1, {extent}\); each extent is 1 at least"):
+                emulate(odd, 0.1, 3, y)
+
+
+@pytest.mark.parametrize("given", [torch.tensor(2.5), torch.ones(3), np.ones(3, np.float32)], ids=str)
+def test_a_tensor_is_no_number(given: Any) -> None:
+    """Its address is never taken for one; a number of numpy is one."""
+    y = torch.zeros(1)
+    bundle = compile(Factored, 2.5, 3, y)
+    emulate(bundle, np.float32(2.5), np.int64(3), y)
+    assert y.item() == 7.5
+    for args, says in (((given, 3, y), "by of Factored is .*float32"), ((2.5, given, y), "n of Factored is .*int32")):
+        with pytest.raises(InputError, match=rf"{says}\."):
+            emulate(bundle, *args)
+    assert y.item() == 7.5
 
 
 def test_a_struct_is_given_as_bytes_as_an_array_or_as_a_struct_of_ctypes() -> None:

@@ -304,6 +304,12 @@ class Scalars(tilus.Script):
         self.attrs.warps = 1
 
 
+class OneFloat(tilus.Script):
+    def __call__(self, factor: float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+
+
 class Debugged(tilus.Script):
     debug_schedule = {"block": 8}
 

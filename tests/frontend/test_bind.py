@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_an_argument_of_the_wrong_kind_is_refused(position: int, value: Any, wor
     args: list[Any] = [1, "a", True, 2.0, 3, True, ARRAY, ARRAY]
     args[position] = value
     assert words in refusal(scripts.Scalars, *args)
+
+
+@pytest.mark.parametrize("beyond", [1e39, -1e39, 3.4028235677973366e38, 2**200, np.float64(1e300)])
+def test_a_number_that_rounds_to_an_infinity_of_its_type_is_refused(beyond: Any) -> None:
+    """The largest number of float32, as people write it, and an infinity itself are taken."""
+    assert "it must be a number that fits float32" in refusal(scripts.OneFloat, beyond)
+    for value in (3.4028235e38, -math.inf, math.nan, 2**127, 1e-60):
+        (bound,) = bind(scripts.OneFloat, (value,), target="sm_100a").kernel_args.values()
+        assert bound == value or math.isnan(value)
 
 
 def test_a_star_among_the_parameters_is_told() -> None:

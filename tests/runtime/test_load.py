@@ -267,6 +267,16 @@ def test_a_typed_pointer_takes_tensors_of_its_type_alone(gpu, source, target):
     assert len(gpu.calls("cuLaunchKernelEx")) == 1
 
 
+@pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("float32", 2.5)])
+def test_a_tensor_is_no_number(gpu, source, target, kind, value):
+    """Its address is taken for one of 64 bits alone, such as a table of pointers."""
+    parameters = (dataclasses.replace(PLAN.parameters[0], type=kind), *PLAN.parameters[1:])
+    loaded = load(bundle(dataclasses.replace(PLAN, parameters=parameters)))
+    with pytest.raises(InputError, match=rf"m of Copy is .*; it takes a number of {kind}\."):
+        loaded(OnGpu.of(torch.tensor([value])), source, target)
+    assert not gpu.calls("cuLaunchKernelEx")
+
+
 def test_too_much_shared_memory_is_refused_with_the_numbers(gpu, source, target):
     plan = dataclasses.replace(PLAN, dynamic_shared_bytes=300000)
     with pytest.raises(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from blackwell_matmul import BlackwellMatmulError, InputError, Result, ScriptResult, run_script, schedules
+from blackwell_matmul.harness.calls.user_kernel import importable
 from blackwell_matmul.problem.problem import Problem
 from tests.sentences import one_sentence
 
@@ -497,3 +498,16 @@ def test_the_page_shows_what_a_kernel_file_prints(tmp_path, monkeypatch, command
     code, out, err = command(*shell.removeprefix("$ blackwell-matmul ").split())
     assert (code, err) == (0, "")
     assert out.split("simulated")[0] == shown.split("simulated")[0]
+
+
+def test_threads_that_end_in_another_order_leave_the_path_as_it_was(tmp_path: Path) -> None:
+    """Both folders are importable until their threads end."""
+    before = list(sys.path), sys.dont_write_bytecode
+    one, other = importable(tmp_path / "one"), importable(tmp_path / "other")
+    one.__enter__()
+    other.__enter__()
+    assert sys.path == [*before[0], str(tmp_path / "one"), str(tmp_path / "other")]
+    one.__exit__(None, None, None)
+    assert str(tmp_path / "other") in sys.path and sys.dont_write_bytecode
+    other.__exit__(None, None, None)
+    assert (sys.path, sys.dont_write_bytecode) == before

@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -201,17 +202,27 @@ def _existing(path: str) -> Path:
     raise InputError(f"cannot read {shown(path)}: {reason}.")
 
 
+_found: list[tuple[list[str], bool]] = []
+"""`sys.path` and `sys.dont_write_bytecode` at each entry of `importable` that has not ended, in any thread."""
+
+_entering = threading.Lock()
+
+
 @contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """Allow imports from `folder`, after all libraries; write no bytecode."""
-    path, written = list(sys.path), sys.dont_write_bytecode
-    sys.path[len(sys.path) :] = [str(folder)] if folder else []
-    sys.dont_write_bytecode = True
+    """Allow imports from `folder`, after all libraries; write no bytecode. The last end restores what the first entry
+    found, whatever the order of the threads."""
+    with _entering:
+        _found.append((list(sys.path), sys.dont_write_bytecode))
+        sys.path[len(sys.path) :] = [str(folder)] if folder else []
+        sys.dont_write_bytecode = True
     try:
         yield
     finally:
-        sys.path[:] = path
-        sys.dont_write_bytecode = written
+        with _entering:
+            path, written = _found.pop()
+            if not _found:
+                sys.path[:], sys.dont_write_bytecode = path, written
 
 
 def _load_failure(path: str, file: Path, error: BaseException) -> str:

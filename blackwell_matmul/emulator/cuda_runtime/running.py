@@ -37,7 +37,7 @@ def run(
     limit: Limit | None = None,
     checked: Callable[[PtxReport], None] | None = None,
 ) -> int:
-    """Run a program with an emulated GPU, and return its exit code.
+    """Run a program with an emulated GPU, and return its exit code: 128 + n if signal n ended it, as shells say.
 
     command: the program and its arguments. target: the GPU, such as sm_90a. sms: its number of SMs, by which programs
     size their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. checked: called behind each
@@ -91,7 +91,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"cannot run {shown(' '.join(command))}: {why}.") from error
     try:
-        return process.wait()
+        code = process.wait()
+        return code if code >= 0 else 128 - code
     finally:
         process.kill()
 

@@ -346,6 +346,7 @@ def test_a_call_without_a_meaning_is_one_sentence(tmp_path: Path, call: str, err
 
 def test_the_exit_code_is_the_programs(tmp_path: Path) -> None:
     assert run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert run([sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]) == 128 + 15
 
 
 def test_what_cannot_be_run_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def schedule(**schedule):
     return schedule
 
 
-WIDE, SMALL = (2048, 4096, 1024), (2048, 2048, 1024)
+WIDE, SMALL = (2048, 4096, 512), (2048, 2048, 1024)
 DEEP, DEEPER = (2304, 2048, 2048), (2304, 2048, 8192)
 """144 tiles of 128 x 256; of the deeper ones the L2 of a B200 does not keep the operands."""
 
@@ -365,7 +365,7 @@ def test_what_a_stage_gets_twice_is_told_and_no_number_of_stages():
 
 @pytest.mark.slow
 def test_a_store_that_is_waited_for_to_its_end_is_told():
-    size = (4096, 4096, 512)
+    size = (4096, 2048, 512)
     whole, read = careless(size, whole=True), careless(size)
     _, promised = told(whole, "a warp waits until it is in memory")
     assert saved(whole, read) == pytest.approx(promised, abs=0.02)
@@ -396,7 +396,7 @@ def test_a_stage_of_a_pair_takes_each_ctas_own_bytes():
         schedule = f"block_n=256,block_k=128,stages={stages},ctas=148"
         explained = stages == 2
         problem = {"dtype": "bf16", "schedule": schedule, "target": "B200", "explained": explained}
-        return predict(f"{PUBLISHED}:Pairs", 2048, 4096, 8192, **problem)
+        return predict(f"{PUBLISHED}:Pairs", 2048, 4096, 4096, **problem)
 
     before, after = pairs(2), pairs(3)
     sentence, promised = told(before, "2 stages cannot hide that")

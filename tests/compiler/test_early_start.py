@@ -6,9 +6,11 @@ import dataclasses
 import re
 
 import pytest
-from compiler_samples import EVERY_RUNG, rung_bundle, script_bundle
+from compiler_samples import EVERY_RUNG, rung_bundle, rung_program, script_bundle
 
 from blackwell_matmul.compiler import Bundle
+from blackwell_matmul.frontend.launch_order import GridDependencyInst
+from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.host.matmul import EARLY_PRODUCTS, EARLY_WEIGHTS, MatmulScript
 
@@ -22,6 +24,18 @@ EARLY = [name for name in EVERY_RUNG if rung(name).mma != "tcgen05"]
 def body(bundle: Bundle) -> list[str]:
     lines = bundle.source[bundle.source.index('extern "C" __global__') :].splitlines()
     return [line for line in lines[1:] if not line.lstrip().startswith("//")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY_RUNG)
+def test_both_views_wait_in_one_place(name: str) -> None:
+    program = rung_program(name)
+    for view in (program.tile, program.final):
+        waits = [each for each in instructions(view) if isinstance(each, GridDependencyInst)]
+        assert len(waits) == program.early_start == (name in EARLY)
+    if program.early_start:
+        (wait,) = (each for each in instructions(program.tile) if isinstance(each, GridDependencyInst))
+        assert any(wait is each for each in waits) and program.location_of(wait) is not None
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Where a program waits for the grids before it: at the end of what needs no memory, in both views."""
+"""Where a program waits for the grids before it: at the end of what needs no memory; those of all rungs are in
+tests/compiler/test_early_start.py."""
 
 from __future__ import annotations
 
@@ -19,33 +20,16 @@ from blackwell_matmul.frontend.launch_order import (
     may_start_early,
     waiting,
 )
-from blackwell_matmul.frontend.recording import instructions, walk
+from blackwell_matmul.frontend.recording import walk
 from blackwell_matmul.harness.calls.inputs import arguments_of
-from blackwell_matmul.kernels import KERNELS, rung
+from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem.problem import Problem
-
-EARLY = [name for name in KERNELS if rung(name).mma != "tcgen05"]
 
 
 def program(name: str, **pins: int) -> Program:
     m, n, k, target = 1000, 1024, 1024, rung(name).target
-    problem = Problem(m, n, k, "nvfp4" if "scaled" in rung(name).features else "fp16")
-    return build_first(bind_all(rung(name), arguments_of(problem, None), schedule=pins, target=target), target)[1]
-
-
-def kinds(function: Any) -> list[type]:
-    return [type(inst) for inst in instructions(function)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KERNELS)
-def test_both_views_wait_in_one_place(name: str) -> None:
-    found = program(name)
-    for view in (found.tile, found.final):
-        assert kinds(view).count(GridDependencyInst) == found.early_start == (name in EARLY)
-    if found.early_start:
-        (wait,) = (inst for inst in instructions(found.tile) if isinstance(inst, GridDependencyInst))
-        assert wait in instructions(found.final) and found.location_of(wait) is not None
+    arguments = arguments_of(Problem(m, n, k, "fp16"), None)
+    return build_first(bind_all(rung(name), arguments, schedule=pins, target=target), target)[1]
 
 
 @pytest.mark.parametrize(

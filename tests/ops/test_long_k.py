@@ -22,7 +22,7 @@ def planned(a, b, tensors=NO_TENSORS, gpu=H200, **how):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "m, n, k, b_rows",
-    [(64, 64, 4096, True), (16, 64, 8192, True), (40, 24, 3000, False), (33, 21, 3333, True), (512, 8, 8192, True)],
+    [(64, 64, 4096, True), (16, 64, 8192, True), (40, 24, 3000, False), (33, 21, 3333, True), (512, 8, 4096, True)],
 )
 def test_values_and_bits(m, n, k, b_rows):
     """The error is at most twice that of torch's product in the same type."""

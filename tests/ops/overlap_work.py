@@ -84,6 +84,24 @@ def gradients_of_scatters(world: int) -> None:
     assert error(b.grad, exact_b) <= 2 * error(x.T @ share, exact_b)
 
 
+def frozen_operands(world: int) -> None:
+    """The gradient of one operand is that of both, and its own values are not saved."""
+    calls = (
+        lambda a, b: all_gather_matmul(a, [b], return_a=False, **OURS)[1][0],
+        lambda a, b: matmul_reduce_scatter(a, b, **OURS),
+    )
+    for call in calls:
+        both = [x.requires_grad_() for x in operands(8, 64)]
+        call(*both).sum().backward()
+        for trained in range(2):
+            alone = [x.requires_grad_(at == trained) for at, x in enumerate(operands(8, 64))]
+            made = call(*alone)
+            saved = [x.data_ptr() for x in made.grad_fn.saved_tensors if x is not None]
+            assert saved and alone[trained].data_ptr() not in saved
+            made.sum().backward()
+            assert torch.equal(alone[trained].grad, both[trained].grad)
+
+
 def the_first_product_waits_for_nobody(world: int) -> None:
     """Others send nothing before rank 0 says that it has multiplied its own part: with a wait it would never end."""
     store, group, mine = distributed_c10d._get_default_store(), dist.group.WORLD, dist.get_rank()

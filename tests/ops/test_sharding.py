@@ -19,7 +19,7 @@ PARTS_TRAVEL = [
 ]
 ALSO = [
     f"overlap_work.{name}"
-    for name in ("gradients_of_gathers", "gradients_of_scatters", "what_does_not_fit", "the_bench")
+    for name in ("gradients_of_gathers", "gradients_of_scatters", "frozen_operands", "what_does_not_fit", "the_bench")
 ]
 IMPORTED = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "overlap_work")
 """Here once, and not again in each of the processes."""

@@ -193,7 +193,7 @@ class _GatherAndMultiply(torch.autograd.Function):
         ctx.way = way
         kept = keep or any(ctx.needs_input_grad[3:])
         whole, products = way.gathered(shard, bs, kept)
-        ctx.save_for_backward(whole if kept else None, *bs)
+        ctx.save_for_backward(whole if kept else None, *(bs if ctx.needs_input_grad[2] else ()))
         ctx.set_materialize_grads(False)
         a = way.shaped(whole, shard) if keep else None
         if a is not None:
@@ -204,10 +204,8 @@ class _GatherAndMultiply(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         """Return a's gradient, each rank's own rows summed over all ranks, and b's, of all rows on this rank."""
         way, (whole, *bs) = ctx.way, ctx.saved_tensors
-        given = [(grad, b) for grad, b in zip(grads[1:], bs, strict=True) if grad is not None]
-        of_a = None
-        if ctx.needs_input_grad[2] and given:
-            of_a = sum(way.shaped(way.scattered(grad, b.mT), grad) for grad, b in given)
+        given = [(grad, b) for grad, b in zip(grads[1:], bs) if grad is not None]  # no b without a's gradient
+        of_a = sum(way.shaped(way.scattered(grad, b.mT), grad) for grad, b in given) if given else None
         of_bs = [
             run(whole.mT, way.rows(grad), how=way.how) if needed and grad is not None else None
             for grad, needed in zip(grads[1:], ctx.needs_input_grad[3:], strict=True)
@@ -219,7 +217,8 @@ class _MultiplyAndScatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, way: _Way, mean: bool, a: Tensor, b: Tensor) -> Tensor:
         ctx.way, ctx.mean = way, mean
-        ctx.save_for_backward(a, b)
+        for_a, for_b = ctx.needs_input_grad[2:]
+        ctx.save_for_backward(a if for_b else None, b if for_a else None)
         return way.shaped(way.scattered(a, b, mean), a)
 
     @staticmethod
@@ -227,6 +226,6 @@ class _MultiplyAndScatter(torch.autograd.Function):
         """Gather the gradients of all ranks, and multiply each one when it arrives."""
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
-        whole, (of_a,) = way.gathered(of_own, [b.mT], keep=ctx.needs_input_grad[3])
-        of_b = run(way.rows(a).mT, whole, how=way.how) if ctx.needs_input_grad[3] else None
-        return None, None, way.shaped(of_a, a), of_b
+        whole, of_a = way.gathered(of_own, [] if b is None else [b.mT], keep=a is not None)
+        of_b = None if a is None else run(way.rows(a).mT, whole, how=way.how)
+        return None, None, None if b is None else way.shaped(of_a[0], grad), of_b

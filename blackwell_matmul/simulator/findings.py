@@ -87,9 +87,10 @@ class Finding:
     that is too weak, a count that is too small; for a missing wait the line itself, if no line of its warp waits for
     the operation. follows: the line of the finding that causes this one; mend that one first. in_loop: the line comes
     again, in the next round of a loop. tensor, box: its subject, with the rectangle in the tensor's own coordinates.
-    agents: both sides. advice: the end of the message, a remedy. notes: more sentences, such as the lines that could
-    have ended a deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline,
-    the events around it in that order.
+    agents: both sides. advice: the end of the message, a remedy. lacks: the remedy as data: the ring of mbarriers and
+    the warp of each missing wait, or a sync and its place. notes: more sentences, such as the lines that could have
+    ended a deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the
+    events around it in that order.
     """
 
     code: Code
@@ -108,6 +109,7 @@ class Finding:
     box: tuple[tuple[int, int], ...] = ()
     agents: tuple[str, ...] = ()
     advice: str = ""
+    lacks: frozenset[tuple[str, str]] = frozenset()
     notes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     timeline: tuple[Event, ...] = ()

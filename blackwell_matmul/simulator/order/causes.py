@@ -7,7 +7,6 @@ clearest evidence is a wrong line, then a missing edge, then an endless wait, th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -29,9 +28,6 @@ LEFT_BEHIND = (
 """Seen when a CTA, or the whole grid, has ended."""
 STEPS = ("wait", "commit", "phase", "arrive", "bytes")
 """The edges by which warps keep in step on mbarriers and groups."""
-LACKING = re.compile(r"the missing wait: mbarrier\.wait on (\w+)(?:\[\d+\])?(?: by warps? ([\d., ]+))? before ")
-"""Pattern of a missing wait in a message. Groups: the ring of mbarriers, and the warps if they differ from the
-finding's."""
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -50,8 +46,7 @@ def _rank(finding: Finding) -> int:
         return 5
     if finding.code in ENDLESS:
         return -1 if finding.missing == "arrive" else 3  # a count, or lines of the program, are there to see
-    lacking = LACKING.search(finding.advice)
-    if lacking is not None and lacking[2] is not None:
+    if finding.missing == "wait" and finding.lacks and not _lacks_itself(finding):
         return 1  # the warp that should wait is on the other side: its own finding comes first
     if _elsewhere(finding) or _nowhere(finding):
         return 0
@@ -60,6 +55,11 @@ def _rank(finding: Finding) -> int:
     if finding.code == OVERRUN:
         return 2
     return int(finding.missing != "" or finding.code in (NOBODY, FREED))  # 0: a line that is wrong by itself
+
+
+def _lacks_itself(finding: Finding) -> bool:
+    """Return True if the warp of the finding lacks a wait, and not only warps of the other side."""
+    return bool({warp for _, warp in finding.lacks} & _warps(finding.agents[:1]))
 
 
 def _elsewhere(finding: Finding) -> bool:
@@ -159,9 +159,9 @@ def _is_wrong(finding: Finding) -> bool:
     return finding.code == EARLY and finding.at_fault is not None
 
 
-def _warps(finding: Finding) -> set[str]:
-    """Return the warp of each agent as text: `warp 3` for `the elected lane of warp 3 of CTA (0, 0, 0)`."""
-    return {" ".join(agent[agent.find("warp") :].split()[:2]) for agent in finding.agents}
+def _warps(agents: tuple[str, ...]) -> set[str]:
+    """Return `warp 3` for `the elected lane of warp 3 of CTA (0, 0, 0)`, of each agent."""
+    return {" ".join(agent[agent.find("warp") :].split()[:2]) for agent in agents}
 
 
 def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
@@ -174,26 +174,10 @@ def same_line(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def same_remedy(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Return True for a later finding with the same advice, the same sync between the same lines, or a wait of the
-    same warp for the same mbarrier or ring."""
-    between = _between(cause)
-    same = finding.advice == cause.advice or (bool(between) and _between(finding) == between)
-    lacking = finding.missing == "wait" and bool(_lacking(finding) & _lacking(cause))
-    return bool(cause.missing and finding.missing and (same or lacking))
-
-
-def _lacking(finding: Finding) -> set[tuple[str, int]]:
-    """Return the ring of mbarriers for which a wait is missing, with each warp that lacks the wait."""
-    found = LACKING.search(finding.advice)
-    if found is None or not finding.agents:
-        return set()
-    warps = found[2] or finding.agents[0].partition("warp ")[2].partition(" ")[0]
-    ends = [list(map(int, each.split(".."))) for each in warps.split(",")]
-    return {(found[1], warp) for each in ends for warp in range(each[0], each[-1] + 1)}
-
-
-def _between(finding: Finding) -> str:
-    return finding.advice.partition("self.sync() between ")[2].partition(",")[0]
+    """Match a later finding with the same advice, with the same sync between the same lines, or with a wait of the same
+    warp for the same mbarrier or ring of mbarriers."""
+    same = finding.advice == cause.advice or bool(finding.lacks & cause.lacks)
+    return bool(cause.missing and finding.missing and same)
 
 
 def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
@@ -215,7 +199,11 @@ def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:
     """Return True for all findings of a barrier, if the cause is a missing arrival: no line arrives on it, or too few
     do."""
     early_ = finding.code == EARLY and not _is_wrong(finding)
-    return cause.code in ENDLESS and cause.missing == "arrive" and (early_ or bool(_warps(finding) & _warps(cause)))
+    return (
+        cause.code in ENDLESS
+        and cause.missing == "arrive"
+        and (early_ or bool(_warps(finding.agents) & _warps(cause.agents)))
+    )
 
 
 RULES: tuple[Rule, ...] = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Effect, Instruction
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
@@ -84,7 +83,8 @@ class Diagnosis:
         elif read.wait is not None and read.wait[1].phase < 0:
             name, wait = read.wait
             passed = f"the wait on {name} at {wait.location} passed on {phase_name(-1)}"
-            self._unwritten(read, PHASE, "phase", "nobody has written", f"{passed}: {PARITY}", wait.location)
+            missing = Missing("phase", f"{passed}: {PARITY}", PHASE, at_fault=wait.location)
+            self._unwritten(read, "nobody has written", missing)
 
     def _before_the_sync(self, read: EarlyRead) -> bool:
         """Report the missing sync before a read of unwritten memory, if the reading warp is one of the warps that
@@ -94,9 +94,11 @@ class Diagnosis:
         together = [each for each in lines.touched_by(read.warp) if each.write and len(each.warps) > 1]
         for touch in (each for each in together if each.tensor in read_there):
             if lines.leads_to(touch.location, where) and not lines.in_turn(touch.location, where, read.warp):
-                sync = f"the missing sync: self.sync() between {touch.location} and {where}"
+                between = f"between {touch.location} and {where}"
                 writers = f"{spell([read.warp.cta.warps[each] for each in touch.warps])} write at {touch.location}"
-                self._unwritten(read, RACE, "sync", writers, sync, touch.location)
+                sync = f"the missing sync: self.sync() {between}"
+                lacks = frozenset([("self.sync()", between)])
+                self._unwritten(read, writers, Missing("sync", sync, at_fault=touch.location, lacks=lacks))
                 return True
         return False
 
@@ -105,22 +107,20 @@ class Diagnosis:
         where = read.instruction.location
         found = before_any_write(self.lines, WarpLine(read.warp, where))
         if found is not None:
-            self._unwritten(read, RACE, "wait", *found, where)
+            self._unwritten(read, *found)
         return found is not None
 
     @staticmethod
-    def _unwritten(
-        read: EarlyRead, code: Code, edge: str, writers: str, advice: str, at_fault: Location | None
-    ) -> None:
+    def _unwritten(read: EarlyRead, writers: str, missing: Missing) -> None:
         """Report the edge that a read of unwritten memory lacks. writers: who writes it, a clause."""
         where, cta = read.instruction.location, read.warp.cta
         what = f"{read.instruction.name} by {read.lanes} reads {read.region}, which {writers}"
-        other = at_fault if at_fault != where else None
+        other = missing.at_fault if missing.at_fault != where else None
         cta.grid.findings.add(
             Finding(
-                code, Severity.ERROR, f"{what}; {advice}", cta.position, where, other, missing=edge,
-                at_fault=at_fault, tensor=read.region.name, box=read.region.box, agents=(str(read.lanes),),
-                advice=advice,
+                missing.code or RACE, Severity.ERROR, f"{what}; {missing.advice}", cta.position, where, other,
+                missing=missing.edge, at_fault=missing.at_fault, tensor=read.region.name, box=read.region.box,
+                agents=(str(read.lanes),), advice=missing.advice, lacks=missing.lacks,
             )
         )  # fmt: skip
 
@@ -300,6 +300,7 @@ def finding_of(c: Conflict) -> Finding:
         box=c.region.box,
         agents=(str(c.lanes), str(c.culprit)),
         advice=missing.advice,
+        lacks=missing.lacks,
     )
 
 

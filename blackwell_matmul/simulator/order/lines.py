@@ -70,8 +70,13 @@ class Roles:
 
 
 def siblings(one: Mbarrier, other: Mbarrier) -> bool:
-    """Return True if both mbarriers are in the same ring, or are the same."""
-    return one.name.partition("[")[0] == other.name.partition("[")[0]
+    """Return True if both are of one ring, or the same."""
+    return ring_of(one) == ring_of(other)
+
+
+def ring_of(barrier: Mbarrier) -> str:
+    """Return the name of the mbarrier's ring; that of a single mbarrier is its own."""
+    return barrier.name.partition("[")[0]
 
 
 def place_of(barrier: Mbarrier) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     SemaphoreRelease,
     SemaphoreWait,
 )
-from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.lines import ProgramLines, ring_of
 from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
@@ -48,13 +48,14 @@ class OrderState(Protocol):
 
 @dataclass(frozen=True)
 class Missing:
-    """The missing edge between the two accesses. edge, at_fault: as in `Finding`."""
+    """The missing edge between the two accesses. edge, at_fault, lacks: as in `Finding`."""
 
     edge: str
     advice: str
     code: Code | None = None
     severity: Severity = Severity.ERROR
     at_fault: Location | None = None
+    lacks: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,11 @@ class Conflict:
         """Return the line of the access, with "of the next round" if it follows the other one only through a loop."""
         location = self.instruction.location
         return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
+
+
+def waits_of(barrier: Mbarrier, warps: Iterable[Warp]) -> frozenset[tuple[str, str]]:
+    """Return missing waits for the mbarrier, as in `Finding.lacks`."""
+    return frozenset((ring_of(barrier), f"warp {warp.index}") for warp in warps)
 
 
 def brings_bytes(copy: Instruction) -> bool:

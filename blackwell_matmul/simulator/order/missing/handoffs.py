@@ -7,7 +7,7 @@ from dataclasses import replace
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, waits_of
 from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs, MissingWait, WarpLine
 from blackwell_matmul.simulator.order.missing.phases import passed_before
 from blackwell_matmul.simulator.order.missing.waits import missing_wait
@@ -60,7 +60,8 @@ def _best(c: Conflict, found: list[MissingWait]) -> Missing | None:
         return missing_wait(c, barrier)
     line = lack.step.line
     who = _executing(next(each for each in c.lines.roles.touches if each.location == line), lack.step.warp)
-    return Missing("wait", f"the missing wait: {barrier.remedy} by {spell(who)} before {line}", at_fault=line)
+    advice = f"the missing wait: {barrier.remedy} by {spell(who)} before {line}"
+    return Missing("wait", advice, at_fault=line, lacks=waits_of(barrier, who))
 
 
 def _stage(c: Conflict, ring: list[Mbarrier]) -> Mbarrier:
@@ -75,9 +76,9 @@ def _executing(touch: Touch, warp: Warp) -> list[Warp]:
     return [warp.cta.warps[each] for each in touch.warps]
 
 
-def before_any_write(lines: ProgramLines, read: WarpLine) -> tuple[str, str] | None:
-    """Return two clauses: the line at which other warps write what the step reads, and the missing wait of the step's
-    warp. None if the warp waits, or no line writes there."""
+def before_any_write(lines: ProgramLines, read: WarpLine) -> tuple[str, Missing] | None:
+    """Return the line at which other warps write what the step reads, as a clause, and the wait for them that the warp
+    of the step lacks. None if the warp waits, or no line writes there."""
     handoffs = Handoffs(lines, read.warp.cta.cluster)
     mine = {each.tensor for each in lines.roles.touches if each.location == read.line and not each.write}
     writing = [each for each in lines.roles.touches if each.write and each.tensor in mine]
@@ -88,4 +89,7 @@ def before_any_write(lines: ProgramLines, read: WarpLine) -> tuple[str, str] | N
     barrier = max(found, key=lambda each: (not lines.roles.waiting(each[0].barrier), each[0].far))[0].barrier
     _, touch = min((each for each in found if each[0].barrier is barrier), key=lambda each: each[0].far)
     who = f"{spell(_executing(touch, read.warp))} write{'s' * (len(touch.warps) == 1)}"
-    return f"{who} at {touch.location}", f"the missing wait: {barrier.remedy} before {read.line}"
+    advice = f"the missing wait: {barrier.remedy} before {read.line}"
+    return f"{who} at {touch.location}", Missing(
+        "wait", advice, at_fault=read.line, lacks=waits_of(barrier, [read.warp])
+    )

@@ -11,7 +11,7 @@ from blackwell_matmul.simulator.order.culprits import KEPT, small
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival, one_lane_arrived
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name, waits_of
 
 PHASE: Final = "wrong-phase"
 BYTES: Final = "too-few-bytes"
@@ -166,7 +166,7 @@ def _without_readers(c: Conflict, barrier: Mbarrier) -> Missing | None:
     if not back or ahead in roles.waiting(back[0]):
         return None
     advice = f"{c.culprit} has written again before that: the missing wait: {back[0].remedy} before {c.other_location}"
-    return Missing("wait", advice, at_fault=c.other_location)
+    return Missing("wait", advice, at_fault=c.other_location, lacks=waits_of(back[0], [ahead]))
 
 
 def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.machine.cta import Cta, spell_warps
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Operation, SemaphoreRelease
@@ -33,7 +35,7 @@ def another_warp_knows(c: Conflict) -> Missing | None:
             if warp is not c.warp and c.known_to(lanes) and not made_it:
                 done, op = "has waited for it" if c.operation is not None else "may rely on it", c.operation
                 that = op.wait if op is not None and op.wait is not None else "that"
-                return Missing("sync", f"{lanes} {done}: {sync_advice(c, lanes, f'between {that} and {c.here}')}")
+                return sync_between(c, lanes, f"between {that} and {c.here}", f"{lanes} {done}: ")
     return None
 
 
@@ -49,7 +51,7 @@ def written_again(c: Conflict) -> Missing | None:
     if not (stands_before(c.other_location, wait.location) and stands_before(wait.location, c.instruction.location)):
         return None
     where = f"between {c.here} and {c.other_location} of the next round"
-    return Missing("sync", f"{c.culprit} has written again before that: {sync_advice(c, c.culprit, where)}")
+    return sync_between(c, c.culprit, where, f"{c.culprit} has written again before that: ")
 
 
 def each_waits_for_its_own(c: Conflict) -> Missing | None:
@@ -62,13 +64,13 @@ def each_waits_for_its_own(c: Conflict) -> Missing | None:
         return None
     if rounds[c.warp, op.instruction] <= op.round:
         where = f"between {c.lines.between(c.instruction.location, c.other_location)}"
-        return Missing("sync", f"{c.culprit} has gone on to that: {sync_advice(c, c.culprit, where)}")
+        return sync_between(c, c.culprit, where, f"{c.culprit} has gone on to that: ")
     flying = any(each.lanes.warp is c.warp and _same_copy(each, op) for each in c.order.operations.values())
     wait = c.order.waited_at.get(c.warp)
     if flying or wait is None or op.lanes.warp.index not in wait.group.warps:
         return None
     where = f"between {wait.location} and {c.here}"
-    return Missing("sync", f"{c.lanes} has waited for what it copied itself: {sync_advice(c, c.culprit, where)}")
+    return sync_between(c, c.culprit, where, f"{c.lanes} has waited for what it copied itself: ")
 
 
 def _same_copy(one: Operation, other: Operation) -> bool:
@@ -80,7 +82,7 @@ def waited_for_later(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None or not c.early or op.mbarrier is not None or op.op in c.order.operations:
         return None
-    return Missing("sync", f"{c.culprit} waits for it: {sync_advice(c, c.culprit, f'between that and {c.here}')}")
+    return sync_between(c, c.culprit, f"between that and {c.here}", f"{c.culprit} waits for it: ")
 
 
 def released_alone(c: Conflict) -> Missing | None:
@@ -116,16 +118,20 @@ def missing_sync(c: Conflict) -> Missing:
         where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.instruction.location}"
         return Missing("sync", f"the missing sync: {where}, or two launches")
     where = f"between {c.lines.between(c.other_location, c.instruction.location)}"
+    found = sync_between(c, c.culprit, where)
     other = ", or an arrive and a wait on an mbarrier" * can_meet(c, c.culprit)
-    return Missing("sync", f"{sync_advice(c, c.culprit, where)}{other}")
+    return replace(found, advice=f"{found.advice}{other}")
 
 
-def sync_advice(c: Conflict, lanes: Lanes, where: str) -> str:
-    """Return the sync between these lanes and the lanes of the access, or an mbarrier if they never meet at one
-    line."""
+def sync_between(c: Conflict, lanes: Lanes, where: str, why: str = "", at_fault: Location | None = None) -> Missing:
+    """Return the sync between these lanes and those of the access, or an mbarrier if they never meet at one line. why:
+    the start of the sentence."""
     if not can_meet(c, lanes):
-        return f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
-    return f"the missing sync: {_sync(lanes.cta, c.warp.cta)} {where}"
+        advice = f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
+        return Missing("sync", f"{why}{advice}", at_fault=at_fault)
+    sync = _sync(lanes.cta, c.warp.cta)
+    advice = f"{why}the missing sync: {sync} {where}"
+    return Missing("sync", advice, at_fault=at_fault, lacks=frozenset([(sync, where)]))
 
 
 def can_meet(c: Conflict, lanes: Lanes) -> bool:

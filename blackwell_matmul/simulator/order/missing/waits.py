@@ -7,9 +7,9 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import number, spell
 from blackwell_matmul.simulator.order.knowledge import Operation, TooNew
 from blackwell_matmul.simulator.order.lines import siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, waits_of
 from blackwell_matmul.simulator.order.missing.phases import passed_before
-from blackwell_matmul.simulator.order.missing.syncs import can_meet, missing_sync, sync_advice
+from blackwell_matmul.simulator.order.missing.syncs import can_meet, missing_sync, sync_between
 
 
 def reader_went_on(c: Conflict) -> Missing | None:
@@ -48,7 +48,8 @@ def missing_wait(c: Conflict, barrier: Mbarrier) -> Missing:
     if waits and siblings(waits[0][0].barrier, barrier) and waits[0][0].barrier is not barrier:
         advice += f"; the wait at {waits[0][1].location} is on {waits[0][0].barrier.name}"
     theirs = waiting and c.write and c.other.write
-    return Missing("wait", advice, at_fault=c.instruction.location if nowhere and not theirs else None)
+    at_fault = c.instruction.location if nowhere and not theirs else None
+    return Missing("wait", advice, at_fault=at_fault, lacks=waits_of(barrier, [c.warp]))
 
 
 def _meant(c: Conflict, barrier: Mbarrier) -> Mbarrier:
@@ -87,8 +88,8 @@ def _not_synced(c: Conflict, op: Operation) -> Missing | None:
         return None
     if not lines.leads_to(passed.location, here) or lines.in_turn(passed.location, here, c.warp):
         return None
-    sync = sync_advice(c, op.lanes, f"between {passed.location} and {here}")
-    return Missing("sync", f"the wait at {passed.location} is for {op.lanes} alone: {sync}", at_fault=passed.location)
+    where, why = f"between {passed.location} and {here}", f"the wait at {passed.location} is for {op.lanes} alone: "
+    return sync_between(c, op.lanes, where, why, at_fault=passed.location)
 
 
 def _no_group(c: Conflict, op: Operation) -> Missing | None:

@@ -17,7 +17,10 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, number, spell
 from blackwell_matmul.simulator.order.announcements import Announcements
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, same_ring, siblings
-from blackwell_matmul.simulator.order.signallers import Signaller
+from blackwell_matmul.simulator.order.signallers import COMMIT, Signaller
+
+ANOTHER_STAGE = "one of the two is of another stage"
+"""What is wrong with a wait and an arrival, or two waits, of different places in their rings."""
 
 KEPT = "it is the one of the wait before, and has to flip with each phase of the mbarrier"
 """Clause on a parity that does not change, so that the warp waits again for the preceding phase."""
@@ -128,26 +131,61 @@ def _of_the_ring(scene: Scene, barrier: Mbarrier) -> Iterator[tuple[Signaller, M
             yield line, stages[0]
 
 
+def waits_for_itself(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a wait for arrivals that only the waiting warps make, and only after the wait."""
+    barrier, here, roles = stuck.barrier, stuck.wait.location, scene.lines.roles
+    lines, waiting = roles.signalling(barrier, "arrive"), roles.waiting(barrier)
+    plain = all(each.name != COMMIT and "expect_tx" not in each.kinds for each in lines)
+    if not barrier.pending or not plain or not roles.arriving(barrier) <= waiting or barrier.phase != stuck.seen + 1:
+        return None
+    line = next((each for each in lines if stuck.warp in each.warps_for(barrier)), None)
+    if line is None or not scene.lines.above(here, line.location):
+        return None
+    who = spell(line.warps_for(barrier))
+    text = f"the wait on {barrier} at {here} is for {line.name} at {line.location}, by {who} as well"
+    return Culprit(stuck, f"{text}: one of the two is for the barrier of other warps", "arrive", line.location)
+
+
+def stage_left_out(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a mbarrier of a ring that has got fewer arrivals than a round of the ring explains."""
+    barrier, lines = stuck.barrier, scene.lines.roles.signalling(stuck.barrier, "arrive")
+    arriving = scene.lines.roles.arriving(barrier)
+    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
+    times = {each: sum(scene.known.issued_arrivals[each, warp] for warp in arriving) for each in ring}
+    most = max(ring, key=lambda each: times[each])
+    round_ = sum(_times_a_round(scene, lines, barrier, warp) for warp in arriving)
+    if not barrier.pending or not round_ or times[most] - times[barrier] < 2 * round_:
+        return None
+    often, seldom = (times[each] // round_ for each in (most, barrier))
+    text = f"{lines[0].name} at {lines[0].location} has signalled {most} {often} times and {barrier} {seldom} times"
+    return Culprit(stuck, f"{text}: its stages do not go round the ring of {len(ring)}", "arrive", lines[0].location)
+
+
 def another_stage(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a warp that waited for one stage and arrived on the mbarrier of another stage."""
-    barrier, known, roles = stuck.barrier, scene.known, scene.lines.roles
-    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier) and each is not barrier]
-    for warp, other in itertools.product(sorted(roles.arriving(barrier), key=number), ring):
-        for here in barriers_of(barrier.cta) if barrier.pending and warp.cta is barrier.cta else ():
-            there = next((each for each in barriers_of(barrier.cta) if same_ring(here, each, other)), None)
-            if there is None or siblings(here, barrier) or place_of(here) != place_of(barrier):
-                continue
-            waited, arrived = known.passes, known.issued_arrivals
-            if waited[here, warp] > arrived[barrier, warp] and arrived[other, warp] > waited[there, warp]:
-                return _arrived_on_another(scene, stuck, warp, here, other)
+    cta, roles = stuck.barrier.cta, scene.lines.roles
+    ring = [each for each in barriers_of(cta) if siblings(each, stuck.barrier)]
+    pairs = [each for each in itertools.permutations(ring, 2) if stuck.barrier in each and stuck.barrier.pending]
+    for (barrier, other), here in itertools.product(pairs, barriers_of(cta)):
+        there = next((each for each in barriers_of(cta) if same_ring(here, each, other)), None)
+        if there is None or siblings(here, barrier) or place_of(here) != place_of(barrier):
+            continue
+        waited, arrived = scene.known.passes, scene.known.issued_arrivals
+        for warp in sorted(roles.arriving(barrier), key=number):
+            late = waited[here, warp] > arrived[barrier, warp] and arrived[other, warp] > waited[there, warp]
+            if late and warp.cta is cta:
+                return _arrived_on_another(scene, stuck, warp, here, barrier, other)
     return None
 
 
-def _arrived_on_another(scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, other: Mbarrier) -> Culprit:
-    lines = scene.lines.roles.signalling(other, "arrive")
-    line = next(each for each in lines if warp in each.warps_for(other))
-    what = f"{line.name} at {line.location} by {spell([warp])} has signalled {other}, and not {stuck.barrier}"
-    text = f"{what}, after a wait for {here}: it is for a barrier of another stage"
+def _arrived_on_another(
+    scene: Scene, stuck: Stuck, warp: Warp, here: Mbarrier, barrier: Mbarrier, other: Mbarrier
+) -> Culprit:
+    roles = scene.lines.roles
+    line = next(each for each in roles.signalling(other, "arrive") if warp in each.warps_for(other))
+    wait = next(each for each in roles.signalling(here, "mbarrier") if warp in each.warps_for(here))
+    what = f"{line.name} at {line.location} by {spell([warp])} has signalled {other}, and not {barrier}"
+    text = f"{what}, after a wait for {here} at {wait.location}: {ANOTHER_STAGE}"
     return Culprit(stuck, text, "arrive", line.location)
 
 
@@ -255,6 +293,17 @@ def signals_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
     return None
 
 
+def all_wait_first(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find two warps that each wait first for the arrival that the other one makes after its own wait."""
+    for other in _in_a_circle(scene, stuck) if _untouched(stuck) else ():
+        if _untouched(other) and stuck in _needed(scene, other)[:1]:
+            pair = [f"{each.barrier} at {each.wait.location} by {spell([each.warp])}" for each in (stuck, other)]
+            text = f"the waits on {' and '.join(pair)} are each for an arrival that comes after the other wait"
+            remedy = "one of the two has to arrive first, or to begin with mbarrier.producer_initial_phase"
+            return Culprit(stuck, f"{text}: {remedy}", "", None)
+    return None
+
+
 def _too_late(scene: Scene, stuck: Stuck, other: Stuck, late: Signaller) -> Culprit:
     what = f"{late.name} at {late.location} by {spell([stuck.warp])} has to come before the wait on {stuck.barrier} at"
     why = f"{_enders(scene, stuck)} that only after phase {other.barrier.phase} of {other.barrier}, which it signals"
@@ -296,8 +345,8 @@ def _waits(stuck: Stuck, why: str) -> str:
 
 
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
-    nobody_arrives, another_stage, count_too_large, count_too_small, run_past, skips_a_phase, starts_too_late,
-    signals_too_late,
+    nobody_arrives, stage_left_out, another_stage, count_too_large, waits_for_itself, count_too_small, run_past,
+    skips_a_phase, starts_too_late, signals_too_late, all_wait_first,
 )  # fmt: skip
 
 

@@ -9,14 +9,22 @@ from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp, spell
 from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.culprits import ANOTHER_STAGE
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, OrderState, phase_name
+from blackwell_matmul.simulator.order.missing.conflict import (
+    PARITY,
+    PHASE,
+    Conflict,
+    Missing,
+    OrderState,
+    passed_before,
+    phase_name,
+)
 from blackwell_matmul.simulator.order.missing.handoff_chains import WarpLine
 from blackwell_matmul.simulator.order.missing.handoffs import before_any_write
-from blackwell_matmul.simulator.order.missing.phases import PARITY, PHASE, passed_before
 from blackwell_matmul.simulator.order.missing.search import missing_edge
 from blackwell_matmul.simulator.order.missing.weak_edges import RELAXED
 from blackwell_matmul.simulator.order.shadow import PastAccess
@@ -205,6 +213,7 @@ class Diagnosis:
         sync = "" if self.lines.apart(wait.location, last) else "self.sync() or "
         advice, edge, at_fault = f"the missing sync: {between}, {sync}another barrier", "sync", None
         known = passed_before(barrier, wait) if wait.again else self._another_stage(carried, phase)
+        known = known or self._waited_for_another(barrier, barrier.cta.warps[warp])
         if known is not None:
             advice, edge, at_fault = known.advice, known.edge, known.at_fault
         message = (
@@ -232,11 +241,24 @@ class Diagnosis:
             early = back not in before or before[back].phase < phase - 1
             if newest is not back and place_of(back) == place_of(barrier) and early:
                 arrival = f"the arrival at {carried.last} by {spell([warp])} signals {barrier}"
-                after = (
-                    f"after the wait for {newest} at {before[newest].location}: it is for a barrier of another stage"
-                )
+                after = f"after the wait for {newest} at {before[newest].location}: {ANOTHER_STAGE}"
                 return Missing("arrive", f"{arrival} {after}", at_fault=carried.last)
         return None
+
+    def _waited_for_another(self, barrier: Mbarrier, warp: Warp) -> Missing | None:
+        """Find a warp that waited for another stage of the ring than that on whose mbarrier it arrived then."""
+        mine = self.order.warpgroups.arrivals.get(warp, {})
+        arrived = max(mine, key=lambda each: mine[each].turn, default=None)
+        waits = [(each.barrier, each.waits.get(warp.index)) for each in map(self.order.of, barriers_of(warp.cta))]
+        before = {each: wait for each, wait in waits if wait and arrived and wait.turn < mine[arrived].turn}
+        newest = max(before, key=lambda each: before[each].turn, default=None)
+        if arrived is None or newest is None or not siblings(newest, barrier) or siblings(newest, arrived):
+            return None
+        if "" in (place_of(newest), place_of(arrived)) or place_of(newest) == place_of(arrived):
+            return None
+        at = before[newest].location
+        advice = f"the wait for {newest} at {at} comes before the arrival on {arrived} at {mine[arrived].location}"
+        return Missing("phase", f"{advice}: {ANOTHER_STAGE}", at_fault=at)
 
     def _last_arrival(self, carried: Carried) -> tuple[int, Warp | None]:
         """Return the turn of the last arrival on the mbarrier, and its warp."""

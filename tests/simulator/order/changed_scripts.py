@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from blackwell_matmul.simulator import Finding
 from blackwell_matmul_studies import mutation
@@ -40,3 +42,37 @@ def assert_all_follow(findings: Sequence[Finding]) -> None:
     first, *others = findings
     assert first.follows is None
     assert all(found.follows is not None for found in others), [str(found) for found in others]
+
+
+DROP = "self", "pass  # self"
+"""What is replaced in a line, and by what, to drop the line."""
+
+
+class Marked(NamedTuple):
+    """Lines changed, by their marks, and what the first finding says, with `{mark}` for the line of that mark."""
+
+    script: type
+    edits: tuple[tuple[str, str, str], ...]
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.script.__name__}: {' and '.join(f'{mark}: {old} -> {new}' for mark, old, new in self.edits)}"
+
+    @property
+    def text(self) -> str:
+        text = inspect.getsource(sys.modules[self.script.__module__])
+        for mark, old, new in self.edits:
+            lines = text.split("\n")
+            at = line_with(text, self.script, mark) - 1
+            assert old in lines[at]
+            lines[at] = lines[at].replace(old, new, 1)
+            text = "\n".join(lines)
+        return text
+
+    def sentence(self) -> str:
+        return numbered(self.says, self.text, self.script)
+
+
+def dropped(script: type, mark: str, says: str, start: str = "self") -> Marked:
+    """Return the script without the line of that mark, which has `start`."""
+    return Marked(script, ((mark, start, f"pass  # {start}"),), says)

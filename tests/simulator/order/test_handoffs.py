@@ -344,7 +344,7 @@ CHANGED = [
     Changed(
         HalvesToBoth,
         (("mbarrier=empty[stage]", "mbarrier=empty[(stage + 1) % 3]", 0),),
-        "it is for a barrier of another stage",
+        "one of the two is of another stage",
     ),
     Changed(
         ThreadsToTensorCore,
@@ -359,7 +359,7 @@ CHANGED = [
     Changed(
         ThreadsToThreads,
         ((RELEASE, "self.mbarrier.arrive(empty[1 - stage])", 0),),
-        "the arrival at {release} by warp 1 signals empty[1] after the wait for full[0] at {wait}: it is for a barrier"
+        "the arrival at {release} by warp 1 signals empty[1] after the wait for full[0] at {wait}: one of the two is"
         " of another stage",
     ),
     # a phase that is kept

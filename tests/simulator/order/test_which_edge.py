@@ -103,7 +103,7 @@ def test_turns_without_a_fault() -> None:
         ("no sync before the release", "publishes only what these lanes have accessed or observed: the missing sync"),
         ("releases before it stores", "self.sync() between them"),
         ("one warp locks", "is for warp 0 alone: the missing sync: self.sync() between that and"),
-        ("nobody locks", "the missing sync: release_semaphore after"),
+        ("nobody locks", "the missing sync: lock_semaphore before"),
     ],
 )
 def test_turns_by_a_semaphore(fault: str, says: str) -> None:

@@ -6,7 +6,7 @@ import functools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Access, Effect, Instruction, When
@@ -15,6 +15,7 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.culprits import KEPT
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import (
     Carried,
@@ -28,6 +29,9 @@ from blackwell_matmul.simulator.order.lines import ProgramLines, ring_of
 from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
+
+PHASE: Final = "wrong-phase"
+PARITY = "the parity that it waits for is wrong"
 
 
 class OrderState(Protocol):
@@ -150,3 +154,15 @@ def phase_name(phase: int) -> str:
 def stands_before(first: Location | None, then: Location | None) -> bool:
     """Return True if the first line is above the other one, or if a line is unknown."""
     return first is None or then is None or first.line < then.line
+
+
+def stale_phase(wait: LastWait, what: str) -> Missing:
+    """Return the phase that the wait lacks. what: the start of the sentence."""
+    kept = f" ({KEPT})" if wait.again else ""
+    return Missing("phase", f"{what}: {PARITY}{kept}", PHASE, at_fault=wait.location)
+
+
+def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
+    """Return the phase that the wait lacks: the wait passed on an older one."""
+    again = ", which it had waited for before" if wait.again else ""
+    return stale_phase(wait, f"the wait on {barrier.name} at {wait.location} passed on {phase_name(wait.phase)}{again}")

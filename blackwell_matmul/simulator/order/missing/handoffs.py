@@ -7,9 +7,8 @@ from dataclasses import replace
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, waits_of
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, passed_before, waits_of
 from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs, MissingWait, WarpLine
-from blackwell_matmul.simulator.order.missing.phases import passed_before
 from blackwell_matmul.simulator.order.missing.waits import missing_wait
 from blackwell_matmul.simulator.order.signallers import Touch
 

@@ -7,15 +7,21 @@ from typing import Final
 from blackwell_matmul.simulator.description import When
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, by_line
 from blackwell_matmul.simulator.machine.cta import Warp, spell
-from blackwell_matmul.simulator.order.culprits import KEPT, small
+from blackwell_matmul.simulator.order.culprits import small
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival, one_lane_arrived
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, phase_name, waits_of
+from blackwell_matmul.simulator.order.missing.conflict import (
+    Conflict,
+    Missing,
+    passed_before,
+    phase_name,
+    stale_phase,
+    waits_of,
+)
+from blackwell_matmul.simulator.order.missing.taking_turns import out_of_turn
 
-PHASE: Final = "wrong-phase"
 BYTES: Final = "too-few-bytes"
-PARITY = "the parity that it waits for is wrong"
 
 
 def count_too_small(c: Conflict) -> Missing | None:
@@ -28,7 +34,7 @@ def count_too_small(c: Conflict) -> Missing | None:
             continue
         ahead = max(arrivals, key=lambda each: arrivals[each], default=who)
         if arrivals[ahead] <= wait.phase + 1:
-            return _small(carried.barrier, wait.phase, who, arriving)
+            return _small(c, carried.barrier, wait.phase, who, arriving)
         for passed, its in c.waits(ahead):
             if its.again:
                 return passed_before(passed.barrier, its)
@@ -43,16 +49,16 @@ def _arrives(c: Conflict, carried: Carried) -> bool:
     return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
 
 
-def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
+def _small(c: Conflict, barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
     advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {small(barrier, arriving)}"
-    return Missing("arrive", advice, at_fault=barrier.location)
+    return out_of_turn(c, barrier) or Missing("arrive", advice, at_fault=barrier.location)
 
 
 def _ended_without(c: Conflict, carried: Carried, wait: LastWait) -> Missing | None:
     """Return the arrival of this warp which the phase lacked that the wait passed on; None if the phase lacked none."""
     barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
     if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
-        return _small(barrier, wait.phase, c.warp, arriving)
+        return _small(c, barrier, wait.phase, c.warp, arriving)
     return None
 
 
@@ -106,12 +112,6 @@ def _unannounced(op: Operation, signal: EndSignal) -> bool:
     return barrier is not None and signal.during == barrier.phase and barrier.pending == barrier.expected
 
 
-def stale_phase(wait: LastWait, what: str) -> Missing:
-    """Return the phase that the wait should have waited for. what: the start of the sentence."""
-    kept = f" ({KEPT})" if wait.again else ""
-    return Missing("phase", f"{what}: {PARITY}{kept}", PHASE, at_fault=wait.location)
-
-
 def stale_wait(c: Conflict) -> Missing | None:
     """Find a last wait that passed on a phase which had ended before the operation began. Its mbarrier gets signals of
     the operation's issuer, or of a warp that waits for the operation."""
@@ -123,8 +123,9 @@ def stale_wait(c: Conflict) -> Missing | None:
     if any(siblings(each.barrier, carried.barrier) for each in op.end_signals) or wait.ended > op.turn:
         return None
     if (roles.arriving(carried.barrier) - {c.warp}) & signalling and (wait.turn > op.turn or wait.phase < 0):
+        known = None if wait.again or wait.phase < 0 else out_of_turn(c, carried.barrier)
         passed = f"the wait on {carried.barrier.name} at {wait.location} passed on {phase_name(wait.phase)}"
-        return stale_phase(wait, f"{passed}, which was over before {op.op.name} at {op.op.location} began")
+        return known or stale_phase(wait, f"{passed}, which was over before {op.op.name} at {op.op.location} began")
     return None
 
 
@@ -167,9 +168,3 @@ def _without_readers(c: Conflict, barrier: Mbarrier) -> Missing | None:
         return None
     advice = f"{c.culprit} has written again before that: the missing wait: {back[0].remedy} before {c.other_location}"
     return Missing("wait", advice, at_fault=c.other_location, lacks=waits_of(back[0], [ahead]))
-
-
-def passed_before(barrier: Mbarrier, wait: LastWait) -> Missing:
-    """Return the phase that the wait should have waited for: it passed on an older one."""
-    again = ", which it had waited for before" if wait.again else ""
-    return stale_phase(wait, f"the wait on {barrier.name} at {wait.location} passed on {phase_name(wait.phase)}{again}")

@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.order.missing.phases import (
     stale_wait,
     wrong_phase,
 )
-from blackwell_matmul.simulator.order.missing.semaphores import stored_over, value_too_early
+from blackwell_matmul.simulator.order.missing.semaphores import never_locks, stored_over, value_too_early
 from blackwell_matmul.simulator.order.missing.syncs import (
     another_warp_knows,
     each_waits_for_its_own,
@@ -50,8 +50,8 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     reads_before_the_first, commit_tracks_none, commit_comes_before, count_too_small, came_too_early, wrong_phase,
     arrival_tracks_none, arrival_comes_before, released_too_early, one_lane_arrived, goes_on_without, stale_wait,
     ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, released_alone,
-    value_too_early, stored_over, has_to_come_last, another_warp_knows, waited_for_later, each_waits_for_its_own,
-    completion,
+    value_too_early, stored_over, never_locks, has_to_come_last, another_warp_knows, waited_for_later,
+    each_waits_for_its_own, completion,
 )  # fmt: skip
 
 

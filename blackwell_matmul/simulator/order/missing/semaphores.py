@@ -1,4 +1,4 @@
-"""Candidate: a wait for a value that the semaphore holds too early."""
+"""Candidates: a wait for a semaphore that is missing, or for a value that is there too early."""
 
 from __future__ import annotations
 
@@ -33,7 +33,23 @@ def stored_over(c: Conflict) -> Missing | None:
         return None
     over = f"release_semaphore at {stored.location} of CTA {stored.lanes.cta.position} stores {stored.value} over that"
     advice = f"{over} of CTA {c.culprit.cta.position}: the missing wait: lock_semaphore before {stored.location}"
+    if {each.value for each in before if each.lanes.cta is c.culprit.cta} == {stored.value}:
+        advice += ", or a semaphore for each of the two"  # both are the same part, of two tiles
     return Missing("wait", advice, at_fault=stored.location)
+
+
+def never_locks(c: Conflict) -> Missing | None:
+    """Find an access of a CTA that waits for no semaphore before, although the CTA of the other access releases one
+    after it."""
+    here, roles = c.instruction.location, c.lines.roles
+    releases = [each.location for each in roles.semaphores("release") if stands_before(c.other_location, each.location)]
+    if c.culprit.cta.cluster is c.lanes.cta.cluster or not releases or _lock(c, c.lanes, here) is not None:
+        return None
+    if any(stands_before(each.location, here) for each in roles.semaphores("acquire")):
+        return None
+    return Missing(
+        "sync", f"the missing sync: lock_semaphore before {here}, for the release_semaphore at {releases[0]}"
+    )
 
 
 def _passed(

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import number, spell
+from blackwell_matmul.simulator.order.culprits import ANOTHER_STAGE
 from blackwell_matmul.simulator.order.knowledge import Operation, TooNew
 from blackwell_matmul.simulator.order.lines import siblings
-from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, waits_of
-from blackwell_matmul.simulator.order.missing.phases import passed_before
+from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, passed_before, waits_of
 from blackwell_matmul.simulator.order.missing.syncs import can_meet, missing_sync, sync_between
+from blackwell_matmul.simulator.order.missing.taking_turns import out_of_turn
 
 
 def reader_went_on(c: Conflict) -> Missing | None:
@@ -22,7 +23,9 @@ def reader_went_on(c: Conflict) -> Missing | None:
     for warp in sorted(waiting, key=number) if c.warp not in waiting else ():
         wait = c.order.of(signal.barrier).waits.get(warp.index)
         if wait is not None and (wait.phase < signal.during or wait.again):
-            return passed_before(signal.barrier, wait)
+            mine = c.waits()[:1]
+            known = out_of_turn(c, mine[0][0].barrier) if mine and not wait.again else None
+            return known or passed_before(signal.barrier, wait)
     return None
 
 
@@ -35,7 +38,13 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     if both and carrying and all(rank(each, c.warp) == 2 for each in carrying):
         return missing_sync(c)  # each of the two warps does its part of one line: they meet there
     found = min(carrying, key=lambda each: (rank(each, c.warp), (each is signalled) is c.write), default=None)
-    return None if found is None else missing_wait(c, _meant(c, found))
+    if found is None:
+        return None
+    meant = _meant(c, found)
+    newest, wait = next((each for each in c.waits() if siblings(each[0].barrier, meant)), (None, None))
+    if wait is not None and wait.again and newest is c.order.of(meant):
+        return passed_before(meant, wait)
+    return missing_wait(c, meant)
 
 
 def missing_wait(c: Conflict, barrier: Mbarrier) -> Missing:
@@ -47,6 +56,10 @@ def missing_wait(c: Conflict, barrier: Mbarrier) -> Missing:
         advice += f", or self.sync() between that of {spell(sorted(waiting, key=number))} and that line"
     if waits and siblings(waits[0][0].barrier, barrier) and waits[0][0].barrier is not barrier:
         advice += f"; the wait at {waits[0][1].location} is on {waits[0][0].barrier.name}"
+        if not c.write:
+            advice += f" and {c.other_name} at {c.other_location} signals {barrier.name}: {ANOTHER_STAGE}"
+        elif c.operation is not None and c.operation.op.pipe is None and not c.other.write:
+            advice += f" and {c.other_name} at {c.other_location} reads what {barrier.name} guards: {ANOTHER_STAGE}"
     theirs = waiting and c.write and c.other.write
     at_fault = c.instruction.location if nowhere and not theirs else None
     return Missing("wait", advice, at_fault=at_fault, lacks=waits_of(barrier, [c.warp]))

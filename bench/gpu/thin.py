@@ -2,10 +2,12 @@
 
     python bench/gpu/thin.py --out bench/results/h200_thin.json
     python bench/gpu/thin.py --schedules 14 --kind bmm --out bench/results/h200_short_k.json
+    python bench/gpu/thin.py --stages --kind ring --out bench/results/h200_stages.json
 
 A call is `matmul`, `bmm` or `scaled_mm`, on the same tensors each time. Ten calls are captured in a CUDA graph. Ours
 and torch's take turns, and a time is the median of the turns. With --schedules those of `hopper` with the least
-predicted time take turns, too.
+predicted time take turns, too; with --stages the chosen one with each number of stages. Products of the kind
+"ring" are timed if they are asked for.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from blackwell_matmul import HopperMatmul
 from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.problem.problem import KNOBS, Schedule
 from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.scheduling.mma import tile_config
 
@@ -70,6 +72,7 @@ BATCHED = (
     (32, 1024, 4096, 128),
 )  # fmt: skip
 """Batches, M, N, K."""
+RING = ((512, 512, 4096), (3000, 128, 3000), (4096, 32, 4096), (256, 4096, 7168), (64, 7168, 4096), (768, 768, 4096))
 
 
 def products() -> Iterator[Product]:
@@ -79,6 +82,11 @@ def products() -> Iterator[Product]:
     yield from (Product("bmm", m, n, k, batches) for batches, m, n, k in BATCHED)
     for size in ((8192, 8192, 8192), (4096, 4096, 4096), (16, 8192, 4096)):
         yield Product("fp8", *size, dtype=E4M3)
+
+
+def rings() -> Iterator[Product]:
+    yield from (Product("ring", *size) for size in RING)
+    yield from (Product("ring", *size, dtype=E4M3) for size in ((16, 8192, 4096), (64, 4096, 4096)))
 
 
 def calls_of(product: Product) -> tuple[dict[str, Callable[[], Any]], tuple[Any, ...]]:
@@ -108,9 +116,19 @@ def schedules(arguments: tuple[Any, ...], most: int) -> dict[str, Schedule]:
     return {str(each): each for each in list(found.values())[:most]}
 
 
-def measured(product: Product, most: int) -> dict[str, Any]:
+def depths(arguments: tuple[Any, ...]) -> dict[str, Schedule]:
+    """Return the chosen schedule with each number of stages that can run."""
+    gpu = bench_machine.gpu_at_hand()
+    problem, _ = HopperMatmul.problem_of({}, *arguments)
+    chosen = space.choose(rung("hopper"), problem, gpu)
+    others = (chosen.with_known({"stages": stages}) for stages in KNOBS["stages"].values)
+    return {str(each): each for each in others if rules.can_run(each, problem, gpu)}
+
+
+def measured(product: Product, most: int, stages: bool) -> dict[str, Any]:
     calls, arguments = calls_of(product)
-    for name, each in schedules(arguments, most).items() if most else ():
+    beside = {**(schedules(arguments, most) if most else {}), **(depths(arguments) if stages else {})}
+    for name, each in beside.items():
         kernel = HopperMatmul(**each.as_dict())
         calls[name] = partial(kernel, *arguments)
     ours_c, torchs = (calls[name]().float() for name in ("ours", "torch"))
@@ -135,15 +153,16 @@ def write_times(
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     schedules: Annotated[int, typer.Option(help="Schedules of hopper beside the chosen one")] = 0,
+    stages: Annotated[bool, typer.Option(help="The chosen schedule with each number of stages")] = False,
     kind: Annotated[str, typer.Option(help="One kind of products alone")] = "",
 ) -> None:
     """Time, print, and write."""
     rows = []
-    for product in products():
+    for product in rings() if kind == "ring" else products():
         if kind not in ("", product.kind):
             continue
         try:
-            row = measured(product, schedules)
+            row = measured(product, schedules, stages)
         except (RuntimeError, BlackwellMatmulError) as error:
             row = {"error": f"{type(error).__name__}: {error}"}
         rows.append({"kind": product.kind, "product": str(product), **row})
@@ -154,7 +173,7 @@ def main(
         for each in ("all", *dict.fromkeys(name for name, _ in ratios))
     }
     print(means, "least", min(ratio for _, ratio in ratios))
-    options = f"--schedules {schedules} " * bool(schedules) + f"--kind {kind} " * bool(kind)
+    options = f"--schedules {schedules} " * bool(schedules) + "--stages " * stages + f"--kind {kind} " * bool(kind)
     command = f"python bench/gpu/thin.py {options}--out bench/results/{out.name}"
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     found = {"command": command, **about, "torch_over_ours": means, "rows": rows}

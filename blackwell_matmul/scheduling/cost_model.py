@@ -64,6 +64,10 @@ SUM_BYTES = 4
 KIB = 1024
 """Bytes of a KiB."""
 
+SHALLOW_STAGES, MANY_K_TILES = 8, 64
+"""Most stages of a ring whose first loads delay no other CTA's, and the k-tiles from which on a deeper ring costs no
+time, as it also bridges more of the memory's delays (h200_stages.json)."""
+
 
 class Supply(NamedTuple):
     """Rates of one SM, in its cycles.
@@ -107,10 +111,12 @@ def modelled_cycles(tile: TileConfig) -> float:
         each = max(loop + tile.mma.stored_before(tile) * end, end)
         return start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * each + end
     if "persistent" in tile.features:
-        loop, drain = tile.k_tiles * _k_tile(tile, supply, 1), _drain(tile, figures)
+        beside = ctas_beside(tile)
+        loop, drain = tile.k_tiles * _k_tile(tile, supply, beside), _drain(tile, figures)
         each = _with_each_other(loop + _turnover(tile, supply), drain)
-        last = tile.k_tiles * _k_tile(tile, supply, 1, _rows_outside(tile))
-        return start + _first(tile, supply) + (count - 1) * each + last + _epilogue(tile, supply, 1)
+        last = tile.k_tiles * _k_tile(tile, supply, beside, _rows_outside(tile))
+        begin = start + _first(tile, supply) + _deep_ring(tile)
+        return begin + (count - 1) * each + last + _epilogue(tile, supply, 1)
     full, rest = divmod(count, together)
     return start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest)
 
@@ -183,7 +189,7 @@ def _supply(tile: TileConfig) -> Supply:
     figures = nearest_figures(tile.gpu)
     ghz, loaded_ghz = figures.clock_ghz * 1.0, _loaded_ghz(figures)
     ctas = tile.ctas
-    at_work = min(tile.gpu.sm_count, ctas)
+    at_work = min(tile.gpu.sm_count, ceil_div(ctas, ctas_beside(tile)))
     needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
     products_ns = tile.k_tiles * _products(tile) * ctas / tile.gpu.sm_count / loaded_ghz
     weight = (tile.problem.m + tile.problem.n) * tile.problem.k_bytes
@@ -428,6 +434,12 @@ def _first(tile: TileConfig, supply: Supply) -> float:
     return together + _round_trip(tile, supply) + _latency(tile, figures)
 
 
+def _deep_ring(tile: TileConfig) -> float:
+    """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of all CTAs."""
+    burst = min(tile.stages, tile.k_tiles) if tile.mma.name == "wgmma" and tile.k_tiles < MANY_K_TILES else 0
+    return FIT.deep_ring_cycles * max(0, burst - SHALLOW_STAGES)
+
+
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
     """Return the cycles from the last MMA to the last store."""
     figures = supply.figures
@@ -490,6 +502,13 @@ def _exchange(tile: TileConfig, supply: Supply) -> float:
     figures, columns = supply.figures, _finished_columns(tile)
     moved = tile.mma_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
     return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles + FIT.release_cycles
+
+
+def ctas_beside(tile: TileConfig) -> int:
+    """Return the CTAs of a persistent grid's cluster that run on one SM, while other SMs are idle: all that its shared
+    memory holds. A grid without clusters has a CTA on each SM (h200_stages.json)."""
+    size = max(tile.neighbours, tile.cluster_ctas) if "neighbours" in tile.features else 1
+    return max(1, min(size, tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES)))
 
 
 def resident_ctas(tile: TileConfig) -> int:

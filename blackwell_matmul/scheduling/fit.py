@@ -39,6 +39,7 @@ class Fit:
     many_outside: int
     zero_row_cycles: float
     turn_cycles: float
+    deep_ring_cycles: float
     held_up: float
     three_warpgroups: float
     large_clusters: Mapping[str, float]

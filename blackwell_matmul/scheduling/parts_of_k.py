@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.problem.problem import KNOBS, Problem, Schedule
-from blackwell_matmul.scheduling.cost_model import SUM_BYTES, nearest_figures, predicted_cycles
+from blackwell_matmul.scheduling.cost_model import (
+    SHALLOW_STAGES,
+    SUM_BYTES,
+    ctas_beside,
+    nearest_figures,
+    predicted_cycles,
+)
 from blackwell_matmul.scheduling.mma import Wgmma, tile_config
 from blackwell_matmul.scheduling.rules import TMA_BYTES, can_run
 from blackwell_matmul.scheduling.space import choose
@@ -114,8 +120,8 @@ def _schedule(
     gpu: Gpu,
     features: tuple[str, ...],
 ) -> Schedule | None:
-    """Return the schedule of a tile (block_m, block_n) and a cluster (cluster_m, cluster_n) with the most stages that
-    can run; None if none can."""
+    """Return the schedule of a tile (block_m, block_n) and a cluster (cluster_m, cluster_n) with `SHALLOW_STAGES`, or
+    else the number of stages next to them that can run with one CTA on an SM; None if none can."""
     (block_m, block_n), (cluster_m, cluster_n) = tile, cluster
     made = Schedule(
         block_m=block_m,
@@ -133,8 +139,10 @@ def _schedule(
         mma=Wgmma.name,
         features=features,
     )
-    with_stages = (made.with_known({"stages": stages}) for stages in reversed(KNOBS["stages"].values))
-    return next((each for each in with_stages if can_run(each, problem, gpu)), None)
+    numbers = sorted(KNOBS["stages"].values, key=lambda stages: (stages < SHALLOW_STAGES, abs(stages - SHALLOW_STAGES)))
+    with_stages = (made.with_known({"stages": stages}) for stages in numbers)
+    able = (each for each in with_stages if can_run(each, problem, gpu))
+    return next((each for each in able if ctas_beside(tile_config(each, problem, gpu)) == 1), None)
 
 
 def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:

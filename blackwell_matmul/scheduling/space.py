@@ -21,7 +21,7 @@ from blackwell_matmul.base.processes import uncollected
 from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.hardware.gpus import Gpu, with_gpus
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
-from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
+from blackwell_matmul.scheduling.cost_model import MANY_K_TILES, SHALLOW_STAGES, least_cycles, predicted_cycles
 from blackwell_matmul.scheduling.mma import NARROW, spec_of, tile_config
 from blackwell_matmul.scheduling.rules import (
     MAX_CLUSTER_CTAS,
@@ -377,7 +377,7 @@ def _clusters(tile: TileConfig) -> int:
 
 
 def _useful_stages(tile: TileConfig) -> int:
-    """Return the number of stages that k-tiles fill.
+    """Return the number of stages that k-tiles fill, or that pay.
 
     The ring of a persistent CTA with more tiles reaches half into the next tile, and no further
     (h100_bmm_stages.json). With a short K it reaches into several tiles (h200_short_k.json).
@@ -385,7 +385,9 @@ def _useful_stages(tile: TileConfig) -> int:
     more_to_come = "persistent" in tile.features and tile.ctas > tile.gpu.sm_count
     if more_to_come and tile.asked.k <= SHORT_K:
         return SPACE["stages"][-1]
-    return ceil_div(tile.k_tiles * 3, 2) if more_to_come else tile.k_tiles
+    if more_to_come:
+        return ceil_div(tile.k_tiles * 3, 2)
+    return min(tile.k_tiles, SHALLOW_STAGES) if tile.k_tiles < MANY_K_TILES else tile.k_tiles
 
 
 def _is_wasteful(tile: TileConfig) -> bool:

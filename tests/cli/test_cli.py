@@ -154,8 +154,11 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--workers", "0"], "--workers is 0; it must be an integer from 1 to 1024."),
         (["check", "v1", "--workers", "1025"], "--workers is 1025; it must be an integer from 1 to 1024."),
         (["compile", "v2", "-o", ""], "-o is ''; it must be a folder"),
-        (["run", "mine.txt:X"], "g1, blackwell, hopper, few; a script of your own is given as my_kernel.py:MyScript."),
-        (["run", "/tmp"], "g1, blackwell, hopper, few; a script of your own is given as my_kernel.py:MyScript."),
+        (
+            ["run", "mine.txt:X"],
+            "g1, blackwell, hopper, few, gemv; a script of your own is given as my_kernel.py:MyScript.",
+        ),
+        (["run", "/tmp"], "g1, blackwell, hopper, few, gemv; a script of your own is given as my_kernel.py:MyScript."),
         (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
         (["schedules", "v1", "--gpu", "B100"], "target is 'B100'; it must be a GPU (B200, GB200, B300"),
         (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),

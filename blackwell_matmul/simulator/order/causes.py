@@ -58,8 +58,8 @@ def _rank(finding: Finding) -> int:
 
 
 def _lacks_itself(finding: Finding) -> bool:
-    """Return True if the warp of the finding lacks a wait, and not only warps of the other side."""
-    return bool({warp for _, warp in finding.lacks} & _warps(finding.agents[:1]))
+    """Return True if only the warp of the finding lacks a wait, and no warp of the other side."""
+    return {warp for _, warp in finding.lacks} <= _warps(finding.agents[:1])
 
 
 def _elsewhere(finding: Finding) -> bool:

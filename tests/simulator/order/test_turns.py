@@ -68,7 +68,7 @@ CHANGED = [
     Marked(
         PingPong,
         (("your turn", "self", "pass  # self"), ("flips", "mine ^= 1", f"{HAND_ON}  # early\n            mine ^= 1")),
-        "hand their turn on by self.turn[0] at {early}, and arrive on self.empty[1] only at {release}",
+        "by warps 4..7 hands the turn on before the arrival on self.empty[1] at {release}: it has to come after that",
     ),
     changed(PingPong, "empty", "128, 128, 128", "64, 64, 64", "the count of 64 at {empty} is too small"),
     changed(PingPong, "turn", "128, 128", "1, 1", "the count of 1 at {turn} is too small"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, spell
+from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.order.culprits import small
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import PHASE, Conflict, Missing, passed_before, waits_of
@@ -20,7 +21,7 @@ def out_of_turn(c: Conflict, barrier: Mbarrier) -> Missing | None:
     """Return why a phase of the mbarrier ended too early: a wrong turn, or a count; None if no groups take turns."""
     groups, arrivals = _groups(c, barrier), c.order.of(barrier).arrivals
     turns = [*_turns(c, barrier, groups)]
-    if not turns:
+    if not turns or barrier.expected > WARP * max(map(len, groups)):  # each phase needs several groups
         return None
     if sum(max(arrivals[warp] for warp in group) for group in groups) < barrier.phase:
         everybody = {warp for group in groups for warp in group}
@@ -63,8 +64,8 @@ def _handed_on_early(c: Conflict, barrier: Mbarrier, turn: Mbarrier) -> Missing 
     for line in c.lines.roles.signalling(turn, "arrive"):
         for last in c.lines.roles.signalling(barrier, "arrive"):
             if {*line.warps} == {*last.warps} and c.lines.leads_to(line.location, last.location):
-                what = f"{spell(line.warps_for(turn))} hand their turn on by {turn} at {line.location}"
-                advice = f"{what}, and arrive on {barrier} only at {last.location}: the arrival has to come after that"
+                what = f"the arrival on {turn} at {line.location} by {spell(line.warps_for(turn))} hands the turn on"
+                advice = f"{what} before the arrival on {barrier} at {last.location}: it has to come after that"
                 return Missing("arrive", advice, at_fault=line.location)
     return None
 

@@ -47,7 +47,7 @@ def sound_arithmetic() -> Iterator[None]:
         (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
         (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
         (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
-        (rules, "visit", _typed(rules.visit, tree.Constant, (tree.Constant, tree.Var))),
+        (rules, "visit", _typed(rules.visit, tree)),
         (all_rules, "visit_BitwiseXor", _of_xors(tree.BitwiseXor, all_rules)),
         (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
         (chains.DecomposeRewriter, "visit_Multiply",
@@ -200,13 +200,14 @@ def _wrapping(visit: Callable[[Any, Any], Any], scalar_set: Any) -> Callable[[An
     return visit_sum
 
 
-def _typed(visit: Callable[[Any, Any], Any], constants: type, kept: Any) -> Callable[[Any, Any], Any]:
+def _typed(visit: Callable[[Any, Any], Any], tree: Any) -> Callable[[Any, Any], Any]:
     """Return a visitor that gives known values the types of their expressions; in tilus they are all int32. A variable
     keeps its replacement."""
 
     def visit_known(self: Any, e: Any) -> Any:
+        replaced_before = isinstance(e, tree.Var) and e in self.memo
         found = visit(self, e)
-        known = isinstance(found, constants) and not isinstance(e, kept)
+        known = isinstance(found, tree.Constant) and not isinstance(e, tree.Constant) and not replaced_before
         if not (known and found.type.name == "int32" and hasattr(_type_of(e), "iinfo")):
             return found
         value = self.bound[e].value
@@ -240,9 +241,10 @@ def _not_negative(simplifier: Any, e: Any) -> bool:
 
 def _constants_join(e: Any) -> bool:
     """Return True if no sum, difference or product of integers in an expression leaves their type. tilus 0.2.0 joins
-    them in int32: `n - 2000000000 < 2000000000` became `n < -294967296`."""
+    them in that type: `n - 2000000000 < 2000000000` became `n < -294967296`, and `n + uint8(200) + uint8(100)`
+    became `n + uint8(44)`."""
     mine, inner = _integers(e), [each for x in _operands(e) for each in _integers(x)]
-    if all(-SMALL_CONSTANT < each.value < SMALL_CONSTANT for each in (*mine, *inner)):
+    if all(-SMALL_CONSTANT < each.value < SMALL_CONSTANT and each.type.nbytes >= 4 for each in (*mine, *inner)):
         return True
     most = min(each.type.iinfo().max for each in (*mine, *inner))
     pairs = list(itertools.combinations((*mine, *inner), 2))

@@ -274,5 +274,5 @@ def _extreme(node: ast.AST, larger: Callable[[Any, Any], Any], values: Sequence[
     kinds = [int32 if (each := type_of(value)) == boolean else each for value in values]
     common = functools.reduce(promote_type, kinds)
     common = promote_type(common, int32) if is_integer(common) else common
-    same = [value if type_of(value) == common else common(number(value)) for value in values]
+    same = [value if type_of(value) == common else common(value) for value in map(number, values)]
     return functools.reduce(larger, same)

@@ -202,7 +202,7 @@ def _wrapping(visit: Callable[[Any, Any], Any], scalar_set: Any) -> Callable[[An
 
 def _typed(visit: Callable[[Any, Any], Any], tree: Any) -> Callable[[Any, Any], Any]:
     """Return a visitor that gives known values the types of their expressions; in tilus they are all int32. A variable
-    keeps its replacement."""
+    keeps its replacement, and a value that int32 holds."""
 
     def visit_known(self: Any, e: Any) -> Any:
         replaced_before = isinstance(e, tree.Var) and e in self.memo
@@ -211,6 +211,8 @@ def _typed(visit: Callable[[Any, Any], Any], tree: Any) -> Callable[[Any, Any], 
         if not (known and found.type.name == "int32" and hasattr(_type_of(e), "iinfo")):
             return found
         value = self.bound[e].value
+        if isinstance(e, tree.Var) and value == found.value:
+            return found
         return _type_of(e)(found.value if value is None else value)
 
     return visit_known

@@ -435,9 +435,11 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 
 
 def _deep_ring(tile: TileConfig) -> float:
-    """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of all CTAs."""
-    burst = min(tile.stages, tile.k_tiles) if tile.mma.name == "wgmma" and tile.k_tiles < MANY_K_TILES else 0
-    return FIT.deep_ring_cycles * max(0, burst - SHALLOW_STAGES)
+    """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of all CTAs; 0 for rows that
+    begin within L2 lines, where nobody has measured it."""
+    if tile.mma.name != "wgmma" or tile.k_tiles >= MANY_K_TILES or _cut_rows(tile):
+        return 0
+    return FIT.deep_ring_cycles * max(0, min(tile.stages, tile.k_tiles) - SHALLOW_STAGES)
 
 
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -506,8 +508,10 @@ def _exchange(tile: TileConfig, supply: Supply) -> float:
 
 def ctas_beside(tile: TileConfig) -> int:
     """Return the CTAs of a persistent grid's cluster that run on one SM, while other SMs are idle: all that its shared
-    memory holds. A grid without clusters has a CTA on each SM (h200_stages.json)."""
-    size = max(tile.neighbours, tile.cluster_ctas) if "neighbours" in tile.features else 1
+    memory holds. A grid without clusters has a CTA on each SM (h200_stages.json). For rows that begin within L2 lines
+    the factors of `CUT_ROWS_TRAITS` have this cost."""
+    clusters = "neighbours" in tile.features and not _cut_rows(tile)
+    size = max(tile.neighbours, tile.cluster_ctas) if clusters else 1
     return max(1, min(size, tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES)))
 
 

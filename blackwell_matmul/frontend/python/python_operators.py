@@ -230,9 +230,7 @@ class PythonOperators(Transpiler):
         """Return a number as a tile of the type and shape of the other operand."""
         if isinstance(value, RegisterTensor):
             return value
-        why, into = misfit(value, beside.dtype), "float32" if is_float(type_of(value)) else "int64"
-        if isinstance(value, Expr) and is_integer(beside.dtype) and _holds_more(type_of(value), beside.dtype):
-            why = f"is of {beside.dtype.name}, which would cut {_shown(value)}"
+        why, into = misfit_of_tile(value, beside.dtype), "float32" if is_float(type_of(value)) else "int64"
         if why is not None:
             raise Refusal(f"the tile in `{ast.unparse(node)}` {why}; convert the tile first, as in x.to({into})")
         return self.allocate_register(dtype=beside.dtype, shape=beside.shape, f_init=lambda _: beside.dtype(value))
@@ -606,6 +604,14 @@ def misfit(value: Any, into: Any) -> str | None:
     if isinstance(value, (int, float)) and is_float(into) and math.isfinite(value) and math.isinf(rounded(value, into)):
         return f"is of {into.name}, which does not hold {value}"
     return None
+
+
+def misfit_of_tile(value: Any, into: Any) -> str | None:
+    """Return the reason why a number, or some value of its integer type, would change in a tile of this type; None: it
+    fits."""
+    if isinstance(value, Expr) and is_integer(into) and _holds_more(type_of(value), into):
+        return f"is of {into.name}, which would cut {_shown(value)}"
+    return misfit(value, into)
 
 
 def _shown(value: Any) -> str:

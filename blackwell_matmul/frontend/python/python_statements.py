@@ -33,7 +33,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     holds_computed,
     is_float,
     known,
-    misfit,
+    misfit_of_tile,
     refused,
     tried,
     type_of,
@@ -298,7 +298,7 @@ class PythonTranspiler(PythonCalls):
 
     def _filled(self, lhs: ast.Subscript, base: RegisterTensor, read: Any, number: Any) -> RegisterTensor:
         """Return a tile of the shape of the place, with the number everywhere."""
-        why = misfit(number, base.dtype)
+        why = misfit_of_tile(number, base.dtype)
         if why is not None:
             raise Refusal(f"`{ast.unparse(lhs.value)}` {why}; convert it")
         index = read.slice.value

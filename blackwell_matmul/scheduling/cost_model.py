@@ -72,11 +72,13 @@ time, as it also bridges more of the memory's delays (h200_stages.json)."""
 class Supply(NamedTuple):
     """Rates of one SM, in its cycles.
 
-    products: factor on MMA cycles, for the clock under load. latency: cycles of a load. incoming: bytes a cycle from
-    the L2. from_memory: the same bytes at the rate of the memory.
+    beside: CTAs of a cluster that share the SM (`ctas_beside`). products: factor on MMA cycles, for the clock under
+    load. latency: cycles of a load. incoming: bytes a cycle from the L2. from_memory: the same bytes at the rate of the
+    memory.
     """
 
     figures: TimeFigures
+    beside: int
     ghz: float
     products: float
     latency: float
@@ -111,10 +113,9 @@ def modelled_cycles(tile: TileConfig) -> float:
         each = max(loop + tile.mma.stored_before(tile) * end, end)
         return start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * each + end
     if "persistent" in tile.features:
-        beside = ctas_beside(tile)
-        loop, drain = tile.k_tiles * _k_tile(tile, supply, beside), _drain(tile, figures)
+        loop, drain = tile.k_tiles * _k_tile(tile, supply, supply.beside), _drain(tile, figures)
         each = _with_each_other(loop + _turnover(tile, supply), drain)
-        last = tile.k_tiles * _k_tile(tile, supply, beside, _rows_outside(tile))
+        last = tile.k_tiles * _k_tile(tile, supply, supply.beside, _rows_outside(tile))
         begin = start + _first(tile, supply) + _deep_ring(tile)
         return begin + (count - 1) * each + last + _epilogue(tile, supply, 1)
     full, rest = divmod(count, together)
@@ -138,7 +139,7 @@ def _unlimited(gpu: Gpu) -> Supply:
     figures = nearest_figures(gpu)
     ghz = figures.clock_ghz * 1.0
     return Supply(
-        figures, ghz, ghz / _loaded_ghz(figures), min(figures.l2_ns, figures.memory_ns) * ghz, math.inf, math.inf
+        figures, 1, ghz, ghz / _loaded_ghz(figures), min(figures.l2_ns, figures.memory_ns) * ghz, math.inf, math.inf
     )
 
 
@@ -189,7 +190,8 @@ def _supply(tile: TileConfig) -> Supply:
     figures = nearest_figures(tile.gpu)
     ghz, loaded_ghz = figures.clock_ghz * 1.0, _loaded_ghz(figures)
     ctas = tile.ctas
-    at_work = min(tile.gpu.sm_count, ceil_div(ctas, ctas_beside(tile)))
+    beside = ctas_beside(tile)
+    at_work = min(tile.gpu.sm_count, ceil_div(ctas, beside))
     needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
     products_ns = tile.k_tiles * _products(tile) * ctas / tile.gpu.sm_count / loaded_ghz
     weight = (tile.problem.m + tile.problem.n) * tile.problem.k_bytes
@@ -198,7 +200,7 @@ def _supply(tile: TileConfig) -> Supply:
         latency = figures.memory_ns + figures.queue_ns * min(1, needed_ns / products_ns)
     incoming, from_memory = (rate / at_work / ghz for rate in (figures.l2_bytes_per_ns, _from_l2(tile) / needed_ns))
     incoming = min(incoming, figures.port_bytes_per_cycle)
-    return Supply(figures, ghz, ghz / loaded_ghz, latency * ghz, incoming, from_memory)
+    return Supply(figures, beside, ghz, ghz / loaded_ghz, latency * ghz, incoming, from_memory)
 
 
 def _loaded_ghz(figures: TimeFigures) -> float:
@@ -437,9 +439,10 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 def _deep_ring(tile: TileConfig) -> float:
     """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of all CTAs; 0 for rows that
     begin within L2 lines, where nobody has measured it."""
-    if tile.mma.name != "wgmma" or tile.k_tiles >= MANY_K_TILES or _cut_rows(tile):
+    deeper = min(tile.stages, tile.k_tiles) - SHALLOW_STAGES
+    if deeper <= 0 or tile.mma.name != "wgmma" or tile.k_tiles >= MANY_K_TILES or _cut_rows(tile):
         return 0
-    return FIT.deep_ring_cycles * max(0, min(tile.stages, tile.k_tiles) - SHALLOW_STAGES)
+    return FIT.deep_ring_cycles * deeper
 
 
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -510,9 +513,14 @@ def ctas_beside(tile: TileConfig) -> int:
     """Return the CTAs of a persistent grid's cluster that run on one SM, while other SMs are idle: all that its shared
     memory holds. A grid without clusters has a CTA on each SM (h200_stages.json). For rows that begin within L2 lines
     the factors of `CUT_ROWS_TRAITS` have this cost."""
-    clusters = "neighbours" in tile.features and not _cut_rows(tile)
-    size = max(tile.neighbours, tile.cluster_ctas) if clusters else 1
-    return max(1, min(size, tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES)))
+    size = max(tile.neighbours, tile.cluster_ctas) if "neighbours" in tile.features else 1
+    held = min(size, _held_by_shared_memory(tile)) if size > 1 else 1
+    return held if held > 1 and not _cut_rows(tile) else 1
+
+
+def _held_by_shared_memory(tile: TileConfig) -> int:
+    """Return the CTAs whose shared memory an SM has."""
+    return tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES)
 
 
 def resident_ctas(tile: TileConfig) -> int:
@@ -521,7 +529,7 @@ def resident_ctas(tile: TileConfig) -> int:
         return 1
     registers = max(tile.registers, tile.strip_values) + FIT.usual_registers
     limits = [
-        tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES),
+        _held_by_shared_memory(tile),
         tile.gpu.max_threads_per_sm // tile.threads,
         REGISTERS_PER_SM // (tile.threads * min(registers, tile.gpu.max_registers_per_thread)),
     ]

@@ -305,7 +305,7 @@ def _stages(schedule: Schedule) -> int:
 
 def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
     """Yield the schedules of a group that may be preferred. Orders with more rows than there are tiles are equal: the
-    largest stays. If a CTA has its SM for itself, more stages cost nothing, up to the k-tiles that fill them."""
+    largest stays. If a CTA has its SM for itself, fewer stages than `_useful_stages` are never better."""
     tile = tile_config(kind[-1], problem, gpu)
     rows, last_order = ceil_div(tile.problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
     enough = _useful_stages(tile) if "persistent" in tile.features else 1

@@ -231,6 +231,9 @@ def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tu
     return split or (1,), tuple(ordered.index(run) for run in runs) or (0,)
 
 
+KEPT_INDICES = 4096
+"""Maximum number of cached broadcast indices."""
+
 _layouts: dict[Any, WarpLayout] = {}
 _indices: dict[Any, np.ndarray] = {}
 """Warp layouts and broadcast indices, by signatures of layouts, group and warp."""
@@ -254,6 +257,8 @@ def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np
     if key[0] == key[1]:
         return None
     if key not in _indices:
+        if len(_indices) >= KEPT_INDICES:
+            _indices.clear()
         _indices[key] = _broadcast_index(out, operand, group, warp)
     return _indices[key]
 

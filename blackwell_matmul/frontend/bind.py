@@ -322,20 +322,13 @@ def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
     """Return a scalar argument of the kernel; InputError if it is outside of its type's range."""
     if annotation.is_integer():
         return _check_integer(kernel, name, annotation, value)
+    from blackwell_matmul.frontend.faults.tilus_arithmetic import overflows  # imports tilus at its top
+
     found = number(value)
-    if found is None or not _in_range(annotation.name, found):
+    if found is None or (annotation.is_float() and overflows(found, annotation)):
         fits = f"{annotation.name}{_or_pointer(name, annotation, value)}"
         raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a number that fits {fits}.")
     return found if annotation.is_float() else value
-
-
-def _in_range(name: str, value: float) -> bool:
-    """Return False for a number that rounds to an infinity of the type."""
-    import numpy
-
-    kind = getattr(numpy, name, None)
-    with numpy.errstate(over="ignore"):
-        return kind is None or math.isinf(value) or not numpy.isinf(kind(value))
 
 
 def _or_pointer(name: str, annotation: Any, value: Any) -> str:

@@ -96,6 +96,11 @@ def rounded(value: float, into: Any) -> float:
         return float(np.array(value, np.float64).astype(getattr(ml_dtypes, name, name)))
 
 
+def overflows(value: float, into: Any) -> bool:
+    """Return True for a finite number that a float type rounds to infinity."""
+    return math.isfinite(value) and math.isinf(rounded(value, into))
+
+
 _ROUNDED = {
     "float32": "float32",
     "float16": "float16",

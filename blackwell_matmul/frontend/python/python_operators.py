@@ -9,7 +9,6 @@ tilus at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 import ast
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ from tilus.lang.instructions.base import InstructionGroup
 from tilus.lang.script import Script
 from tilus.lang.transpiler import Transpiler
 
-from blackwell_matmul.frontend.faults.tilus_arithmetic import quotient, rounded, wrapped
+from blackwell_matmul.frontend.faults.tilus_arithmetic import overflows, quotient, wrapped
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.messages.phrases import one, plain_sentence
 from blackwell_matmul.frontend.messages.raised import Refusal, kind, one_of
@@ -601,7 +600,7 @@ def misfit(value: Any, into: Any) -> str | None:
         return f"is of truths, and {_shown(value)} is none"
     if isinstance(value, int) and is_integer(into) and not fits(value, into):
         return f"is of {into.name}, which does not hold {value}"
-    if isinstance(value, (int, float)) and is_float(into) and math.isfinite(value) and math.isinf(rounded(value, into)):
+    if isinstance(value, (int, float)) and is_float(into) and overflows(value, into):
         return f"is of {into.name}, which does not hold {value}"
     return None
 

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from blackwell_matmul.base.errors import InputError
 
 How = Literal["measured", "derived", "assumed", "specified", "fitted"]
-"""Origin of a number. measured: a benchmark's own number. derived: computed from measured ones. assumed: without a
-published value. specified: from the maker's guide or data sheet. fitted: chosen so that a model agrees with times."""
+"""Origin of a number. measured: a benchmark's own number. derived: computed from measured numbers. assumed: no value is
+published. specified: from the maker's guide or data sheet. fitted: chosen so that a model's times agree with measured
+times."""
 
 Filled = TypeVar("Filled")
 
@@ -25,13 +26,13 @@ class DataEntry(NamedTuple):
     """A number of a data file, and its origin."""
 
     value: Any
-    """Number, table of numbers, or, without a unit, a text or a list."""
+    """Number or table of numbers; an entry without a unit has a text or a list."""
     unit: str
     """Unit, such as "bytes/cycle"; "1" for a ratio."""
     how: How
-    """Kind of its origin."""
+    """Origin of the number."""
     source: str
-    """Measurement or page that the value is from."""
+    """Measurement or page that has the value."""
     means: str = ""
     """Meaning of the number, if no docstring of a field has it."""
     gpu: str = ""
@@ -57,7 +58,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def entries(path: Path, tables: Mapping[str, Any]) -> dict[str, DataEntry]:
-    """Return the entries of a file's tables by name; raise InputError for an entry with a missing field."""
+    """Return the entries of a file's tables by name; raise InputError for an invalid entry."""
     return {key: _entry(path, key, table) for key, table in tables.items() if isinstance(table, dict)}
 
 
@@ -78,7 +79,8 @@ def _is_number(value: object) -> bool:
 
 
 def filled(cls: type[Filled], path: Path, values: Mapping[str, Any]) -> Filled:
-    """Return a dataclass with values of a file; InputError if a field is missing or unknown."""
+    """Return an instance of a dataclass with a data file's values; raise InputError if a field is missing or
+    unknown."""
     fields = {each.name: each.default is dataclasses.MISSING for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     unknown = [f"{name}, which is no field" for name in values if name not in fields]
     if wrong := [*unknown, *(f"no {name}" for name, needed in fields.items() if needed and name not in values)]:

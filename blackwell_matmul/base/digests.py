@@ -1,7 +1,7 @@
 """Digests of source and data files: a changed file invalidates results that were compiled, measured or tuned with it.
 
-A process may run files that have changed since their import. The digest of such files is `EDITED`. Call
-`is_as_imported` before storing results.
+Files may change after a process has imported them. Their digest is then `EDITED`. Call `is_as_imported` before storing
+results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def digest(content: bytes) -> str:
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """Return the stamps of a folder's code and data, which change on write, replacement or rename."""
+    """Return the stamp of each code and data file in a folder, by path. A stamp changes when a file is written,
+    replaced or renamed."""
     return {entry.path: _stamp(entry.stat()) for entry in _files_read(str(folder))}
 
 
@@ -56,12 +57,12 @@ def _tilus() -> Path | None:
 
 
 _seen = {folder: _stamps(folder) for folder in (PACKAGE, _tilus()) if folder is not None}
-"""Stamps of both at the import of this module, before the frontend, the compiler and the kernels."""
+"""Stamps of this package's and tilus's files at the import of this module, which precedes frontend, compiler and
+kernels."""
 
 
 def is_as_imported() -> bool:
-    """Return True if the files of this package and of tilus are unchanged since this process imported them. Takes some
-    ms."""
+    """Return True if the files of this package and of tilus are unchanged since their import. Takes some ms."""
     try:
         return all(_stamps(folder) == stamps for folder, stamps in _seen.items())
     except OSError:
@@ -69,8 +70,7 @@ def is_as_imported() -> bool:
 
 
 def is_file_as_imported(file: str) -> bool:
-    """Return true for a file of this package or tilus that is unchanged since this process imported it; false for other
-    files."""
+    """Return True for a file of this package or tilus that is unchanged since its import; False for other files."""
     stamps = next((each for folder, each in _seen.items() if file.startswith(f"{folder}{os.sep}")), {})
     try:
         return stamps.get(file) == _stamp(os.stat(file))
@@ -80,25 +80,24 @@ def is_file_as_imported(file: str) -> bool:
 
 @functools.cache
 def kernels_digest() -> str:
-    """Return the digest of the rungs' files, their shared parts, the choice of schedules and the figures that it
-    uses."""
+    """Return the digest of the kernels, the rules that choose a schedule, and the GPUs' figures."""
     return _of_rooms("kernels", "scheduling", "hardware/figures")
 
 
 @functools.cache
 def compiler_digest() -> str:
-    """Return the digest of frontend and compiler, as a change there changes generated code."""
+    """Return the digest of the frontend's and the compiler's files, which determine the generated code."""
     return _of_rooms("compiler", "frontend")
 
 
 @functools.cache
 def tilus_digest() -> str:
-    """Return the digest of all files of tilus, which may have been edited in place."""
+    """Return the digest of all files of tilus, which a user may have edited in place."""
     return _of(*(folder for folder in _seen if folder != PACKAGE))
 
 
 def code_digest() -> str:
-    """Return the digest of everything that determines compiled kernels."""
+    """Return the digest of all files that determine compiled kernels."""
     return digest((kernels_digest() + compiler_digest() + tilus_digest()).encode())[:16]
 
 

@@ -17,7 +17,8 @@ TIMELINE_ENDINGS = (".html", ".json", ".svg", ".png")
 
 
 def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
-    """Return a user's path that has one of these endings, in an existing folder; name: the argument's."""
+    """Return a path for a new file. Raise InputError unless the path has one of these endings and its folder exists.
+    name: the argument's name, for the message."""
     path = value if isinstance(value, Path) else Path(plain_text(value) or "")
     if path.suffix.lower() not in endings:
         what = f"{name} is {shown(str(value) if isinstance(value, Path) else value)}"
@@ -28,7 +29,7 @@ def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file in an existing folder."""
+    """Write a file atomically into an existing folder, replacing an existing file."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     file = open(draft, "xb")  # noqa: SIM115
     try:
@@ -42,14 +43,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and its missing parents, that only the owner can access."""
+    """Make a folder and its missing parents; only the owner can access the new folders."""
     for each in (*reversed(folder.parents), folder):
         if not each.is_dir():
             each.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Replace a file with a JSON record; make its folder."""
+    """Write a JSON record atomically, replacing an existing file; make its folder."""
     content = json.dumps(record, indent=1, allow_nan=False).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)

@@ -11,9 +11,9 @@ Homes = Mapping[str, Sequence[str]]
 
 
 def on_first_use(package: str, homes: Homes, unlisted: Homes = MappingProxyType({})) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package, which imports a name at its first use, and set its `__all__`.
+    """Set a package's `__all__`, and return the package's `__getattr__`, which imports a name on first use.
 
-    homes, unlisted: names by module of the package; `__all__` has those of homes.
+    homes, unlisted: names by module of the package; `__all__` lists only the names of homes.
     """
     listed = _homes_of(homes)
     vars(sys.modules[package])["__all__"] = sorted(listed)

@@ -1,9 +1,9 @@
-"""Ctrl-C ends a command and its processes within two seconds, and keeps finished results.
+"""End of a command and its processes within two seconds of Ctrl-C; finished results are kept.
 
-`answered` wraps a command and lets one KeyboardInterrupt through. A long library call, or a destructor that swallows
-the exception, may block it; then a thread ends the process. So nothing may depend on an orderly end. Commands write
-each result at once and report progress by `keeping`. Worker processes end with their parent: use `Pool`, or call
-`leave_with_parent` in a process started inside `held`.
+`answered` wraps a command: Ctrl-C raises one KeyboardInterrupt in the command. A long library call may delay the
+exception, and a destructor may swallow the exception; then a thread ends the process. So no result may depend on
+cleanup at the end. Commands write each result at once and report progress by `keeping`. Worker processes end with their
+parent: use `Pool`, or call `leave_with_parent` in a process started inside `held`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _kept: Callable[[], str] | None = None
 
 @contextmanager
 def keeping(what: Callable[[], str]) -> Iterator[None]:
-    """Report on Ctrl-C which finished work stays on disk. what: returns the report's words, such as "3 of 12 kernels
-    are compiled and kept"."""
+    """Add the finished work to the message after Ctrl-C. what: returns the words, such as "3 of 12 kernels are compiled
+    and kept"."""
     global _kept
     before, _kept = _kept, what
-    yield  # an exception leaves it: the sentence comes after the block
+    yield  # after an exception `_kept` stays, for the message after the block
     _kept = before
 
 
@@ -79,7 +79,7 @@ def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.
 
 
 def _once(came: threading.Event, frame: FrameType | None) -> None:
-    """Ignore further Ctrl-C, which would interrupt the cleanup."""
+    """Ignore further Ctrl-C, which would interrupt the cleanup, and raise KeyboardInterrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     came.set()
     raise KeyboardInterrupt
@@ -101,7 +101,8 @@ def _watch(reader: int, say: Callable[[], None], over: threading.Event) -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which a terminal sends to all; the parent answers it."""
+    """Block SIGINT inside the block, so that processes started there ignore Ctrl-C. A terminal sends Ctrl-C to all
+    processes; only the parent handles the signal."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -131,7 +132,7 @@ def _begun(begin: Callable[[], None] | None) -> None:
 
 
 class Pool(ProcessPoolExecutor):
-    """A process pool that is killed if its block is left by an exception. begin: initialiser of each process."""
+    """A process pool; its processes are killed if an exception leaves its block. begin: initialiser of each process."""
 
     def __init__(self, processes: int | None, context: BaseContext, begin: Callable[[], None] | None = None) -> None:
         super().__init__(processes, context, initializer=_begun, initargs=(begin,))
@@ -143,7 +144,7 @@ class Pool(ProcessPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         processes = list((self._processes or {}).values())
         if kind is not None:
-            # The pool's thread calls this for each lost process, and fails for futures that `map` has cancelled.
+            # The pool's thread sets an exception for each lost process; that fails for futures that `map` has cancelled.
             for item in list(self._pending_work_items.values()):
                 vars(item.future)["set_exception"] = lambda error: None
             thread: Any = self._executor_manager_thread  # `shutdown` forgets the pool's thread

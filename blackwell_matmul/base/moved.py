@@ -1,6 +1,6 @@
 """Modules under the names that they had before 0.1.0: the same module objects, with a DeprecationWarning.
 
-The old names go with 0.2.0.
+Version 0.2.0 removes the old names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MOVED = RENAMED | {old + name: new + name for (old, new), names in SPLIT.items()
 
 
 class OldNames:
-    """A finder of `sys.meta_path` and a loader: it loads the module of the new name."""
+    """A finder and loader for `sys.meta_path`; loads the module of the new name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -94,12 +94,13 @@ class OldNames:
 
 
 def moved_to(old: str) -> str | None:
-    """Return the new name of the module `old`, both without the package's; None if it has not moved."""
+    """Return the new name of a module, without the package's name; None if the module has not moved. old: old name,
+    also without the package's."""
     top, dot, rest = old.partition(".")
     return FOLDERS[top] + dot + rest if top in FOLDERS else MOVED.get(old)
 
 
 def install() -> None:
-    """Add the finder, before finders that would load a second copy of a moved folder's files."""
+    """Add the finder before other finders, which would load a second copy of a moved folder's files."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, cast(Any, OldNames()))

@@ -7,7 +7,7 @@ from html import escape
 
 
 class OneLine:
-    """A result. `str` is its full text; `repr` is one line."""
+    """Base class of results. `str` is the full text; `repr` is one line."""
 
     def _line(self) -> str:
         return str(self)
@@ -16,7 +16,7 @@ class OneLine:
         raise NotImplementedError
 
     def _rows(self) -> Iterable[Mapping[str, object]]:
-        """Return rows of one kind; all rows have the same keys."""
+        """Return the rows of the notebook's table; all rows have the same keys."""
         return ()
 
     def __repr__(self) -> str:

@@ -22,10 +22,10 @@ def collect_seldom() -> None:
 
 
 class ForAWhile:
-    """A temporary change of process-wide state. One thread at a time makes and undoes the change; other threads use
-    the current state.
+    """A temporary change of process-wide state, such as of the garbage collector.
 
-    A forked child undoes a change that another thread of its parent made.
+    One thread at a time makes and undoes the change; other threads pass through their blocks without a change. A forked
+    child undoes a change that another thread of its parent has made.
     """
 
     def __init__(self, change: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -72,8 +72,8 @@ def uncollected() -> Iterator[None]:
 @ForAWhile
 @contextmanager
 def heap_set_aside() -> Iterator[None]:
-    """Exclude existing objects from garbage collection inside the block. A collection would walk through them, and
-    copy their pages after a fork."""
+    """Exclude existing objects from garbage collection inside the block. After a fork, a collection would visit all
+    objects and so copy their memory pages."""
     if gc.get_freeze_count():
         yield
         return
@@ -90,12 +90,13 @@ def cores() -> int:
 
 
 def can_fork() -> bool:
-    """Return true if this process may fork: macOS's libraries do not survive it, and daemons may have no children."""
+    """Return True if this process may fork. Forking is safe only on Linux, and a daemon process may have no
+    children."""
     return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:
-    """Kill a process that leads its own session, and its children: a compiler's workers keep its pipes open."""
+    """Kill a process that leads its own session, and its children. A surviving child would keep the pipes open."""
     with suppress(ProcessLookupError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -104,6 +105,6 @@ def end_with_children(process: subprocess.Popen[Any]) -> None:
 
 
 def left_with(code: int, stderr: str) -> str:
-    """Return the reason of a nonzero exit: the last line of stderr."""
+    """Return the reason of a nonzero exit: the code and the last line of stderr."""
     last = [line.strip() for line in stderr.splitlines() if line.strip()][-1:]
     return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"

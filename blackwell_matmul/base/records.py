@@ -1,6 +1,6 @@
-"""Records: JSON files that others may have written, truncated or changed, read as written or rejected.
+"""Records: JSON files that may have been truncated or changed. A record is read exactly as written, or rejected.
 
-Size, depth and numbers are limited. A sealed record has a digest of its content. Every fault is one sentence.
+Size, nesting and numbers are limited. A sealed record has a digest of its content. Every error message is one sentence.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ MOST_RECORD_BYTES = 2**22
 """Maximum bytes of a sealed record."""
 
 MOST_DEPTH = 200
-"""Maximum nesting of brackets, the depth up to which Python compiles a launch plan."""
+"""Maximum nesting of brackets; Python compiles a launch plan up to this depth."""
 
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Return a handle of a regular file; OSError for any other, as opening a FIFO blocks."""
+    """Return a file descriptor of a regular file. Raise OSError for any other file, such as a FIFO, whose opening
+    blocks."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -39,7 +40,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def content_of(path: Path, most_bytes: int | None = None) -> bytes:
-    """Return a regular file's content; InputError if unreadable or longer than most_bytes."""
+    """Return a regular file's content; raise InputError if the file is unreadable or longer than most_bytes."""
     try:
         with open(open_regular(path), "rb") as file:
             content = file.read() if most_bytes is None else file.read(most_bytes + 1)
@@ -51,7 +52,8 @@ def content_of(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """Return parsed JSON; ValueError if malformed, nested deeper than `MOST_DEPTH`, or with NaN or an infinity."""
+    """Return parsed JSON. Raise ValueError if malformed, nested deeper than `MOST_DEPTH`, or with NaN or an
+    infinity."""
     text = content.decode()
     if _depth(content) > MOST_DEPTH:
         raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
@@ -75,13 +77,14 @@ def _finite(text: str) -> float:
 
 
 def sealed(body: Mapping[str, Any], form: int) -> bytes:
-    """Return a record of a format with the digest of its body; ValueError or TypeError if it is not JSON."""
+    """Return the bytes of a record file: the format's number, the body, and the body's digest. Raise ValueError or
+    TypeError if the body is not JSON."""
     record = {"format": form, **body, "digest": digest(canonical(body))}
     return json.dumps(record, indent=1, allow_nan=False).encode()
 
 
 def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
-    """Return the body of a record file; InputError if the file has changed since it was sealed. what: noun for the
+    """Return the body of a record file; raise InputError if the file has changed since `sealed`. what: noun for the
     message, such as "bundle"."""
     content = content_of(path, MOST_RECORD_BYTES)
     try:
@@ -104,7 +107,7 @@ _Part = TypeVar("_Part")
 
 
 def whole(part: _Part) -> _Part:
-    """Return a dataclass of a record whose fields have their annotated types; else raise TypeError."""
+    """Return the dataclass if its fields have their annotated types; else raise TypeError."""
     for field in fields(part):  # type: ignore[arg-type]
         value = getattr(part, field.name)
         fits = _FITS.get(str(field.type))

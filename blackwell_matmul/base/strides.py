@@ -1,6 +1,7 @@
 """Layout of a tensor or array in memory, and memory that no kernel can use.
 
-A kernel gets an address. A view without strides reads the memory as row-major, whatever the tensor's strides.
+A kernel gets only an address. A global view without strides reads the memory as row-major, whatever the tensor's
+strides.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def row_major(shape: Sequence[int]) -> Extents:
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return true if a tensor is contiguous; one without elements is."""
+    """Return True if a tensor is contiguous; a tensor without elements always is."""
     return 0 in shape or steps(shape, strides) == steps(shape, row_major(shape))
 
 
 def by_stride(shape: Sequence[int], strides: Sequence[int]) -> tuple[Extents, Extents]:
-    """Return shape and strides, the slowest dimension first."""
+    """Return shape and strides with the dimensions in order of decreasing stride."""
     order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
     return tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order)
 
@@ -63,9 +64,9 @@ def require_row_major(kernel: str, name: str, value: Any) -> None:
 
 
 def require_memory(what: str, value: Any) -> None:
-    """Raise InputError unless the elements of a tensor or array are in memory, unchanged and writable.
+    """Raise InputError unless a tensor's or array's elements are in memory, unchanged and writable.
 
-    what: its name in the sentence.
+    what: name of the value in the message.
     """
     fault = _fault_of_array(value) if _is_array(value) else _fault_of_tensor(value)
     if fault:
@@ -73,7 +74,7 @@ def require_memory(what: str, value: Any) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    """Return true for a numpy array, without importing numpy."""
+    """Return True for a numpy array, without importing numpy."""
     return hasattr(value, "flags")
 
 
@@ -94,7 +95,7 @@ def _fault_of_tensor(value: Any) -> str:
 
 
 def _end_bytes(tensor: Any) -> int:
-    """Return bytes from the start of a tensor's storage to the end of its last element."""
+    """Return the bytes from the start of a tensor's storage to the end of its last element."""
     if not tensor.numel():
         return 0
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -102,7 +103,7 @@ def _end_bytes(tensor: Any) -> int:
 
 
 def _is_read_only(tensor: Any) -> bool:
-    """Return true for read-only memory, as of `from_numpy` on a mapped file; a write would kill the process."""
+    """Return True if a tensor is in read-only memory, such as a mapped file's. A write would kill the process."""
     if tensor.device.type != "cpu" or not tensor.numel() or tensor.untyped_storage().resizable():
         return False
     return "w" not in _permissions(tensor.data_ptr())

@@ -1,6 +1,6 @@
-"""Values from users: how messages show them, and checks of their type.
+"""Values from users: their text in messages, and checks of their type.
 
-No function here raises for any input: `repr`, `==`, `hash` and attributes are foreign code.
+No function here raises, whatever the value: `repr`, `==`, `hash` and attributes are foreign code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def shown(value: object) -> str:
 
 
 def _has_few_items(value: object) -> bool:
-    """Return true if nested containers have few items; `repr` of deep ones would overflow a thread's stack."""
+    """Return True if nested containers have few items in all. `repr` of deep containers would overflow a thread's
+    stack."""
     count, left = 0, [value]
     while left and count <= LONGEST_VALUE_CHARACTERS:
         each, count = left.pop(), count + 1
@@ -100,18 +101,18 @@ def spelled(error: BaseException) -> str:
 
 
 def plain_text(value: object) -> str | None:
-    """Return a text value, also an enum's member, as a plain str, or None."""
+    """Return a str, or an enum member that is a str, as a plain str; None for other values."""
     return str.__str__(value) if isinstance(value, str) else None
 
 
 def is_text(value: object) -> bool:
-    """Return true if a value is text that UTF-8 can encode: it has no unpaired surrogates."""
+    """Return True if a value is text that UTF-8 can encode: the text has no unpaired surrogates."""
     text = plain_text(value)
     return text is not None and text.encode(errors="ignore").decode() == text
 
 
 def integer(value: object, low: int, high: int) -> int | None:
-    """Return an integer value in this range (Python's or numpy's; not a bool), or None."""
+    """Return a value as an int if it is an integer in this range (Python's or numpy's; not a bool); else None."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         return None
     found = operator.index(value)
@@ -119,7 +120,7 @@ def integer(value: object, low: int, high: int) -> int | None:
 
 
 def number(value: object) -> float | None:
-    """Return a real number (not a bool) as a float, or None."""
+    """Return a real number (not a bool) as a float; None for other values."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return None
     try:
@@ -129,7 +130,7 @@ def number(value: object) -> float | None:
 
 
 def same(value: object, other: object) -> bool:
-    """Return true if two values are equal, or identical if they cannot be compared."""
+    """Return True if two values are equal; values that cannot be compared must be identical."""
     try:
         return bool(value == other)
     except Exception:
@@ -137,7 +138,7 @@ def same(value: object, other: object) -> bool:
 
 
 def attribute(value: object, name: str) -> object:
-    """Return an attribute of a value; None if missing or if it raises."""
+    """Return an attribute of a value; None if the attribute is missing or raises."""
     try:
         return getattr(value, name, None)
     except Exception:
@@ -145,7 +146,7 @@ def attribute(value: object, name: str) -> object:
 
 
 def has_memory(tensor: Any) -> bool:
-    """Return true if a torch tensor's elements are in memory unchanged; false for sparse, nested or fake ones."""
+    """Return True if a torch tensor's elements are in memory unchanged; False for sparse, nested or fake tensors."""
     try:
         lazy = tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
         return not lazy and tensor.untyped_storage().device == tensor.device
@@ -154,7 +155,7 @@ def has_memory(tensor: Any) -> bool:
 
 
 def accepts(value: object, count: int) -> bool:
-    """Return true if a value is a function that accepts this many arguments."""
+    """Return True if a value can be called with this many positional arguments."""
     try:
         inspect.signature(value).bind(*range(count))  # type: ignore[arg-type]
     except Exception:

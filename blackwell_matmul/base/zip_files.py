@@ -1,4 +1,4 @@
-"""Folders as one zip file, carried from the machine that makes them to the machine that reads them."""
+"""Folders packed as one zip file, to be copied to another machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_UNPACKED_BYTES = 4 << 30
 
 
 def zip_folder(folder: Path, file: Path, what: str) -> None:
-    """Write a folder, except lock files, as one zip file; InputError if that fails. what: noun for the message, such
-    as "the kit"."""
+    """Write a folder, except lock files, as one zip file; raise InputError if writing fails. what: noun for the
+    message, such as "the kit"."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -29,9 +29,8 @@ def zip_folder(folder: Path, file: Path, what: str) -> None:
 
 @contextmanager
 def unzipped(file: Path, what: str, remedy: str) -> Iterator[Path]:
-    """Yield a folder with the content of a zip file, removed afterwards; InputError, with the remedy, for a broken
-    file. what: such as "kit".
-    """
+    """Yield a temporary folder with the content of a zip file. Raise InputError, with the remedy, for a damaged file.
+    what: noun for the message, such as "kit"."""
     with tempfile.TemporaryDirectory(prefix="blackwell-matmul-") as folder:
         try:
             with zipfile.ZipFile(file) as packed:

@@ -1,7 +1,7 @@
 """Compiles a Program to a cubin and a LaunchPlan with pip packages alone: no nvcc, host compiler, driver or GPU.
 
-The runtime needs only `plan` and `bundle`, plain data that import neither tilus nor cuda. So names here are imported on
-first use.
+The runtime imports only `plan` and `bundle`, which hold plain data and import neither tilus nor cuda. So this package
+imports its names on first use.
 
 May import: base, frontend, hardware, problem.
 """

@@ -22,7 +22,7 @@ BUNDLE_FORMAT = 4
 """Version of the format that `save` writes."""
 RECORD = "bundle.json"
 FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}
-"""Files of a bundle's parts."""
+"""File name of each part of a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Layout of the timeline that a kernel writes of its instructions (`compiler/marks.py`).
+    """Layout of the buffer into which a kernel with a timeline writes records of its instructions
+    (`compiler/marks.py`).
 
-    events: maximum records per warp. warps: per CTA. marks: instruction, line and text of that line; mark i begins with
-    number 2 i + 1 and ends with 2 i + 2. barriers: byte offset in dynamic shared memory, and name.
+    events: maximum records per warp. warps: per CTA. marks: name, line and text of the line of each marked instruction
+    i; records 2 i + 1 and 2 i + 2 are its start and end. barriers: byte offset in dynamic shared memory and name of
+    each mbarrier.
     """
 
     events: int
@@ -63,8 +65,8 @@ class Bundle(OneLine):
     """A kernel compiled for one target.
 
     name: of the script. consts: the call's compile-time constants, by name. serves: one sentence on the sizes that this
-    code supports. schedule: arguments of the script's `__init__`. versions: of the tools. key: content address. marks:
-    of a kernel compiled with a timeline, else None.
+    code supports. schedule: arguments of the script's `__init__`. versions: of the tools. key: digest of all inputs of
+    the code. marks: layout of the timeline, or None.
     """
 
     name: str
@@ -86,9 +88,10 @@ class Bundle(OneLine):
         return "  ".join(filter(None, (self.name, self.target, spelled_out(self.schedule), used, self.serves)))
 
     def ordered(self, **named: Any) -> list[Any]:
-        """Return the script's arguments that the kernel takes, in order. Arguments such as n and k may be compiled in.
+        """Return the values of the kernel's parameters in order. An argument such as n or k may be a compiled-in
+        constant.
 
-        InputError if a compiled-in argument has another value.
+        Raises InputError if a compiled-in argument has another value.
         """
         for name, compiled in self.consts.items():
             if named.get(name, compiled) != compiled:
@@ -102,7 +105,7 @@ class Bundle(OneLine):
         return {**known, **used, **sizes, "serves": self.serves}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the four files into `folder`, creating it, and return it; existing files are replaced whole."""
+        """Write the four files into `folder` and return the folder, made if missing; existing files are replaced."""
         place = Path(folder)
         parts = {name: _bytes(getattr(self, name)) for name in FILES}
         try:
@@ -114,7 +117,7 @@ class Bundle(OneLine):
         except OSError as error:
             why = error.strerror or error
             raise InputError(f"cannot write the bundle to {place}: {why}; give another folder.") from error
-        except ValueError as error:  # such as a schedule with an infinity
+        except ValueError as error:  # for example, a schedule with an infinity
             raise InputError(f"{self.name} has what JSON cannot hold: {error}.") from error
         return place
 
@@ -131,7 +134,8 @@ class Bundle(OneLine):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
-        """Return the bundle in `folder`; InputError, with the file's name, if one is missing or was changed."""
+        """Return the bundle in `folder`; raise InputError, with the file's name, if a file is missing or was
+        changed."""
         place = Path(folder)
         record = unsealed(place / RECORD, BUNDLE_FORMAT, "bundle")
         parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}

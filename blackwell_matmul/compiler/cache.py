@@ -1,7 +1,7 @@
-"""Compiled bundles on disk, by content. A lost entry costs only a compilation.
+"""Cache of compiled bundles on disk, named by their keys. A lost bundle is compiled again.
 
-A bundle is one folder, renamed into place, so that parallel writers are safe and no reader sees half of it. A damaged
-or mismatched entry is made again.
+A bundle is a folder. The folder is written under another name and then renamed: parallel writers are safe, and no
+reader sees an incomplete bundle. A damaged bundle, or a bundle with another key, is compiled again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.cache_bound import DRAFT, discard, held, keep_bound, most_bytes, used
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
-"""Environment variable with another folder for the cache, or "off"."""
+"""Environment variable that names another folder for the cache, or "off"."""
 
 NO_HOME = "this user has no home folder"
 
@@ -29,7 +29,8 @@ _warned: set[str] = set()
 
 
 def folder() -> Path | None:
-    """Return the cache's folder; None if it is off, or if the user has no home, which is reported once."""
+    """Return the cache's folder; None if the cache is off, or if the user has no home folder. A missing home is
+    reported once."""
     most_bytes()
     named = _variable()
     if named:
@@ -69,7 +70,7 @@ def _named(folder: str) -> Path:
 
 
 def read(key: str) -> Bundle | None:
-    """Return the bundle of a key; None if the cache has no intact bundle."""
+    """Return the bundle with this key; None if the cache has no intact bundle of this key."""
     root = folder()
     if root is None:
         return None
@@ -88,7 +89,8 @@ def read(key: str) -> Bundle | None:
 
 
 def write(bundle: Bundle) -> None:
-    """Store a bundle that matches its key. If the disk refuses, report that once."""
+    """Store a bundle under its key, unless files of this package or tilus have changed since import. Warn once if the
+    disk refuses."""
     root = folder()
     if root is None or not is_as_imported():
         return
@@ -113,7 +115,8 @@ def _place(root: Path, key: str) -> Path:
 
 
 def _replace(draft: Path, place: Path) -> None:
-    """Replace a folder by a new one, as a rename onto a folder with files fails."""
+    """Rename a new folder to its place. A damaged folder there is removed first, as a rename onto a folder with files
+    fails."""
     for _ in range(3):
         try:
             os.rename(draft, place)
@@ -138,7 +141,7 @@ def _warn(root: Path, error: Exception) -> None:
 
 
 def _tell(about: object, sentence: str) -> None:
-    """Print a sentence once in a process."""
+    """Warn with a sentence, once per subject and process."""
     if str(about) not in _warned:
         _warned.add(str(about))
         warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -1,6 +1,6 @@
-"""Size limit of the cache: removes least recently used entries and leftovers of killed processes.
+"""Size limit of the cache: removes least recently used entries, and files that killed processes have left.
 
-Readers and writers of an entry hold a lock on its folder, which ends with the process. Locked entries stay.
+Readers and writers of an entry hold a lock on its folder; a lock ends with its process. Locked entries are not removed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ MOST_MIB = 2048
 """Default limit in MiB."""
 
 KEPT_FRACTION = 0.9
-"""Fraction of the limit to keep on eviction, so that not every new entry evicts one."""
+"""Fraction of the limit that eviction keeps, so that not every new entry evicts another."""
 
 LOOKED_S = 3600.0
-"""Seconds until a process scans again for entries of others."""
+"""Seconds after which a process scans the cache again, for entries of other processes."""
 
 ABANDONED_S = 3600.0
 """Seconds after which an unfinished file counts as abandoned."""
 
 RECORDS = "calls", "codes"
-"""Folders of records, which may be evicted; tuning winners have another folder and stay."""
+"""Folders of records that may be evicted; tuned schedules are in another folder and stay."""
 
 DRAFT = ".draft-"
 
 _known: dict[Path, tuple[float, int]] = {}
-"""Time of the last scan (time.monotonic) and bytes found, for each cache."""
+"""Time of the last scan (time.monotonic) and known bytes of each cache."""
 
 
 class KeptEntry(NamedTuple):
@@ -61,7 +61,8 @@ def most_bytes() -> int:
 
 @contextmanager
 def held(folder: Path, alone: bool = False) -> Iterator[bool]:
-    """Hold a folder's lock in the block, exclusively or shared; yield false if it cannot be held."""
+    """Lock a folder inside the block, exclusively if `alone`, else shared. Yield True if the lock is held, else
+    False."""
     try:
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:
@@ -82,7 +83,7 @@ def _locked(handle: int, alone: bool) -> bool:
 
 
 def keep_bound(root: Path, place: Path) -> None:
-    """Evict least recently used entries after a write, except this place, if the cache exceeds its limit."""
+    """Evict least recently used entries if the cache exceeds its limit. place: the entry just written, which stays."""
     _clear(place.parent)
     looked, known_bytes = _known.get(root, (-LOOKED_S, 0))
     known_bytes += _size_bytes(place)
@@ -92,7 +93,7 @@ def keep_bound(root: Path, place: Path) -> None:
 
 
 def _trimmed(root: Path, spared: Path) -> int:
-    """Evict entries and return the remaining bytes."""
+    """Evict least recently used entries and return the remaining bytes. spared: an entry that stays."""
     for folder in _folders(root):
         _clear(folder)
     found = sorted(_entries(root))
@@ -148,7 +149,7 @@ def _removed(place: Path) -> bool:
 
 
 def discard(place: Path) -> None:
-    """Remove an entry: rename it first, then delete."""
+    """Remove an entry; a folder is renamed before its files are deleted."""
     with suppress(OSError):
         if place.is_dir() and not place.is_symlink():
             away = tempfile.mkdtemp(dir=place.parent, prefix=DRAFT)
@@ -159,7 +160,7 @@ def discard(place: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove drafts without a lock, and abandoned files."""
+    """Remove unfinished entries that no process holds, and abandoned files."""
     with suppress(OSError):
         for each in [each for each in folder.iterdir() if each.name.startswith(".")]:
             if each.name.startswith(DRAFT) and each.is_dir() and not each.is_symlink():

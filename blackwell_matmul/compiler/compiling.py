@@ -1,4 +1,5 @@
-"""`compile`: makes a `Bundle` of a script and a call's arguments, through the cache; `compile_many`: several."""
+"""`compile`: compiles a script for a call's arguments to a `Bundle`, through the cache; `compile_many`: several
+schedules."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ Progress = Callable[[int, int], None]
 """Callback with the number of finished schedules and their total."""
 
 Defaults = Mapping[str, int | float]
-"""Defaults of optional arguments, by parameter."""
+"""Default values of optional parameters, by name."""
 
 _memo: weakref.WeakKeyDictionary[Program, dict[tuple[str, ...], Bundle]] = weakref.WeakKeyDictionary()
 
@@ -55,9 +56,9 @@ def compile(
     args: as for `script.__call__`: tensors, on any device, and numbers. Constants among them (annotated int) are
     compiled in; `bundle.serves` lists them. schedule: pins arguments of its `__init__`; the others are chosen as by
     `simulate`. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
-    timeline: records for each warp; the kernel then takes one more argument, a buffer for the start and end of its
-    instructions (`compiler/marks.py`); None leaves the code as it is. marks: names of instructions in the timeline, by
-    tilus's class.
+    timeline: maximum records per warp; the kernel then takes one more argument, a buffer for the start and end of its
+    instructions (`compiler/marks.py`). None: no timeline. marks: names of instructions in the timeline, by tilus's
+    class.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
@@ -117,7 +118,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
         )
     lowered = lower(program)
     source = device_source(lowered, program, _entry(bound))
-    early = program.early_start and marks is None  # the kernel before it may write the buffer
+    early = program.early_start and marks is None  # the preceding kernel may write the buffer
     early_start = _early_start(bound) if early else 0
     plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
@@ -130,8 +131,8 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
 
 
 def _early_start(bound: Bound) -> Expr:
-    """Return the condition for an early start of the next grid (programmatic dependent launch); always true, unless
-    the script defines a condition."""
+    """Return the condition under which the grid may start before the preceding grid ends (programmatic dependent
+    launch): 1, or the script's own condition."""
     says = getattr(bound.script_cls, "starts_early", None)
     if not callable(says):
         return 1
@@ -139,7 +140,8 @@ def _early_start(bound: Bound) -> Expr:
 
 
 def _defaults(program: Program, bound: Bound) -> Defaults:
-    """Return the numeric defaults of `__call__`; a null pointer only if passed here, as code may read it."""
+    """Return the numeric defaults of `__call__`. A null pointer is a default only if this call passes null, as the code
+    may otherwise read the pointer."""
     declared = inspect.signature(bound.script_cls.__call__).parameters
     own = [each for each in program.params if each[0] in declared]  # without the timeline's argument
     found = {name: (declared[name].default, bound.kernel_args[name], var.type) for name, var in own}
@@ -160,7 +162,7 @@ def _entry(bound: Bound) -> Location:
 
 
 def _serves(program: Program, bound: Bound) -> str:
-    """Return one sentence: free arguments, compiled-in arguments, and assumptions."""
+    """Return one sentence: the arguments that may vary, the compiled-in arguments, and the assumptions."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
     multiples = [f"{name} a multiple of {divisor}" for name, divisor in bound.divisibility.items() if divisor > 1]
     assumed = dict.fromkeys([*multiples, *_assumed(program)])
@@ -176,7 +178,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _assumed(program: Program) -> list[str]:
-    """Return the conditions of the script's `self.assume`; other arguments give wrong results."""
+    """Return the conditions of the script's `self.assume`; results for other arguments are wrong."""
     names = {id(var): name for name, var in program.params}
     texts = []
     for condition, _ in program.assumes:
@@ -227,7 +229,7 @@ def _package_version(name: str) -> str:
 
 @tilus_compat.deep()
 def _key(program: Program, bound: Bound) -> str:
-    """Return the content address: the program's generated code, its lines, and the versions of later tools."""
+    """Return the bundle's key: a digest of the program's generated code, its lines, and the versions of later tools."""
     lines = [_line(program.location_of(origin)) for origin in program.origins.values()]
     record = [
         str(program.lowered), str(program.final), lines, _line(_entry(bound)), program.name, program.target,
@@ -253,7 +255,8 @@ def compile_many(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Bundle | BlackwellMatmulError]:
-    """Compile one script with each of these schedules; an error takes the place of a refused one.
+    """Compile one script with each of these schedules. Return the bundles in order, with an error in place of a refused
+    schedule.
 
     workers: processes (None: one for each core). progress: called with (finished, total) schedules.
     """

@@ -1,11 +1,11 @@
 """`divided_once`: a division before a loop is not repeated in each iteration of the loop.
 
 hidet inlines a variable that is read once, also into a loop (`NaiveLetStmtInlineRewriter`, tilus 0.2.0). NVVM moves
-most expressions out of the loop again, but no division by a variable: it could be a division by 0, and the waits
-before it, which are inline assembly, might not end. H4 to H7 divided for the place of a tile in every fourth k-tile,
-between two TMA loads, and for each strip of C. Without these divisions problems of 12 to 20 us take 5 to 12 % less on
-an H200. Removable when the pass counts iterations. This module imports tilus at its top: import it after
-`import_tilus`.
+most expressions out of the loop again, but no division by a variable: the divisor could be 0, and waits before the
+division, inline assembly, might not end. The rungs H4 to H7 divided to find a tile's position: in every fourth k-tile,
+between two TMA loads, and for each strip of C. Without these divisions problems of 12 to 20 us take 5 to 12 % less time
+on an H200. Removable when the pass counts reads in all iterations. This module imports tilus at its top: import it
+after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _UsedInLoops(IRVisitor):
 
 
 class _Inliner(inline_let_stmt.NaiveLetStmtInlineRewriter):
-    """hidet's inliner, except for divisions used in a loop."""
+    """hidet's inliner; does not inline divisions that a loop reads."""
 
     def eliminate(self, node: Any) -> Any:
         used = _UsedInLoops()
@@ -66,10 +66,10 @@ class _Inliner(inline_let_stmt.NaiveLetStmtInlineRewriter):
 
 
 def _divides(expr: Expr) -> bool:
-    """Return true if an expression divides by a variable."""
+    """Return True if an expression divides by a variable."""
     return any(not isinstance(each.b, Constant) for each in collect(expr, (Div, FloorDiv, Mod)))
 
 
 def divided_once() -> AbstractContextManager[None]:
-    """Keep divisions by variables outside of loops in hidet's passes inside the block."""
+    """Keep divisions by variables outside of loops, in hidet's passes inside the block."""
     return replaced((inline_let_stmt, "NaiveLetStmtInlineRewriter", _Inliner))

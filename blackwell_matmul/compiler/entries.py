@@ -1,7 +1,7 @@
-"""Entries: small records beside the cache's bundles, for kernels of this package.
+"""Entries: small JSON records in the cache, such as the key of a bundle, for kernels of this package.
 
-A file's name is the digest of all inputs of a record: the kernel's meaning, and this package's files if unchanged since
-import. A damaged or foreign file counts as missing, and the next record replaces it.
+A file's name is the digest of all inputs of its record: the kernel's meaning, and this package's files if unchanged
+since import. A damaged or foreign file counts as missing; the next record replaces the file.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
 ENTRY_FORMAT = 2
 CODES_FOLDER = "codes"
-"""Folder of the cache with the bundles' keys by all inputs of the code (`known_code.py`)."""
+"""Folder of the cache whose records give a bundle's key by all inputs of its code (`known_code.py`)."""
 
 NAME, KEY = "name", "bundle"
-"""Fields of a record: its file's name, and a bundle's key."""
+"""Fields of a record: the name of its file, and a bundle's key."""
 
 
 def place(folder: str, script_cls: type, *about: object) -> Path | None:
-    """Return a record's file in a folder of the cache. None if the cache is off, the script is no kernel of this
-    package, its files have changed, or an input has no stable text.
+    """Return the file of a record in a folder of the cache.
+
+    None if the cache is off, the script is no kernel of this package, its files have changed, or an input has no stable
+    text.
     """
     root = cache.folder()
     if root is None or not script_cls.__module__.startswith("blackwell_matmul.") or package_digest() is EDITED:
@@ -55,7 +57,7 @@ def _plain(value: object) -> object:
 
 
 def read(file: Path | None) -> Mapping[str, Any]:
-    """Return the record; an empty one if the file holds none of this name."""
+    """Return a file's record; an empty mapping if the file has no record of its name."""
     if file is None:
         return {}
     try:
@@ -66,7 +68,8 @@ def read(file: Path | None) -> Mapping[str, Any]:
 
 
 def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
-    """Write a record whole, replacing the file; False if the disk does not allow it or it is not JSON."""
+    """Write a record atomically, replacing the file. Return False if the disk refuses, the record is not JSON, or files
+    have changed since import."""
     if file is None or not is_as_imported():
         return False
     try:
@@ -80,13 +83,13 @@ def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
 
 
 def read_key(file: Path | None) -> str | None:
-    """Return the key of a bundle in the cache from a record; None if there is none."""
+    """Return the key of a bundle from a record; None if there is no record."""
     key = read(file).get(KEY)
     return key if isinstance(key, str) else None
 
 
 def read_bundle(file: Path | None) -> Bundle | None:
-    """Return the bundle that a record names, if the cache still has it."""
+    """Return the bundle that a record names; None if the record or the bundle is missing."""
     key = read_key(file)
     return None if key is None else cache.read(key)
 

@@ -1,7 +1,7 @@
 """Translates tilus's host function, after all passes, to a `LaunchPlan`.
 
-The function computes grids, tensor maps and arguments and calls the driver. Unknown statements stop the compilation by
-name. This module imports tilus at its top: import it after `import_tilus`.
+The host function computes grids, tensor maps and arguments and calls the driver. An unknown statement raises
+UnsupportedError with its name. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"cuda_fastdiv_precompute_(m|s)", "fastdiv_{}"),
     (r"(?:\w+_)?[iu](?:nt)?(?:8|16|32|64)_(min|max)", "{}"),
 )
-"""Functions of host code and their operators in a plan."""
+"""Patterns of host functions, and their operators in a plan."""
 
 _ENUMS = {
     "dtype": "CU_TENSOR_MAP_DATA_TYPE_",
@@ -71,7 +71,7 @@ _ENUMS = {
     "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_",
 }
 _IGNORED = ("cudaFuncSetAttribute(", "{cudaError_t err", "printf(", "//", "/*")
-"""Statements of host code that the runtime replaces: attributes, error checks, messages."""
+"""Beginnings of host statements that the runtime replaces: attributes, error checks, messages."""
 
 _SENTENCES = {
     "Invalid launch configuration": "the grid or the block is larger than CUDA allows",
@@ -79,16 +79,17 @@ _SENTENCES = {
     "At most 8 thread blocks in a cluster": "the cluster has more than 8 CTAs",
     "The last dimension of the global tensor must be contiguous": "a tensor behind TMA has strided rows",
 }
-"""Message for each failed assertion of tilus, because tilus's text states the requirement and not the fault."""
+"""Message for each failed assertion of tilus; tilus's text states the requirement, not the fault."""
 
 
 @deep()
 def launch_plan(
     module: Any, program: Program, kernel: str, early_start: Expr = 0, defaults: Mapping[str, int | float] = NONE
 ) -> LaunchPlan:
-    """Return the plan of the module's `launch` function. kernel: name of its device function in the cubin. early_start:
-    condition for starting before preceding grids have ended, which the kernel waits for (`launch_order`). defaults: of
-    optional parameters.
+    """Return the plan of the module's `launch` function.
+
+    kernel: name of its device function in the cubin. early_start: condition under which the grid may start before
+    preceding grids have ended; the kernel waits for them itself (`launch_order`). defaults: of optional parameters.
     """
     plan = _Planner(module, program, kernel).plan()
     parameters = tuple(replace(each, default=defaults.get(each.name)) for each in plan.parameters)
@@ -96,7 +97,7 @@ def launch_plan(
 
 
 class _Planner:
-    """Walks the host function's statements once, in order, and tracks every variable's value."""
+    """Translates the host function's statements in order, and records every variable's value."""
 
     def __init__(self, module: Any, program: Program, kernel: str) -> None:
         (self._host,) = [function for function in module.functions.values() if function.kind == "public"]
@@ -160,14 +161,14 @@ class _Planner:
         return Argument("value", _type_name(param.type), self._expr(value))
 
     def _refuse_other_signs(self) -> None:
-        """Check that parameters with a known divisor are >= 0, as tilus compiled (`of_any_sign`)."""
+        """Check that parameters with a known divisor are >= 0, as the generated code assumes (`of_any_sign`)."""
         for name, var in self._program.params:
             if var in self._program.final.metadata.param2divisibility and _is_signed(var.type):
                 wanted = f"it was compiled for {name} >= 0; compile it again with a negative {name} as the example"
                 self._require((">=", name, 0), wanted)
 
     def _refuse_other_multiples(self) -> None:
-        """Check that loads of several elements start at multiples of their size."""
+        """Check that parameters are multiples of the divisors that the generated code assumes."""
         known = self._program.final.metadata.param2divisibility
         for name, var in self._program.params:
             divisor = known.get(var, 1)
@@ -176,8 +177,8 @@ class _Planner:
                 self._require(("==", ("%", name, divisor), 0), wanted)
 
     def _refuse_wide_views(self) -> None:
-        """Require that views whose size depends on the parameters fit 32-bit indices. Views of other layouts are
-        skipped (`wide_views`)."""
+        """Check that views whose size depends on the parameters fit 32-bit indices. Views of other layouts are skipped
+        (`wide_views`)."""
         self._values.update((var, name) for name, var in self._program.params)
         for view in counted_views(self._program.tile):
             with suppress(UnsupportedError):
@@ -186,7 +187,8 @@ class _Planner:
                 self._require(("<=", last, MOST_OFFSET), f"{name} {TOO_WIDE}")
 
     def _refuse_coordinates(self) -> None:
-        """Check the start of each box; variable coordinates are skipped (`tma_coordinates`)."""
+        """Check the constant start coordinates of each TMA copy; variable coordinates are skipped
+        (`tma_coordinates`)."""
         for inst in instructions(self._program.tile):
             if isinstance(inst, BY_COORDINATES):
                 store = isinstance(inst, CopyAsyncTensorSharedToGlobalInst)
@@ -215,7 +217,7 @@ class _Planner:
     # --- statements
 
     def _walk(self, stmt: Any, path: Expr) -> None:
-        """Walk a statement. path: condition under which `stmt` is reached."""
+        """Translate a statement. path: condition under which the host function reaches `stmt`."""
         visit = getattr(self, f"_walk_{type(stmt).__name__}", None)
         if visit is None:
             raise self._unsupported(f"a {type(stmt).__name__}")
@@ -261,7 +263,7 @@ class _Planner:
         self._require(_or(("not", path), self._expr(stmt.cond)), _SENTENCES.get(message, message))
 
     def _walk_LaunchKernelStmt(self, stmt: st.LaunchKernelStmt, path: Expr) -> None:
-        # it is inside the condition that no extent of the grid is 0: `Launch.is_empty`
+        # the host function launches only if no extent of the grid is 0: `Launch.is_empty`
         if self._launch is not None:
             raise self._unsupported("two launches")
         self._launch = stmt
@@ -296,7 +298,7 @@ class _Planner:
         return tuple(stored[index] for index in range(len(stored)))
 
     def _check_map(self, described: TensorMap) -> None:
-        """Check the driver's rules on arguments ("cuTensorMapEncodeTiled"), as the driver returns only a code."""
+        """Check cuTensorMapEncodeTiled's rules on its arguments, as the driver returns only an error code."""
         name = described.pointer if isinstance(described.pointer, str) else "a tensor behind TMA"
         self._require(
             ("==", ("&", described.pointer, 15), 0), f"{name} does not start at a multiple of 16 bytes, as TMA needs it"
@@ -386,8 +388,9 @@ class _Planner:
 
 
 def _box_fits(described: TensorMap) -> Expr:
-    """Return 1 if a box fits ("cuTensorMapEncodeTiled", boxDim and swizzle): 1 to 256 elements in each dimension, rows
-    of multiples of 16 bytes, within the swizzle.
+    """Return 1 if a box fits, else 0 ("cuTensorMapEncodeTiled", boxDim and swizzle).
+
+    A box has 1 to 256 elements in each dimension. Its rows are multiples of 16 bytes and not longer than the swizzle.
     """
     known = [extent for extent in described.box if isinstance(extent, int)]
     bits = re.match(r"(?:B|T)?(?:UINT|INT|FLOAT)(\d+)", described.dtype)  # packed types of 4 and 6 bits do not match
@@ -410,7 +413,7 @@ def _or(a: Expr, b: Expr) -> Expr:
 
 
 def _type_name(kind: Any) -> str:
-    """Return a plan's name of an argument's type."""
+    """Return the name of an argument's type in a plan."""
     if isinstance(kind, PointerType):
         return "pointer"
     return str(kind.cpp_name if isinstance(kind, OpaqueType) else kind.name)

@@ -1,4 +1,4 @@
-"""Finds a kernel's bundle by all inputs of its code. A call with new sizes and a known schedule then need not build the
+"""Finds a kernel's bundle by all inputs of its code: a call with new sizes and a known schedule need not build the
 script.
 
 This module imports tilus at its top: import it after `import_tilus`.
@@ -17,7 +17,8 @@ from blackwell_matmul.frontend import Bound
 
 
 def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str]) -> Path | None:
-    """Return the entry of all calls with equal code; None if nothing is stored, or if candidates differ."""
+    """Return the file of the record that all calls with equal code share; None if nothing is stored, or if there are
+    several candidates."""
     if len(candidates) > 1:
         return None
     (bound,) = candidates
@@ -27,7 +28,7 @@ def place(candidates: Sequence[Bound], target: str, versions: Mapping[str, str])
 
 
 def _left_out(bound: Bound) -> list[str]:
-    """Return the arguments with default values. A bundle lists the arguments that a call may omit."""
+    """Return the arguments that have their default values. A bundle lists the arguments that a call may omit."""
     declared = inspect.signature(bound.script_cls.__call__).parameters
     given = bound.kernel_args.items()
     return [name for name, value in given if isinstance(value, (int, float)) and value == declared[name].default]

@@ -10,18 +10,20 @@ from __future__ import annotations
 import re
 
 _MAPA = re.compile(r"mapa\.shared::cluster\.u32 (%\d+), (%\d+), %\d+;")
-"""Pattern of mapa, the address of the same variable in another CTA. Groups: result, address."""
+"""Pattern of `mapa`, which returns the address of the same variable in another CTA. Groups: result, address."""
 
 _ARRIVAL = re.compile(r"(mbarrier\.arrive\S*)\.shared::cluster\.")
 
 _MULTICAST = re.compile(
     r"setp\.ne\.u32 __pred, (%\d+), 0;(.*cp\.async\.bulk\.tensor.*)\.multicast::cluster (.*), (%\d+);\}"
 )
-"""Load for the CTAs in a mask (PTX, "cp.async.bulk.tensor"). Groups: (leader or not, load, operands, mask)."""
+"""Pattern of a load for the CTAs in a mask (PTX, "cp.async.bulk.tensor"). Groups: whether this thread loads, load,
+operands, mask."""
 
 
 def at_home(template: str) -> str:
-    """Return an equivalent asm statement for a cluster of one CTA, rank 0. A mask without it loads nothing."""
+    """Return an equivalent asm statement for a cluster of one CTA, whose rank is 0. If the mask lacks this CTA, nothing
+    is loaded."""
     template = _MAPA.sub(r"mov.u32 \1, \2;", template)
     template = _ARRIVAL.sub(r"\1.shared::cta.", template)
     leader_in_mask = r".reg .b32 __own; cvt.u32.u16 __own, \4; and.b32 __own, __own, \1; "

@@ -34,7 +34,7 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import BARRIER_BYTES, instructions
 
 PARAMETER = "timeline"
-"""Name of the additional argument."""
+"""Name of the additional kernel parameter, the buffer."""
 
 HEADER_BYTES, RECORD_BYTES = 64, 8
 MOST_RECORDED_EVENTS = 1 << 24
@@ -68,16 +68,19 @@ static __device__ __forceinline__ void timeline_end(uint32_t at, uint64_t row) {
 }
 
 """  # noqa: E501
-"""Device functions of the marks. A header holds at the start %globaltimer, %clock64, and %smid and %ctaid.x, y, z as
-words; at the end %globaltimer, %clock64 and the number of records.
+"""Device functions of the marks.
+
+A header has values of the warp's start: %globaltimer, %clock64, and %smid and %ctaid.x, y, z as 32-bit words. Then
+follow values of the warp's end: %globaltimer, %clock64 and the number of records.
 """
 
 
 def marked(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:
-    """Return the instrumented program, with up to this many records per warp (or one more), and the marks' meaning.
+    """Return the program with marks, and the layout of its timeline. events: maximum records per warp, rounded up to
+    even.
 
-    names: of the marked instructions after all passes, by tilus's class; others get no marks. Raises CompileError if
-    the kernel already has a parameter of this name.
+    names: name of each instruction to mark, by tilus's class after all passes; other instructions get no marks. Raises
+    CompileError if the kernel already has a parameter of the buffer's name.
     """
     if PARAMETER in dict(program.params):
         raise CompileError(f"{program.name} has a parameter {PARAMETER} already, as a kernel with marks gets one more.")
@@ -102,11 +105,11 @@ _GROUP = re.compile(r"/\*\n \* ThreadGroup\(thread_begin=(\w+),.* num_threads=(\
 
 
 class _EventMarker(IRRewriter):
-    """Puts marks around instructions, as one statement after tilus's comment.
+    """Puts marks around each instruction, which is one statement after a comment of tilus.
 
-    All lanes of a warp have the same count of records. The first lane writes if the whole warp executes an
-    instruction. A single executing thread writes itself, and the other lanes then copy its count. Groups of 2 to 31
-    threads, and statements inside them, get no marks.
+    All lanes of a warp have the same count of records. The first lane writes if the whole warp executes an instruction.
+    A single executing thread writes itself, and the other lanes then copy its count. Groups of 2 to 31 threads, and
+    statements inside them, get no marks.
     """
 
     def __init__(self, program: Program, events: int, names: Mapping[str, str], rows: Var) -> None:
@@ -154,7 +157,7 @@ class _EventMarker(IRRewriter):
         return SeqStmt(made)
 
     def _of_group(self, stmt: Stmt, threads: int, begin: str) -> Iterator[Stmt]:
-        if not isinstance(stmt, IfStmt):  # all threads are in it
+        if not isinstance(stmt, IfStmt):  # all threads execute the statement
             yield self.visit(stmt)
             return
         outer, before = self._threads, len(self.found)
@@ -183,7 +186,8 @@ class _EventMarker(IRRewriter):
 
 
 def _has_marks(outer: int, threads: int, begin: str) -> bool:
-    """Return True if a thread group inside another one gets marks: it is whole warps, or a single thread."""
+    """Return True if a thread group gets marks: the group is whole warps or a single thread. outer: threads of the
+    enclosing group."""
     aligned = begin == "elect_any" or int(begin) % WARP == 0
     return outer == threads == 1 or (outer >= WARP and (threads == 1 or (threads % WARP == 0 and aligned)))
 
@@ -194,12 +198,13 @@ def _line(location: Location | None) -> tuple[str, str]:
 
 
 def _comment(stmt: Stmt) -> str:
-    """Return a comment's text, if tilus writes it before a group of threads or an instruction."""
+    """Return the comment's text if the statement is tilus's comment on a thread group or an instruction; else ""."""
     text = stmt.template_string if isinstance(stmt, BlackBoxStmt) else ""
     return text if text.startswith("/*") else ""
 
 
 def _barrier(stmt: Stmt) -> list[Any]:
-    """Return the shared address of the mbarrier that a statement waits for."""
+    """Return a list with the shared address of the mbarrier that a statement waits for; an empty list if there is no
+    wait."""
     calls = [call for call in collect(stmt, Call) if "mbarrier_wait" in call.func_var.name]
     return [calls[0].args[0]] if calls else []

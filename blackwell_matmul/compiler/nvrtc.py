@@ -62,7 +62,8 @@ def compile_source(source: str, target: str, name: str) -> Compiled:
 
 @functools.cache
 def version() -> str:
-    """Return the library's version with its build, found only in its PTX, as builds generate different code."""
+    """Return NVRTC's version with its build, read from PTX that NVRTC writes. Builds of one version generate different
+    code."""
     program = _checked(_nvrtc().nvrtcCreateProgram(b"", b"", 0, [], []))
     _checked(_nvrtc().nvrtcCompileProgram(program, 0, []))
     ptx = _text(_nvrtc().nvrtcGetPTXSize, _nvrtc().nvrtcGetPTX, program)
@@ -72,14 +73,14 @@ def version() -> str:
 
 @functools.cache
 def supported_targets() -> tuple[str, ...]:
-    """Return NVRTC's target names, including those of single architectures with all features ("a")."""
+    """Return the names of NVRTC's targets, such as sm_100, and sm_100a with architecture-specific features."""
     numbers = [int(number) for number in _checked(_nvrtc().nvrtcGetSupportedArchs())]
     return tuple(f"sm_{number}{suffix}" for number in numbers for suffix in (("", "a") if number >= 90 else ("",)))
 
 
 @functools.cache
 def _nvrtc() -> ModuleType:
-    """Return the bindings of NVRTC, after they have found the library."""
+    """Return the bindings of NVRTC; raise UnsupportedError if they or the library are missing."""
     try:
         from cuda.bindings import nvrtc
 
@@ -91,7 +92,7 @@ def _nvrtc() -> ModuleType:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """Return the value of a call of the bindings, whose first element is a code."""
+    """Return the values of a call of the bindings; raise UnsupportedError if its code is an error."""
     code, *values = result
     if int(code):
         raise UnsupportedError(f"NVRTC fails with {getattr(code, 'name', code)}.")
@@ -120,11 +121,12 @@ def _text(size: Any, get: Any, program: Any) -> str:
 
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](cuda_(?:fp|bf)\d+\.\w+|tilus/[^>"]+)[>"]', re.MULTILINE)
-"""Pattern of includes of header files with inlined functions. NVRTC would write their paths into PTX and cubin."""
+"""Pattern of includes of header files with inlined functions. From a folder, NVRTC would write the headers' paths into
+PTX and cubin."""
 
 
 def _included(source: str) -> Mapping[str, str]:
-    """Return the headers that the text includes, directly or indirectly, by name."""
+    """Return the text of each header that the source includes, directly or indirectly, by name."""
     found: dict[str, str] = {}
     waiting = [source]
     while waiting:
@@ -137,14 +139,15 @@ def _included(source: str) -> Mapping[str, str]:
 
 @functools.cache
 def _header(name: str) -> str:
-    """Return a header's text, as a file at the root; NVRTC would otherwise insert the current folder."""
+    """Return a header's text, with a `#line` that names the file at the root; NVRTC would otherwise insert the current
+    folder."""
     folder = _tilus_headers() if name.startswith("tilus/") else _cuda_headers()
     return f'#line 1 "/{name}"\n{Path(folder, name).read_text(encoding="utf-8", errors="replace")}'
 
 
 @functools.cache
 def _cuda_headers() -> str:
-    """Return the folder of cuda_fp16.h, for the complete 16- and 8-bit types."""
+    """Return the folder of cuda_fp16.h and of the other headers of 16- and 8-bit types."""
     from cuda import pathfinder
 
     found = pathfinder.find_nvidia_header_directory("cudart")
@@ -168,7 +171,7 @@ _PTXAS = re.compile(r"^ptxas (?:.*?, line (?P<line>\d+); )?(?:error|fatal)\s*: (
 
 
 def _first_error(log: str, ptx: Callable[[], str]) -> str:
-    """Return the first error, with its line of the Python kernel."""
+    """Return the log's first error, with its line of the Python kernel."""
     found = _ERROR.search(log)
     if found is not None:
         where = "" if found["file"] == SOURCE_NAME else f" ({found['file']}:{found['line']})"
@@ -181,7 +184,7 @@ def _first_error(log: str, ptx: Callable[[], str]) -> str:
 
 
 def _python_line(ptx: str, line: int) -> str:
-    """Return the source line of a PTX line, from the last `.loc` before it."""
+    """Return the Python file and line of a PTX line, from the last `.loc` before the line; "" if unknown."""
     places = re.findall(r"^\s*\.loc\s+(\d+) (\d+)", "\n".join(ptx.splitlines()[:line]), re.MULTILINE)
     files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*?)"', ptx, re.MULTILINE))
     if not places or files.get(places[-1][0], SOURCE_NAME) == SOURCE_NAME:

@@ -1,12 +1,12 @@
 """Launch plan of a kernel as plain data: the host's computations for one call, and the driver's arguments.
 
-tilus writes them as C++, which a host compiler builds. A `LaunchPlan` holds them as expressions over the call's
+tilus writes these computations as C++ for a host compiler. A `LaunchPlan` holds them as expressions over the call's
 arguments; `evaluate` computes the numbers. This module imports neither tilus nor cuda, so that a saved plan runs
 without them.
 
 An expression is an integer, a parameter's name, or a tuple of an operator and its operands, such as `("//", ("+", "m",
-127), 128)`. It means the same as in C, with one exception: numbers are unbounded until a cast, `("i32", x)` and
-similar, wraps them. C leaves such overflow undefined.
+127), 128)`. Expressions mean the same as in C, with one exception: numbers are unbounded until a cast such as `("i32",
+x)` wraps them. C leaves such overflow undefined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAN_FORMAT = 4
 """Version of the format that `as_dict` writes."""
 
 MAPPED = {"FLOAT16": "float16", "BFLOAT16": "bfloat16", "FLOAT32": "float32"}
-"""Element type for each type of a tensor map; 8-bit types all use UINT8."""
+"""Element type for each type of a tensor map, by the driver's name. 8-bit types all use UINT8 and are not listed."""
 
 # --- expressions
 
@@ -64,14 +64,14 @@ def fastdiv_m(divisor: int) -> int:
 
 
 def places(count: int) -> int:
-    """Return a shift's count, which C limits to 0 to 63; else raise ValueError."""
+    """Return a shift's count if C allows it, 0 to 63; else raise ValueError."""
     if not 0 <= count < 64:
         raise ValueError(f"a shift by {shown(count)} bits is none of C")
     return count
 
 
 def _cast(bits: int, signed: bool) -> str:
-    """Return the text of a cast to an integer of this width; C wraps (and so does every target of CUDA)."""
+    """Return the text of a cast to an integer of this width, which wraps as in C and on every target of CUDA."""
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
     return f"((({{0}}) + {half} & {mask}) - {half})" if signed else f"(({{0}}) & {mask})"
 
@@ -91,7 +91,7 @@ OPERATORS: Mapping[str, str] = {
     "fastdiv_m": "fastdiv_m({0})",
     "fastdiv_s": "fastdiv_s({0})",
 }
-"""Python text of every operator; generated text contains nothing else."""
+"""Python text of every operator, with {0}, {1} and {2} for the operands; generated text contains no other operators."""
 
 _FUNCTIONS: dict[str, Callable[..., int]] = {
     **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s, places)},
@@ -102,7 +102,7 @@ _ARITY = {op: len(set(re.findall(r"\{(\d)\}", text))) for op, text in OPERATORS.
 
 
 def python_text(expr: Expr, names: Mapping[str, str]) -> str:
-    """Return the Python text of an expression, with the parameters' names from `names`."""
+    """Return the Python text of an expression. names: Python name of each parameter."""
     if isinstance(expr, str):
         if expr not in names:
             raise InputError(f"the launch plan reads {shown(expr)}, which is no parameter of the kernel.")
@@ -150,7 +150,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """Arguments of cuTensorMapEncodeTiled: the driver's names of enums and types, innermost dimension first.
+    """Arguments of cuTensorMapEncodeTiled, with the driver's names of enums and types; innermost dimension first.
 
     dtype: such as "FLOAT16" for CU_TENSOR_MAP_DATA_TYPE_FLOAT16; other enums likewise. strides_bytes: one fewer than
     dims, as the innermost dimension is contiguous.
@@ -170,7 +170,7 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Global memory for a launch; clear: zeroed at the start of each launch."""
+    """Global memory for one launch. clear: True if each launch starts with zeros."""
 
     nbytes: Expr
     clear: bool
@@ -178,10 +178,10 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter of the device function. kind: "value", "tensor_map" or "workspace"; value: an index for the latter
-    two.
+    """An argument of the device function.
 
-    type: C type of a value: "pointer", "int32", "float32" and so on.
+    kind: "value", "tensor_map" or "workspace". value: an expression; for a tensor map or a workspace, its index in the
+    plan. type: C type of a value: "pointer", "int32", "float32" and so on.
     """
 
     kind: str
@@ -198,7 +198,7 @@ class Check:
 
 
 class Launch(NamedTuple):
-    """Evaluated launch plan of one call. Values are integers, or floats from arguments."""
+    """Evaluated launch plan of one call. All expressions are integers, or floats from arguments."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -220,8 +220,8 @@ class LaunchPlan:
     """Plan to launch one kernel. kernel: name of its device function in the cubin.
 
     parameters: arguments of a call, in order, without compile-time constants. cluster: compiled into the kernel
-    (`__cluster_dims__`). early_start: condition (1: always) to start the grid before preceding ones in the stream have
-    ended; the kernel waits for them itself (`launch_order`).
+    (`__cluster_dims__`). early_start: condition (1: always) under which the grid may start before preceding grids of
+    the stream have ended; the kernel waits for them itself (`launch_order`).
     """
 
     kernel: str
@@ -238,12 +238,12 @@ class LaunchPlan:
 
     @property
     def spoken(self) -> str:
-        """Return the script's name, in the lower case that tilus gives the function, for messages."""
+        """Return the script's name for messages, in the lower case of tilus's function name."""
         return self.kernel.removeprefix("tilus_").removesuffix("_kernel")
 
     def evaluate(self, values: Sequence[int | float]) -> Launch:
-        """Return the launch for these arguments, in the order of `parameters`, tensors by address; trailing ones with
-        defaults may be omitted.
+        """Return the launch for these arguments, in the order of `parameters`. A tensor is given by its address;
+        trailing arguments with defaults may be omitted.
 
         Raises InputError, one sentence, for a wrong number of values, a value that does not fit, or a failed check.
         """
@@ -257,8 +257,8 @@ class LaunchPlan:
             raise InputError(f"{self.spoken} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError for arguments too many, for a tensor or array in place of a number, or if its element type
-        or layout does not match its parameter. An integer of 64 bits may be an address."""
+        """Raise InputError for too many arguments, for a tensor in place of a number, or for a tensor of a wrong
+        element type or layout. An integer of 64 bits may be an address."""
         if len(arguments) > len(self.parameters):
             self._require_count(len(arguments))
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
@@ -304,7 +304,8 @@ class LaunchPlan:
         return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function does not travel
 
     def _refuse(self, index: int, *values: int | float) -> None:
-        """Raise for the wrong parameter, or else the failed check."""
+        """Raise InputError for the parameter with this index; an index after the last parameter is that of a failed
+        check."""
         if index < len(self.parameters):
             name, value, kind = self.parameters[index].name, values[index], self.parameters[index].type
             raise InputError(f"{name} of {self.spoken} is {shown(value)}, which does not fit {kind}.")
@@ -323,7 +324,7 @@ class LaunchPlan:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> LaunchPlan:
-        """Return the plan that `as_dict` wrote; InputError, one sentence, for anything else."""
+        """Return the plan of a record that `as_dict` returned; raise InputError, one sentence, for any other record."""
         if not isinstance(record, Mapping) or record.get("format") != PLAN_FORMAT:
             raise InputError(f"this is no launch plan of format {PLAN_FORMAT}.")
         try:
@@ -338,7 +339,8 @@ class LaunchPlan:
 
 
 def _text(plan: LaunchPlan) -> Iterator[str]:
-    """Yield the lines of `def launch(...)`: ranges, checks, then one expression; equal tensor maps are made once."""
+    """Yield the lines of `def launch(...)`: range checks, other checks, tensor maps, and the returned expression. Equal
+    tensor maps are made once."""
     variables = {parameter.name: f"v{index}" for index, parameter in enumerate(plan.parameters)}
     every = "".join(f", {variable}" for variable in variables.values())
     yield f"def launch({', '.join(variables.values())}):"
@@ -361,7 +363,8 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
 
 
 def _constructor(part: TensorMap | Workspace | Argument, variables: Mapping[str, str]) -> str:
-    """Return the text that makes a part with evaluated expressions; names of enums and types stay text."""
+    """Return the text of a call that makes the part. Expressions become Python text; names of enums and types stay
+    strings."""
     values = [getattr(part, name) for name in _fields(type(part))]
     texts = [repr(value) for value in values]
     for index, name in enumerate(_fields(type(part))):
@@ -385,7 +388,7 @@ def _joined(texts: Any) -> str:
 
 
 def _limits(kind: str) -> tuple[int, int] | None:
-    """Return the minimum and maximum of an integer type or an address; None for other types."""
+    """Return the minimum and maximum of an integer type, a bool or an address; None for other types."""
     named = re.fullmatch(r"(u?)int(8|16|32|64)", "uint64" if kind == "pointer" else kind)
     if named is None:
         return (0, 1) if kind == "bool" else None
@@ -418,7 +421,7 @@ _PARTS: Mapping[str, type] = {
 
 
 def _read(name: str, value: Any) -> Any:
-    """Return the field `name` of a plan from JSON: lists become tuples, records become parts."""
+    """Return the field `name` of a plan from its JSON value: lists become tuples, mappings become parts."""
     if name not in _PARTS:
         return _tuples(value)
     if not isinstance(value, list):
@@ -437,7 +440,7 @@ def _tuples(value: Any, room: int = MOST_DEPTH) -> Any:
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]!r}"
-    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # generated text is right, if it is short
+    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # generated text is valid if short
     return "it is nested too deeply" if too_deep else str(error).rstrip(".")
 
 
@@ -449,7 +452,7 @@ def _verify(plan: LaunchPlan) -> None:
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
         raise ValueError("grid, block and cluster must have three extents each")
-    _ = plan._function  # refuses every expression that is none
+    _ = plan._function  # raises for an invalid expression
 
 
 def _verify_arguments(plan: LaunchPlan) -> None:

@@ -11,9 +11,9 @@ from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, gpu_for_target
 
 REGISTERS_PER_UNIT = 256
-"""Allocation unit of a warp's registers."""
+"""Registers in one unit of allocation, for a warp."""
 RESERVED_SHARED_BYTES = 1024
-"""Shared memory that CUDA reserves per CTA from compute capability 8.0 on ("Shared Memory")."""
+"""Bytes of shared memory that CUDA reserves per CTA from compute capability 8.0 on ("Shared Memory")."""
 CTAS_PER_SM = 32
 """Maximum CTAs per SM for 9.0 and 10.x; 12.x has 24."""
 WARP = 32
@@ -22,7 +22,7 @@ WARP = 32
 def resources(log: str, plan: LaunchPlan, target: str) -> Resources | None:
     """Return the resources in ptxas's report (`--ptxas-options=-v`, in NVRTC's log); None without a report.
 
-    The report is documented output. The cubin has the registers too, but not the spills.
+    The report's form is documented. The cubin has the registers too, but not the spills.
     """
     registers = re.search(r"Used (\d+) registers", log)
     if registers is None:
@@ -54,7 +54,7 @@ def _threads(plan: LaunchPlan) -> int | None:
 
 
 def _occupancy(registers: int, static: int, dynamic: int | None, threads: int | None, target: str) -> Mapping[str, int]:
-    """Return the CTAs that fit on an SM, by limit; empty if a number is unknown."""
+    """Return the number of CTAs that fit on an SM by each resource; empty if a number is unknown."""
     try:
         gpu = gpu_for_target(target)
     except InputError:

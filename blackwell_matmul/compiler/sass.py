@@ -1,4 +1,5 @@
-"""The instructions of a cubin that matter, read with nvdisasm: NVIDIA's disassembler, which one pip package brings."""
+"""Counts a cubin's SASS instructions for copies, MMAs, synchronisation and spills, read with NVIDIA's disassembler
+nvdisasm (a pip package)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ FAMILIES: Mapping[str, str] = {
     "STL": "spill, store",
     "LDL": "spill, load",
 }
-"""Prefixes of opcodes, and their PTX or CUDA names."""
+"""PTX or CUDA name of each prefix of SASS opcodes."""
 
 _PLACE = re.compile(r'//## File "(?P<file>.*?)", line (?P<line>\d+)')
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
@@ -42,7 +43,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """An opcode of the kernel, its count, and its lines in the Python kernel."""
+    """A SASS opcode of the kernel, its count, and its lines of the Python kernel."""
 
     opcode: str
     meaning: str
@@ -60,7 +61,7 @@ def instructions_that_matter(cubin: bytes) -> list[SassInstruction]:
 
 
 def disassembled(cubin: bytes) -> str:
-    """Return a cubin's SASS, with a comment at each new source line."""
+    """Return a cubin's SASS, with a comment at each new line of the Python kernel."""
     program = _nvdisasm()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"

@@ -1,8 +1,8 @@
-"""Translates a Program to CUDA C++ for the device, with the Python line of each of its lines.
+"""Translates a Program to CUDA C++ for the device, and records the Python line of each line of CUDA C++.
 
 tilus's passes and code generator do the work. This module drops the host code, corrects synchronisation
-(`tilus_faults`) and carries lines. A mark with the line replaces tilus's comment at the start of each instruction. This
-module imports tilus at its top: import it after `import_tilus`.
+(`tilus_faults`) and carries lines. A mark, a comment with a line's number, replaces tilus's comment at the start of
+each instruction. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 struct alignas(128) CUtensorMap { uint64_t opaque[16]; };
 """
-"""Declarations for every kernel, as NVRTC has no headers and cuda.h is for the host."""
+"""Declarations for every kernel: NVRTC has no standard headers, and cuda.h is for the host."""
 
 CLUSTER = """\
 namespace cooperative_groups {
@@ -67,7 +67,7 @@ struct cluster {
 __device__ inline cluster this_cluster() { return cluster(); }
 }  // namespace cooperative_groups
 """
-"""Parts of cooperative_groups.h that tilus uses; the header compiles ten times longer than a kernel."""
+"""Parts of cooperative_groups.h that tilus uses. The whole header takes ten times longer to compile than a kernel."""
 
 _HEADERS = (
     ("require_fp16", "#include <cuda_fp16.h>\n"),
@@ -81,8 +81,9 @@ UNNEEDED_PASSES = frozenset(
     (name, 0)
     for name in ("RuleBasedSimplifyPass", "HoistLoopInvariantsPass", "InlineFunctionPass", "InstantiateSymbolsPass")
 )
-"""Passes of hidet without effect on the source text, as tests show. The first runs again later, NVVM does the second,
-and tilus makes neither functions to inline nor symbols.
+"""Passes of hidet without effect on the source text, as tests show.
+
+The first pass runs again later, and NVVM does the second. tilus makes neither functions to inline nor symbols.
 """
 
 _MARK = "//@"
@@ -90,7 +91,8 @@ _MARK = "//@"
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """CUDA C++ with one kernel. text: readable form. lines: line of the Python kernel for each line of it, if known."""
+    """CUDA C++ with one kernel. text: readable form. lines: line of the Python kernel for each line of `text`, None if
+    unknown."""
 
     text: str
     kernel: str
@@ -98,24 +100,25 @@ class DeviceSource:
 
     @property
     def numbered(self) -> str:
-        """Return the text for the compiler, so that every instruction of the cubin has a line of the Python kernel.
+        """Return the text for the compiler, with a `#line` before each line: every instruction of the cubin has a line
+        of the Python kernel.
 
-        A `#line` precedes each line. Small device functions are macros around a lambda: inlined code belongs to the
-        function's line, but a macro's expansion to the line that uses it.
+        Small device functions become macros around a lambda. Inlined code would belong to the function's line; a
+        macro's expansion belongs to the line that uses the macro.
         """
         return "\n".join(_numbered(self.text, self.lines)) + "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class LoweredModule:
-    """A hidet module after all passes, with marks for lines, and the lines of the marks."""
+    """A hidet module after all passes, with numbered marks. locations: line of the Python kernel of each mark."""
 
     module: Any
     locations: tuple[Location, ...]
 
 
 def lower(program: Program) -> LoweredModule:
-    """Run hidet's passes; raise CompileError, one sentence, if one of them fails."""
+    """Run hidet's passes; raise CompileError, one sentence, if a pass fails."""
     locations: list[Location] = []
     marked: Any = None
     with tilus_compat.target(program.target):
@@ -156,14 +159,15 @@ def device_source(lowered: LoweredModule, program: Program, entry: Location | No
 
 
 def _instruction_lines(program: Program) -> Iterator[Location | None]:
-    """Yield the line of each instruction that tilus's code generator precedes by a comment, in order."""
+    """Yield the line of each instruction before which tilus writes a comment, in order."""
     for inst in instructions(program.final):
         if not isinstance(inst, (PrintTensorInst, FormatPrintInst)):
             yield program.location_of(program.origins.get(inst))
 
 
 def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
-    """Return each scalar variable's lines, by id: its loop, or its declaration and assignments, in order."""
+    """Return the lines of each scalar variable by its id: of its loop, or of its declaration and assignments in
+    order."""
     found: dict[int, list[Location | None]] = {}
     for node in walk(program.tile.body):
         for var in declared_vars(node):
@@ -172,7 +176,8 @@ def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
 
 
 def _marked(program: Program, locations: list[Location]) -> Any:
-    """Return the lowered module with a mark at each new script line; `locations` gets the marks' lines."""
+    """Return the lowered module with a mark at each new line of the script. The marks' lines are appended to
+    `locations`."""
     marker = _Marker(program, locations)
     functions = dict(program.lowered.functions)
     for name, function in functions.items():
@@ -182,7 +187,7 @@ def _marked(program: Program, locations: list[Location]) -> Any:
 
 
 class _Marker(IRRewriter):
-    """Puts marks, comments to the passes, into a kernel from tilus's code generator."""
+    """Puts marks into a kernel from tilus's code generator; hidet's passes treat them as comments."""
 
     def __init__(self, program: Program, locations: list[Location]) -> None:
         super().__init__()
@@ -216,7 +221,8 @@ class _Marker(IRRewriter):
 
 
 def _line_without_code(module: Any, locations: Sequence[Location], function: tuple[str, str] | None) -> Location | None:
-    """Return the line of the first call of a function of elements of a type; None if there is none."""
+    """Return the line of the first call of a function without code in tilus; None if there is none. function: name and
+    element type."""
     here: Location | None = None
     if function is None:
         return None
@@ -230,7 +236,7 @@ def _line_without_code(module: Any, locations: Sequence[Location], function: tup
 
 
 def _kind(call: Call) -> str:
-    """Return the name of the type of a call's first argument; "" where there is none."""
+    """Return the name of the type of a call's first argument; "" if there is none."""
     return str(getattr(infer_type(call.args[0]), "name", "")) if call.args else ""
 
 
@@ -319,9 +325,11 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return Text(text.replace("static __global__", 'extern "C" __global__', 1))
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
-        """Declare pointers that may alias, where the compiler does not see each store of a tensor.
-        Bulk copies store, and so may the preceding grid, before whose end this one starts: no load may be an
-        "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA)."""
+        """Declare pointers without `__restrict__` if the kernel has bulk stores or starts early.
+
+        The compiler does not see the stores of bulk copies, nor those of a preceding grid that still runs. So no load
+        may become "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA).
+        """
         text = super().param_declare_v2(func_kind, v)
         return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores or self._early_start else text
 

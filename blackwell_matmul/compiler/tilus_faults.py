@@ -35,12 +35,12 @@ _SYNCHRONISES = re.compile(
 
 
 def memory_clobbered(template: str) -> bool:
-    """Return true if inline PTX accesses memory or orders other accesses.
+    """Return True if inline PTX accesses memory or orders other accesses.
 
-    Without a "memory" clobber the compiler takes an asm statement for arithmetic. It may move loads and stores across
-    it, and drop or move a non-volatile one (CUDA, "Inline PTX Assembly in CUDA"). tilus omits the clobber on most
-    waits, arrivals, fences, matrix loads and stores. Where a primitive has one, hidet's `IRRewriter.visit_AsmStmt`
-    loses it when a pass rewrites an operand. Removable when both are fixed.
+    The compiler treats an asm statement without a "memory" clobber as arithmetic. The compiler may move loads and
+    stores across the statement, and drop or move a non-volatile statement (CUDA, "Inline PTX Assembly in CUDA"). tilus
+    omits the clobber on most waits, arrivals, fences, matrix loads and stores. Where a primitive has a clobber, hidet's
+    `IRRewriter.visit_AsmStmt` loses it when a pass rewrites an operand. Removable when both are fixed.
     """
     return not template or bool(_ADDRESS.search(template) or _SYNCHRONISES.search(template))
 
@@ -67,10 +67,11 @@ def fenced(template: str) -> str:
     """Return a synchronisation with fences that order its thread's tcgen05 operations against other threads.
 
     tcgen05 operations are asynchronous, and thread synchronisation does not order them. A fence must precede the
-    arrival after issued operations, and follow the wait before later ones. Source: PTX, "Tensorcore 5th Generation
-    Family Instructions", "Memory Consistency Model", tcgen05.fence::before_thread_sync and ::after_thread_sync;
-    tcgen05.commit includes the first. tilus 0.2.0 has no such instruction. So every synchronisation of a kernel with
-    tcgen05 gets the fences. Removable when the DSL has the fences and the kernels use them.
+    arrival after issued operations, and follow the wait before later operations. Source: PTX, "Tensorcore 5th
+    Generation Family Instructions", "Memory Consistency Model", tcgen05.fence::before_thread_sync and
+    ::after_thread_sync; tcgen05.commit implies the first fence. tilus 0.2.0 has no such instruction. So every
+    synchronisation of a kernel with tcgen05 gets the fences. Removable when tilus has the fences and the kernels use
+    them.
     """
     before = BEFORE_SYNC + " " if _ARRIVES.search(template) else ""
     after = " " + AFTER_SYNC if _WAITS.search(template) else ""
@@ -83,13 +84,13 @@ _WGMMA_WAIT = re.compile(r"\s*(wgmma\.wait_group\.sync\.aligned\s+(\d+);)\s*")
 
 
 def keeps_wgmma_in_flight(templates: Iterable[str]) -> bool:
-    """Return true if some wait leaves a group of wgmma pending; otherwise ptxas kept the order in all tests."""
+    """Return True if some wait leaves a wgmma group pending. Without such a wait, ptxas kept the order in all tests."""
     waits = [wait for wait in map(_WGMMA_WAIT.fullmatch, templates) if wait]
     return any(int(wait[2]) > 0 for wait in waits)
 
 
 def isolated_wait(template: str) -> str:
-    """Return a `wgmma.wait_group` alone in its basic block, inside a loop that runs once without the assembler knowing.
+    """Return a `wgmma.wait_group` alone in its basic block, inside a loop that runs once; ptxas cannot know the count.
 
     ptxas (13.0 to 13.5 at least) moves reads of accumulators above their wait while other groups are in flight. After
     `wait_group(1)` in a loop and `wait_group(0)` after it, registers were converted before the last MMA had written
@@ -110,11 +111,11 @@ _BULK_STORE = re.compile(r"\bcp\.(reduce\.)?async\.bulk\b[^;]*\.global\.shared")
 
 
 def stores_unseen(templates: Iterable[str]) -> bool:
-    """Return true if a kernel stores to global memory by bulk copies, which the compiler does not see.
+    """Return True if a kernel stores to global memory by bulk copies, which the compiler does not see.
 
     tilus declares every pointer `__restrict__`: no other pointer writes its memory. A kernel that stores a tile by TMA
-    and reads it back then uses `ld.global.nc`, which may return stale data (PTX, "ld.global.nc"). Without
-    `__restrict__` it is an ordinary load. Removable when tilus drops it.
+    and reads the tile back then uses `ld.global.nc`, which may return stale data (PTX, "ld.global.nc"). Without
+    `__restrict__` the load is an ordinary load. Removable when tilus drops `__restrict__`.
     """
     return any(_BULK_STORE.search(template) for template in templates)
 
@@ -123,7 +124,7 @@ def stores_unseen(templates: Iterable[str]) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason why a pass of tilus failed, as a clause. tilus colours names for a terminal."""
+    """Return the reason why a pass of tilus failed, as a clause without tilus's terminal colours."""
     function = without_code(error)
     if function is not None:
         name, kind = function
@@ -133,7 +134,7 @@ def reason(error: Exception) -> str:
 
 
 def without_code(error: Exception) -> tuple[str, str] | None:
-    """Return the function and its type of elements without code in tilus, if a pass failed by that; else None."""
+    """Return the function's name and element type if a pass failed because tilus has no code for them; else None."""
     unknown = _NO_CODE.search(_plain(error))
     return None if unknown is None else tuple(filter(None, unknown.groups()))
 
@@ -146,7 +147,7 @@ _NO_CODE = re.compile(
     r"Math function (\w+) for (\w+) data has not been implemented|(\w+) is not supported for (\w+)|"
     r"Can not dispatch generic primitive function generic_(\w+) to device cuda and dtype (\w+)"
 )
-"""tilus's message for an elementwise function of a type without code generation."""
+"""Pattern of tilus's message for an elementwise function without code for an element type."""
 
 
 # --- casts
@@ -155,8 +156,8 @@ _NO_CODE = re.compile(
 def in_parentheses(text: Any) -> Any:
     """Return a sum or product that tilus casts to a narrow type, `(int8_t)(a + b)`, in parentheses of its own.
 
-    tilus strips the first and last parenthesis of a whole expression and leaves `int8_t)(a + b`. Removable when it
-    checks that they match.
+    tilus strips the first and last parenthesis of a whole expression and leaves `int8_t)(a + b`. Removable when tilus
+    checks that the two parentheses match.
     """
     from tilus.hidet.utils.doc import Text
 
@@ -167,7 +168,8 @@ _CAST = re.compile(r"\(\w+\)\(")
 
 
 def through_float(cast: Any, source: Any) -> Any:
-    """Return a cast between 8-bit floats through float, exactly; C++ has none. Removable when tilus does it."""
+    """Return a cast between two 8-bit float types through float32, which is exact; C++ has no direct cast. Removable
+    when tilus does the same."""
     from tilus.hidet.ir.dtypes import float32
     from tilus.hidet.ir.expr import Cast
 
@@ -191,8 +193,8 @@ def rounded(template: str) -> str:
 def not_finite(value: object, dtype: str) -> str:
     """Return infinity or NaN as CUDA C++; "" for any other literal.
 
-    tilus prints `inff` and `nanf`, which NVRTC takes for undeclared names. Removable when its `scalar_literal` handles
-    them.
+    tilus prints `inff` and `nanf`, which NVRTC takes for undeclared names. Removable when tilus's `scalar_literal`
+    handles both.
     """
     if not isinstance(value, float) or math.isfinite(value) or dtype not in _FLOAT_NAMES:
         return ""
@@ -227,8 +229,8 @@ def without_cta_group(template: str, target: str) -> str:
 def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]:
     """Return a kernel's attributes without a cluster of one CTA, which tilus adds if a kernel asks for none.
 
-    Hardware places clusters on GPCs in turn, but CTAs without a cluster so that neighbours share a GPC. There,
-    simultaneous requests for the same data merge into one request to the L2, which clusters of one CTA lose. Queries
+    Hardware places clusters on GPCs in turn. CTAs without a cluster are placed so that neighbours share a GPC. There,
+    simultaneous requests for the same data merge into one request to the L2; clusters of one CTA lose this. Queries
     such as the CTA's rank answer as in a cluster of one (PTX, "%cluster_ctarank"). Removable when tilus leaves
     `__cluster_dims__` out.
     """
@@ -239,11 +241,11 @@ def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]
 
 
 def shared_bytes_missing(program: Program) -> int:
-    """Return the bytes of shared memory that the launch lacks; 0 if it asks for enough.
+    """Return the bytes of shared memory that the launch lacks; 0 if the launch asks for enough.
 
     Upstream's pull request 158 fixes a launch that asked for too little: padding of scratch memory to 128 bytes was not
-    counted. In 0.2.0 the fault cannot occur, as the memory below is rounded up to 128 bytes. The release that places
-    barriers without rounding is a later one.
+    counted. In 0.2.0 the fault cannot occur, as the memory below is rounded up to 128 bytes. A later release places
+    barriers without rounding.
     """
     ends = [allocation.address + allocation.nbytes for allocation in program.shared.values()]
     if program.workspace is not None:

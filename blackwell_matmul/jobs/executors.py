@@ -31,7 +31,7 @@ ALLOWED_FAILURES = 3
 
 @dataclass(frozen=True)
 class ExecutorPool:
-    """An executor, and its current number of parallel trials."""
+    """An executor, and a function that returns its current number of parallel trials."""
 
     executor: Executor
     parallel_trials: Callable[[], int]
@@ -41,7 +41,8 @@ OpenExecutor = Callable[[], AbstractContextManager[ExecutorPool]]
 
 
 def open_executor(spec: str) -> AbstractContextManager[ExecutorPool]:
-    """Return the named executor as a context manager. InputError or UnsupportedError, at once, if there is none."""
+    """Return the named executor as a context manager. Raise InputError or UnsupportedError at once for a wrong name or
+    a missing package."""
     kind, colon, detail = spec.partition(":")
     if kind == PROCESSES and bool(colon) == bool(detail):
         return _processes(_count(spec, detail) if colon else os.cpu_count() or 1)
@@ -53,7 +54,7 @@ def open_executor(spec: str) -> AbstractContextManager[ExecutorPool]:
 
 
 def known(spec: str) -> str:
-    """Return an executor's valid name; nothing is started."""
+    """Return an executor's name if it is valid, else raise as `open_executor`; nothing is started."""
     open_executor(spec)
     return spec
 
@@ -84,8 +85,9 @@ def _dask(spec: str, address: str) -> AbstractContextManager[ExecutorPool]:
 
 @contextmanager
 def _dask_here() -> Iterator[ExecutorPool]:
-    """Start a cluster on this machine's cores for the block. It listens locally and requires a key in memory, as others
-    could otherwise run code.
+    """Start a cluster on this machine's cores for the block.
+
+    The cluster listens on 127.0.0.1 only and requires a key, held in memory. Otherwise other users could run code.
     """
     distributed = import_module("distributed")  # first: it fills the configuration
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks after Ctrl-C
@@ -100,8 +102,8 @@ def _dask_here() -> Iterator[ExecutorPool]:
 
 
 def _start_tracker() -> None:
-    """Start multiprocessing's resource tracker now, without its warning. Its start would let Ctrl-C through to later
-    processes."""
+    """Start multiprocessing's resource tracker now, without its warning. A later start would unblock SIGINT for the
+    processes started after it."""
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
@@ -114,7 +116,7 @@ def _start_tracker() -> None:
 
 @contextmanager
 def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
-    """Connect to a scheduler's address, or to a cluster with its key."""
+    """Connect to a Dask scheduler by its address, or to a local cluster."""
     try:
         with held():  # its threads must not get Ctrl-C either
             client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)
@@ -128,7 +130,7 @@ def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
 
 
 def _dask_width(client: Any, spec: str) -> int:
-    """Return the current number of workers, at least one, as more workers may come."""
+    """Return the current number of workers; 1 if no worker has come yet."""
     threads = client.nthreads()
     if any(count != 1 for count in threads.values()):
         raise InputError(
@@ -164,6 +166,6 @@ def _other(spec: str, make: Callable[[], Executor]) -> Iterator[ExecutorPool]:
 
 
 def _other_width(executor: Executor) -> int:
-    """Return the worker count by the attribute of the standard library's pools, or mpi4py's."""
+    """Return the executor's number of workers, from the attribute of the standard library's pools or of mpi4py's."""
     told = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)
     return told if isinstance(told, int) and told > 0 else os.cpu_count() or 1

@@ -1,6 +1,7 @@
-"""Fork server: a process that does the imports once, and from which child processes fork.
+"""Fork server: a process that imports modules once and forks child processes.
 
-Imports take a core some seconds for each child otherwise. Only Linux forks: other systems' libraries do not survive it.
+Without the server, each child's imports take some seconds. Only Linux forks: the libraries of other systems do not
+survive a fork.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ NVML_CHECK_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Environment of the server: tvm-ffi asks torch for a GPU at import, and CUDA does not survive a fork."""
 
 CHILD_VARIABLE = "CUDA_VISIBLE_DEVICES"
-"""Variable that may differ between children of a server, as imports do not read it."""
+"""Environment variable that may differ between a server's children, as no import reads it."""
 
 Environment = Mapping[str, str]
 
 
 def start_child(module: str, environment: Environment) -> Child:
-    """Start a child process. module: imported there before the first task."""
+    """Start a child process and return it. module: imported there before the first task."""
     if not FORKS:
         return SpawnedChild((*CHILD_COMMAND, module), environment)
     with _lock:
@@ -44,7 +45,7 @@ def start_child(module: str, environment: Environment) -> Child:
 
 
 def preload(module: str) -> None:
-    """Start a server's imports for children that follow."""
+    """Start a server and its imports, for later children."""
     if FORKS:
         with _lock:
             _server_of(module, os.environ)
@@ -68,14 +69,15 @@ class SpawnedChild:
         return self._process.wait(), text_of(self._errors)
 
     def end(self) -> None:
-        """Kill the child with its children; once, as its process number may be reused."""
+        """Kill the child and its children. Call it once, as the process number may be reused."""
         end_with_children(self._process)
         self._process.wait()
         close(self.stdin, self._errors)
 
 
 class ForkedChild:
-    """A `SpawnedChild` forked by the server. A process in between waits for it, and kills it on request."""
+    """A child process that the server forks, with the methods of `SpawnedChild`. An intermediate process waits for the
+    child, and kills it on request."""
 
     def __init__(self, server: ForkServer, environment: Environment) -> None:
         self._server, self._errors = server, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -117,7 +119,8 @@ Child = SpawnedChild | ForkedChild
 
 
 class ForkServer:
-    """Server process that has the imports. It exits when its socket closes, such as at the end of this process."""
+    """A process that has imported modules and forks. It exits when its socket closes, at the latest at the end of this
+    process."""
 
     def __init__(self, module: str, environment: Environment) -> None:
         self._errors, self._asked = tempfile.TemporaryFile(), False  # noqa: SIM115  as long as this object
@@ -155,7 +158,7 @@ class ForkServer:
 
 _lock = threading.Lock()
 _kept: dict[Any, ForkServer] = {}
-"""Latest server by all inputs of its imports."""
+"""Latest server, by all inputs of its imports."""
 
 
 def _server_of(module: str, environment: Environment) -> ForkServer:
@@ -169,14 +172,14 @@ def _server_of(module: str, environment: Environment) -> ForkServer:
 
 
 def _folder() -> str:
-    """Return this process's folder, or "" if it was removed."""
+    """Return the current folder, or "" if it was removed."""
     with suppress(OSError):
         return os.getcwd()
     return ""
 
 
 def stop_all() -> None:
-    """Close all servers; each has hundreds of MB."""
+    """Close all servers; each takes hundreds of MB."""
     with _lock:
         _stop_all()
 

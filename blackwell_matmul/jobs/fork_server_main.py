@@ -1,8 +1,8 @@
 """Process of the fork server: imports once, then forks children on request of `fork_server`.
 
-Its arguments are its socket's number and the modules. It has one thread and uses no GPU, as neither survives a fork.
-Each message has five files: the child's environment, stdin, stdout, stderr, and a socket. There, an intermediate
-process reports the child's start and exit code.
+Its arguments are its socket's number and the modules. The process has one thread and uses no GPU: threads and CUDA do
+not survive a fork. Each message has five files: the child's environment, stdin, stdout, stderr, and a socket. On that
+socket an intermediate process reports the child's start and exit code.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main() -> None:
     collect_seldom()
     asked = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
-        with suppress(Exception):  # whose task it is says why
+        with suppress(Exception):  # a task that needs the module reports the error
             import_module(module)
-    gc.freeze()  # else each child would copy what the collector writes to
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those between
+    gc.freeze()  # else each child would copy the pages to which the collector writes
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the intermediate processes
     while files := socket.recv_fds(asked, 1, FILES_PER_MESSAGE)[1]:
         if os.fork() == 0:
             asked.close()
@@ -59,13 +59,14 @@ def _supervise(about: int, stdin: int, stdout: int, stderr: int, status: int) ->
     with suppress(ProcessLookupError):  # it had no group of its own yet
         os.killpg(number, signal.SIGKILL)
     with suppress(ChildProcessError):
-        os.waitpid(number, 0)  # what it had on a GPU is free then
+        os.waitpid(number, 0)  # then its GPU memory is free
     os._exit(0)
 
 
 def _tell_end(number: int, parent: socket.socket) -> None:
-    """Report the end without reaping: until its group has ended, the process number must stay reserved."""
-    with suppress(OSError):  # it was waited for already, or nobody wants to know
+    """Report a child's exit without reaping the child: its process number must stay reserved until its group has
+    ended."""
+    with suppress(OSError):  # it was reaped already, or nobody reads the socket
         found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
         assert found is not None
         parent.send(b"%d\n" % (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status))
@@ -87,7 +88,7 @@ def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
 
 
 def _has_used_cuda() -> bool:
-    """Return true if an import has used CUDA, which then fails after a fork."""
+    """Return True if an import has used CUDA, which then fails after a fork."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda._is_in_bad_fork()
 

@@ -17,11 +17,11 @@ def completed(
     running: dict[Future[R], T],
     poll_s: float | None = None,
 ) -> Iterator[tuple[T, Future[R]]]:
-    """Submit items, and yield each with its completed future.
+    """Submit items, and yield each item with its completed future.
 
-    next_item: returns None if there is none now. submit: returns None if it takes nothing more. width: current number
-    of parallel items. running: filled with those in progress. poll_s: seconds between looks at width. Nothing is
-    submitted while the caller has a result.
+    next_item: returns the next item, or None if there is none now. submit: returns None if it takes no more items.
+    width: returns the maximum number of parallel items. running: receives the items in progress, by future. poll_s:
+    seconds between calls of width. Nothing is submitted while the caller handles a result.
     """
     while True:
         while len(running) < width() and (item := next_item()) is not None and (future := submit(item)) is not None:

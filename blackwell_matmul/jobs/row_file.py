@@ -1,7 +1,7 @@
 """Rows of trials in a file of JSON lines, which several runs may extend in parallel.
 
-Readers and writers hold a lock, so that a row is complete and unique. An incomplete last line is of a killed run: it is
-removed, and its trial runs again.
+Readers and writers hold a lock, so that each row is complete and unique. A killed run may leave an incomplete last
+line: the line is removed, and its trial runs again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DIED = "died"
 """Field of a row with the reason why its trial killed its worker."""
 
 TAIL_BYTES = 256
-"""Bytes to compare for telling an extended file from a new one."""
+"""Bytes before the last position read. If they are unchanged, the file was only extended since."""
 
 LOCK_S = 10.0
 """Seconds to wait for another run's lock."""
 
 
 class Rows:
-    """Rows in memory. fields: names of the fields that identify a trial. Iteration yields the rows of the last
-    read."""
+    """Rows in memory. fields: names of the fields that identify a trial. Iteration yields the rows as of the last
+    `read`."""
 
     def __init__(self, fields: Iterable[str]) -> None:
         self.fields = tuple(fields)
@@ -80,8 +80,8 @@ class RowFile(Rows):
         self.read()
 
     def count_now(self, names: Set[str]) -> int:
-        """Return the number of rows in the file, without its lock. After an interrupt the count in memory may be too
-        low."""
+        """Return how many of these names have a row in the file, read without its lock. After an interrupt the count in
+        memory may be too low."""
         whole, _, _ = content_of(self.path).rpartition(b"\n")
         return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
 
@@ -121,7 +121,7 @@ class RowFile(Rows):
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """Open the file, read all of it, and yield it at its end."""
+        """Lock and open the file, read new rows, and yield the file, positioned at its end."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
             if not self._goes_on(file):
@@ -135,7 +135,8 @@ class RowFile(Rows):
             yield file
 
     def _require_torn(self, line: bytes) -> None:
-        """Raise InputError unless an incomplete last line was begun by a run. Foreign files stay unchanged."""
+        """Raise InputError unless an incomplete last line is the beginning of a row, so that foreign files stay
+        unchanged."""
         try:
             parsed(line)
         except ValueError:
@@ -168,7 +169,7 @@ class RowFile(Rows):
 
 
 def _line(row: Row) -> bytes:
-    """Return a row as a line; InputError if it is not JSON."""
+    """Return a row as a line of JSON; raise InputError if JSON cannot hold it."""
     try:
         return f"{json.dumps(row, sort_keys=True, allow_nan=False)}\n".encode()
     except (TypeError, ValueError) as error:

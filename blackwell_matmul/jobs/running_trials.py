@@ -1,7 +1,7 @@
 """Runs the missing trials of a row file on any executor, and stores each row at once.
 
-Runs may share a file: each hands out only as many trials as run in parallel, in random order, after reading others'
-rows. A trial whose worker dies runs again alone. If that worker dies too, its row says so.
+Runs may share a file. Each run submits only as many trials as run in parallel, in random order, after reading the other
+runs' rows. A trial whose worker dies runs again alone. If that worker dies too, the row says so.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from blackwell_matmul.jobs.row_file import DIED, Row, RowFile, Rows
 T = TypeVar("T")
 WHY_DIED = "its worker ended, and a second one ended with this trial alone"
 LOOK_S = 2.0
-"""Seconds between looks for new workers."""
+"""Seconds between checks for new workers."""
 
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Independent trials. name: fields of a row that identify its trial. measure: function for the other fields,
+    """Independent trials. name: returns the fields of a row that identify a trial. measure: returns the other fields;
     importable on any machine."""
 
     what: str
@@ -78,7 +78,7 @@ def run(
 
 
 class _Run(Generic[T]):
-    """Remaining work of a run. suspects: trials whose worker died. alone: True while a suspect is tried again."""
+    """Remaining work of a run. suspects: trials whose worker died. alone: True while a suspect runs again."""
 
     def __init__(self, job: Job[T], rows: Rows, until_s: float, tell: Callable[[Row], None]) -> None:
         self._job, self._rows, self._until_s, self._tell = job, rows, until_s, tell
@@ -97,7 +97,7 @@ class _Run(Generic[T]):
         return self._rows.count(self._names)
 
     def is_left(self) -> bool:
-        """Return true if a trial is left, after reading others' rows."""
+        """Return True if a trial is left, after reading other runs' rows."""
         self._rows.read()
         for trials in (self._suspects, self._pending):
             while trials and self._job.name(trials[0]) in self._rows:
@@ -105,7 +105,7 @@ class _Run(Generic[T]):
         return bool(self._suspects or self._pending) and time.monotonic() < self._until_s
 
     def go(self, workers: ExecutorPool) -> None:
-        """Run until done or until the executor breaks."""
+        """Run trials until none is left or the executor breaks."""
         self._broken, submit, room = False, partial(self._submit, workers), partial(self._room, workers)
         for trial, future in completed(self._next, submit, room, self._in_progress, LOOK_S):
             self._take(trial, future)
@@ -117,7 +117,7 @@ class _Run(Generic[T]):
         return (self._suspects or self._pending).popleft()
 
     def _room(self, workers: ExecutorPool) -> int:
-        """Return the room for trials: a suspect waits for an empty executor and runs alone."""
+        """Return the maximum number of parallel trials: 0 for a broken executor, 1 for a suspect, which runs alone."""
         self.show()
         if self._broken:
             return 0
@@ -126,7 +126,7 @@ class _Run(Generic[T]):
     def _submit(self, workers: ExecutorPool, trial: T) -> Future[Row] | None:
         try:
             return workers.executor.submit(self._job.measure, trial)
-        except BrokenExecutor:  # before it was handed out
+        except BrokenExecutor:  # before the trial was submitted
             (self._suspects if self._alone else self._pending).appendleft(trial)
             self._broken = True
             return None

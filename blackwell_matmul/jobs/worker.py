@@ -1,7 +1,7 @@
-"""Tasks in child processes, so that a hanging or crashing task costs no other.
+"""Tasks in child processes, so that a task that hangs or crashes does not affect the others.
 
-A child reports each step of a task. A child that is silent too long, or dies, is ended; its task gets the reason, and
-the next task gets a new child.
+A child reports each step of a task. A child that dies, or reports nothing for too long, is killed. Its task fails with
+the reason, and the next task gets a new child.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 Task = Mapping[str, Any]
-"""Task as plain data. "do": function as "module:function". Other items: its arguments."""
+"""Task as plain data. "do": name of a function, as "module:function". Other items: the function's arguments."""
 
 START_LIMIT_S = 300.0
-"""Seconds for a child's imports with a cold disk and busy cores."""
+"""Maximum seconds for a child's imports, with a cold disk and busy cores."""
 
 MAX_POOL_WORKERS = 16
 """Maximum workers of a pool, as each may hold torch and tilus in memory."""
@@ -43,7 +43,8 @@ MAX_POOL_WORKERS = 16
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """End of a task: a result, a refusal, or a failure at a step. timed_out: its child was silent too long."""
+    """End of a task: a result, a refusal, or a failure. step: the last step begun. timed_out: True if the child
+    reported nothing for too long."""
 
     result: dict[str, Any] | None = None
     refused: str = ""
@@ -53,16 +54,18 @@ class TaskOutcome:
 
     @property
     def why(self) -> str:
-        """Return the reason of a task without a result."""
+        """Return the reason why the task has no result."""
         return self.refused or self.failed
 
 
 class WorkerEnded(Exception):
-    """Raised for a task that is given to an ended worker."""
+    """Raised for a task that is given to a worker after its `end`."""
 
 
 class Worker:
-    """A child process for one task at a time. limit_s: maximum silence. module: imported before there is work.
+    """A child process for one task at a time. limit_s: maximum seconds between its reports. module: imported before the
+    first task.
+
     environment: added variables.
     """
 
@@ -79,17 +82,18 @@ class Worker:
         self.end()
 
     def do(self, task: Task, step: Callable[[str], None] = lambda what: None) -> TaskOutcome:
-        """Return the outcome of a task. step: called before each step. Raises WorkerEnded after `end`."""
+        """Return the outcome of a task. step: called with the name of each step as it begins. Raises WorkerEnded after
+        `end`."""
         child, outcome = self.prepare(), None
         try:
             outcome = child.do(task, self._limit_s, step)
             return outcome
         finally:
-            if (outcome is None or outcome.failed) and self._child is child:  # which has left, or must
+            if (outcome is None or outcome.failed) and self._child is child:  # the child has exited, or must
                 self.renew()
 
     def prepare(self) -> _Child:
-        """Start a child process and its imports, if there is no child."""
+        """Return the child process; if there is none, start a child and its imports."""
         with self._lock:
             if self._over:
                 raise WorkerEnded
@@ -175,9 +179,9 @@ def _signal_name(number: int) -> str:
 
 
 class WorkerPool(Executor):
-    """Workers in parallel. As an executor, it runs functions that children can import; a row tells of failures.
+    """Workers in parallel. As an Executor, the pool runs functions that return a row and that children can import.
 
-    running: items of `run` that a worker has.
+    running: items of `run` in progress, by future.
     """
 
     def __init__(self, workers: Iterable[Worker]) -> None:
@@ -191,9 +195,11 @@ class WorkerPool(Executor):
     def run(
         self, items: Iterable[T], task: Callable[[T], Task], until_s: float = math.inf
     ) -> Generator[tuple[T, TaskOutcome]]:
-        """Give each free worker the next item's task; yield outcomes as they come. A worker has one child until a task
-        fails, and none afterwards. Nothing is given out while the caller has an outcome, so close this generator if it
-        may not be exhausted. until_s: deadline to give out, on time.monotonic's clock.
+        """Give each free worker the next item's task; yield each item with its outcome as tasks end.
+
+        A worker keeps its child until a task fails; at the end no child is left. Nothing is submitted while the caller
+        handles an outcome. Close this generator if it may not be exhausted. until_s: last time to begin a task, on
+        time.monotonic's clock.
         """
         left = iter(items)
         next_item = lambda: next(left, None) if time.monotonic() < until_s else None  # noqa: E731
@@ -214,7 +220,8 @@ class WorkerPool(Executor):
             self._free.put(worker)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Return the future of a row; of a function that fails, "refused" or `DIED` tells why."""
+        """Return the future of the function's row. If the function fails, its row has the reason as "refused" or
+        `DIED`."""
         call = base64.b64encode(pickle.dumps((fn, args, kwargs))).decode()
         return self._threads.submit(self._row, {"do": f"{worker_main.__name__}:call", "pickled": call})
 
@@ -234,7 +241,7 @@ class WorkerPool(Executor):
 def worker_pool(
     count: int, limit_s: float, module: str, environment: Mapping[str, str] | None = None
 ) -> Generator[WorkerPool]:
-    """Yield a pool of this many workers, at most one a core; their first children start importing."""
+    """Yield a pool of this many workers, at most one a core; their children start importing at once."""
     cores = max(1, min(count, os.cpu_count() or 1, MAX_POOL_WORKERS))
     with WorkerPool([Worker(limit_s, module, environment) for _ in range(cores)]) as pool:
         for worker in pool.workers:
@@ -245,7 +252,8 @@ def worker_pool(
 def compiled_in_pool(
     tasks: Mapping[str, Task], limit_s: float, module: str, tell: Callable[[str], None]
 ) -> dict[str, TaskOutcome]:
-    """Run tasks that compile; tell the end of each by its name, and return the outcomes in the order of the tasks."""
+    """Run tasks that compile, each by name, and return their outcomes in the order of the tasks. tell: called with a
+    line at the end of each."""
     found = dict[str, TaskOutcome]()
     with worker_pool(len(tasks), limit_s, module) as pool:
         for name, outcome in pool.run(tasks, lambda name: tasks[name]):
@@ -262,7 +270,7 @@ def end_all(workers: Iterable[Worker]) -> None:
 
 @contextmanager
 def ended_on_exception(workers: Iterable[Worker]) -> Iterator[None]:
-    """Kill the workers on an exception, before joining their threads."""
+    """Kill the workers on an exception, before their threads are joined."""
     try:
         yield
     except BaseException:

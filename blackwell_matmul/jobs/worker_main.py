@@ -1,6 +1,6 @@
-"""Child process of a worker: reads tasks, one a line of JSON, runs them, and reports steps and outcomes.
+"""Child process of a worker: reads tasks, one per line of JSON, runs them, and reports steps and outcomes.
 
-Its arguments are modules to import before there is work.
+Its arguments are the modules to import before the first task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     for module in sys.argv[1:]:
-        with suppress(Exception):  # whose task it is says why
+        with suppress(Exception):  # a task that needs the module reports the error
             import_module(module)
     while _run_task(tasks.get(), out):
         pass
@@ -38,14 +38,14 @@ def main() -> None:
 
 
 def _run_task(task: Mapping[str, Any], out: TextIO) -> bool:
-    """Run a task; return true if this process can continue."""
+    """Run a task; return True if this process can continue."""
     found, broken = outcome(task, lambda what: _report(out, {"step": what}))
     _report(out, found)
     return not broken
 
 
 def outcome(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
-    """Return the report of a task, and true if the process is unusable after a failed kernel."""
+    """Return the report of a task, and True if this process is unusable afterwards, as after a failed kernel."""
     from blackwell_matmul.base.errors import BlackwellMatmulError, DriverError
     from blackwell_matmul.base.validation import spelled
 
@@ -93,7 +93,8 @@ def _report(pipe: TextIO, message: Mapping[str, Any]) -> None:
 
 
 def _listen(tasks: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Pass on the tasks. At the end of stdin, kill this process: its parent may have been killed."""
+    """Queue the tasks from stdin. At the end of stdin, kill this process and its children: its parent may have been
+    killed."""
     for line in sys.stdin:
         tasks.put(json.loads(line))
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():

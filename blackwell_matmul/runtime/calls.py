@@ -27,14 +27,14 @@ PLAIN_TENSORS: set[type] = {Tensor, Parameter}
 
 
 class Calls:
-    """Launch cache of one kernel. prepare(arguments, device, stream) checks and packs a new call."""
+    """Launch cache of one kernel. prepare(arguments, device, stream): checks and packs a new call."""
 
     def __init__(self, prepare: Callable[[Sequence[object], int, int], Prepared]) -> None:
         self._prepare = prepare
         self._known: Recent[Hashable, Prepared] = Recent(KEPT_CALLS)
 
     def attempt(self, arguments: Sequence[object]) -> bool:
-        """Launch on the current stream; False, without effect, for arguments without a key."""
+        """Launch on the current stream and return True. Return False, without effect, for arguments without a key."""
         key = call_key(arguments)
         if key is None:
             return False
@@ -55,7 +55,8 @@ class Calls:
 
 
 def call_key(arguments: Sequence[object]) -> Hashable | None:
-    """Return a key that is equal for equal launches; None for arguments other than integers and plain CUDA tensors."""
+    """Return a key that is equal for equal launches; None if an argument is neither an integer nor a plain CUDA
+    tensor."""
     key: list[Any] = []
     device = -1
     for argument in arguments:

@@ -13,8 +13,8 @@ from blackwell_matmul.hardware.gpus import GPUS, Gpu
 
 @functools.cache
 def gpu_at(device: int) -> Gpu:
-    """Return the GPU with this index; UnsupportedError, with the supported architectures, for an unknown
-    architecture."""
+    """Return the GPU with this index. Raise UnsupportedError, which lists the supported compute capabilities, for
+    another architecture."""
     capability = (
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MAJOR"),
         driver.device_attribute(device, "COMPUTE_CAPABILITY_MINOR"),
@@ -35,7 +35,7 @@ def gpu_at(device: int) -> Gpu:
 
 
 def _closest(name: str, family: Sequence[Gpu]) -> Gpu:
-    """Return the GPU with the longest name that the device's name contains, or the first of the family."""
+    """Return the GPU with the longest name that the device's name contains; else the first GPU of the family."""
     named = [gpu for gpu in family if gpu.name in name]
     return max(named, key=lambda gpu: len(gpu.name), default=family[0])
 

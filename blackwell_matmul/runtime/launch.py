@@ -47,10 +47,10 @@ class LaunchConfig(ctypes.Structure):
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A launch of one function on one stream. Threads may share it, unless its arguments move.
+    """A launch of one function on one stream. Threads may share a launch whose addresses are not rewritten (`Moving`).
 
-    Workspaces are not fixed: each launch takes new ones from torch's allocator, on the same stream, and frees them
-    immediately. The allocator reuses them only for later work of that stream.
+    Workspaces are not fixed: each launch takes new workspaces from torch's allocator, on the same stream, and frees
+    them immediately. The allocator reuses them only for later work of that stream.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Prepared:
     config: LaunchConfig
     packed: Packed
     switches: bool
-    """True if the GPU must be made current: for the three streams without an object, which use the current context."""
+    """True if the GPU must be made current first: streams 0, 1 and 2 belong to no GPU and use the current context."""
     plain: bool
-    """True if a launch is one call of the driver on the current GPU."""
+    """True if a launch is one driver call on the current GPU: no workspaces, and a grid that is not empty."""
     _enqueue: Callable[[], int] = dataclasses.field(init=False)
-    """The driver's launch with these arguments, on the current GPU; it returns the driver's code."""
+    """The driver's launch with these arguments, on the current GPU; returns the driver's error code."""
 
     def __post_init__(self) -> None:
         self._enqueue = self._with(self.packed.address)
@@ -82,7 +82,10 @@ class Prepared:
         return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
-        """Return the launch with other addresses; None if it must be packed again. `launch` caches this call's."""
+        """Return a copy of the launch with other addresses; None if the launch must be packed again.
+
+        values: arguments of the new call, by parameter. The copy's `launch` keeps the old addresses.
+        """
         if not self.packed.is_movable(moves):
             return None
         made = self.copy()
@@ -109,7 +112,7 @@ class Prepared:
             self._launch(self._enqueue)
 
     def _with(self, pointers: int) -> Callable[[], int]:
-        """Return the driver's launch with the arguments at an address."""
+        """Return the driver's launch, ready to call. pointers: address of the array of pointers to the arguments."""
         launch = driver.entry_points().launch
         return functools.partial(launch, ctypes.addressof(self.config), self.function, pointers, None)
 

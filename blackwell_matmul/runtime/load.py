@@ -1,4 +1,4 @@
-"""`load`: makes a callable on CUDA tensors of a compiled bundle, without tilus.
+"""`load`: returns a callable on CUDA tensors for a compiled bundle, without tilus.
 
 The cubin is loaded as a `CUlibrary`, not as a `CUmodule` for each context. One CUkernel handle serves every GPU of the
 process, and a launch takes the context from its stream.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle
 
 KEPT_KINDS = 256
-"""Maximum kinds of calls of one kernel; kinds differ in more than addresses."""
+"""Maximum kinds of calls kept for one kernel; calls of one kind differ only in addresses."""
 
 
 def load(bundle: Bundle | str | Path) -> Loaded:
@@ -44,10 +44,10 @@ def load(bundle: Bundle | str | Path) -> Loaded:
 
 class Loaded:
     """A compiled kernel. `loaded(*arguments)` launches it with the arguments of `bundle.plan.parameters`, in order;
-    trailing ones with defaults may be omitted.
+    trailing arguments with defaults may be omitted.
 
-    A tensor stands for its address. Compile-time constants (`bundle.consts`) are fixed, and shapes are not checked
-    against them: the caller does, as `Script` does.
+    The kernel gets a tensor's address. Compile-time constants (`bundle.consts`) are fixed, and shapes are not checked
+    against them; the caller must check, as `Script` does.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -84,14 +84,17 @@ class Loaded:
         return moved
 
     def moving(self, prepared: Prepared, places: Mapping[int, int], addresses: Sequence[int]) -> Moving | None:
-        """Return a launch of `prepare` for any addresses; None if more depends on them. places: of parameters with an
-        address, by the parameter's index.
+        """Return a launch that can be repeated at any addresses; None if more than the arguments depends on an address.
+
+        prepared: from `prepare`. places: index in `addresses` of each parameter with an address, by the parameter's
+        index.
         """
         moves = None if self._moves is None else self._moves.among(places)
         return None if moves is None or not prepared.packed.is_movable(moves) else Moving(prepared, moves, addresses)
 
     def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
-        """Return a launch's inputs except addresses; None if not comparable: 0.0 equals -0.0, and non-integers vary."""
+        """Return a launch's inputs except addresses; None if a value is no integer, as equal floats may differ (0.0 and
+        -0.0)."""
         key: list[Any] = [device, stream, len(arguments)]
         for parameter, each, value in zip(self.bundle.plan.parameters, arguments, values):
             if type(value) is not int:
@@ -111,7 +114,7 @@ class Loaded:
         return Prepared.of(self.bundle.name, function, launch, device, stream)
 
     def _function(self, device: int, dynamic_shared_bytes: int) -> int:
-        """Return the kernel's handle on a GPU, loaded there, with enough shared memory allowed."""
+        """Return the kernel's handle, after loading the kernel on the GPU and allowing its shared memory."""
         if self._ready.get(device, -1) < dynamic_shared_bytes:
             with self._lock, driver.active(device), driver.capture_relaxed():
                 self._load_for(device, dynamic_shared_bytes)
@@ -131,7 +134,7 @@ class Loaded:
 
 
 def _library(bundle: Bundle, device: int) -> Any:
-    """Load the cubin into the driver."""
+    """Load the cubin into the driver and return its CUlibrary."""
     gpu = gpu_at(device)
     if gpu.arch != bundle.target:
         raise UnsupportedError(

@@ -25,7 +25,7 @@ KEPT_MAPS = 4096
 MAX_RANK = 5
 MAP_WORDS = TENSOR_MAP_BYTES // 8
 ADDRESS_BITS = (1 << 47) - 16
-"""Bits of an address that TMA can read: a multiple of 16 below 2**47."""
+"""Mask of the bits in which the addresses that TMA can read differ: multiples of 16 below 2**47."""
 
 _PREFIXES = {
     "dtype": ("CUtensorMapDataType", "CU_TENSOR_MAP_DATA_TYPE_"),
@@ -37,8 +37,10 @@ _PREFIXES = {
 
 
 class EncodedMap:
-    """128 bytes that a kernel gets by value. pointer: start of their tensor. words: the bytes as 16 integers. address:
-    of the bytes, a multiple of 128; valid while the map lives.
+    """An encoded CUtensorMap, which a kernel gets by value.
+
+    pointer: address of the tensor. words: the map as 16 integers of 64 bits. address: of the map, a multiple of 128;
+    valid while this object lives.
     """
 
     __slots__ = ("_memory", "_place", "address", "pointer", "words")
@@ -58,13 +60,13 @@ class EncodedMap:
 
     @property
     def place(self) -> int:
-        """Index of the word that is the address; -1 if the driver changes anything else for another address."""
+        """Index of the word that is the tensor's address; -1 if another address also changes other words."""
         if self._place is None:
             self._place = self._found()
         return self._place
 
     def _found(self) -> int:
-        """Return the index of the word that holds the map's address; -1 if other bits share its words.
+        """Return the index of the word that is the tensor's address; -1 if another address also changes other words.
 
         The driver replaces the address by its complement, so that each bit of the address is seen as 0 and as 1.
         """
@@ -84,7 +86,7 @@ _maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
 
 
 def encoded(described: TensorMap, device: int) -> EncodedMap:
-    """Return the map of an evaluated description; DriverError if the driver refuses it."""
+    """Return the encoded map of a TensorMap with evaluated expressions; raise DriverError if the driver refuses it."""
     return _maps.made(described, _encode, described, device)
 
 
@@ -116,7 +118,7 @@ def _array(element: Any, values: Any) -> Any:
 
 @functools.cache
 def _enum(field: str, name: str) -> int:
-    """Return the value of an enum member of the driver by name, such as "FLOAT16"."""
+    """Return the value of a driver's enum member by its name, such as "FLOAT16"."""
     kind, prefix = _PREFIXES[field]
     members = getattr(driver.bindings(), kind).__members__
     if prefix + name not in members:
@@ -125,7 +127,7 @@ def _enum(field: str, name: str) -> int:
 
 
 def _refused(described: TensorMap, code: int) -> DriverError:
-    """Return an error with the numbers and the driver's rules, as its code says only that a value is invalid."""
+    """Return an error with the numbers and the driver's rules; the driver's code says only that a value is invalid."""
     return driver.refused(
         "cuTensorMapEncodeTiled",
         f"describe a tensor of {described.dtype} with dimensions {_list(described.dims)} (innermost first), "

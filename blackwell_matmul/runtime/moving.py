@@ -1,6 +1,6 @@
-"""`Moving`: a repeatable launch of one kind of call, at any addresses.
+"""`Moving`: a launch that is repeated at other addresses.
 
-Only the addresses are rewritten. So a call costs the same for new tensors as for known ones.
+Only the addresses are rewritten. So a call costs the same for new tensors as for known tensors.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from blackwell_matmul.runtime.packed import LAST_BITS, Moves, Word
 
 
 class Moving:
-    """Launches on one stream that differ in addresses alone. Each running launch has its own copy of the arguments, so
-    that threads may share the object. The driver has read the arguments when its call returns."""
+    """Launches on one stream that differ only in addresses.
+
+    Threads may share the object: each running launch has its own copy of the arguments. The driver has read the
+    arguments when its call returns.
+    """
 
     __slots__ = ("_first", "_free", "_last_bits", "_moves")
 
     def __init__(self, first: Prepared, moves: Moves, addresses: Sequence[int]) -> None:
-        """Take a launch at these addresses. moves: for each address, by index, the places in the arguments that hold
-        it."""
+        """first: a launch at these addresses. moves: places of each address in the arguments, by its index."""
         self._first, self._moves = first, moves
         self._last_bits = [each & LAST_BITS for each in addresses]
         self._free: list[tuple[Prepared, list[Word]]] = []
 
     def __call__(self, addresses: Sequence[int]) -> bool:
-        """Queue the launch at these addresses. Return False, without effect, if these addresses need other
-        arguments."""
+        """Queue the launch at these addresses and return True. Return False, without effect, if their last four bits
+        differ from the first launch's."""
         if [each & LAST_BITS for each in addresses] != self._last_bits:
             return False
         try:

@@ -16,7 +16,7 @@ from blackwell_matmul.runtime.maps import EncodedMap, encoded
 
 SLOT_BYTES = 8
 LAST_BITS = 15
-"""Mask of an address's alignment bits for TMA, which a moved call must share."""
+"""Mask of an address's last four bits, its alignment for TMA. A moved call must keep these bits."""
 
 _STRUCT_CODES = {
     "pointer": "Q", "bool": "?", "float16": "e", "float32": "f", "float64": "d",
@@ -27,9 +27,9 @@ _STRUCT_CODES = {
 
 
 class Moves(NamedTuple):
-    """Places of a call's addresses, with the plan's parameters.
+    """Places in the arguments of a launch that hold an address, with the plan's parameter of the address.
 
-    slots: pairs of kernel argument and parameter. maps: pairs of map and parameter.
+    slots: pairs of kernel argument and parameter, by index. maps: pairs of tensor map and parameter, by index.
     """
 
     slots: tuple[tuple[int, int], ...]
@@ -37,7 +37,8 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
-        """Return the moves; None if anything else depends on more of an address than its last four bits."""
+        """Return the moves of a plan; None if a size or a check depends on more of an address than its last four
+        bits."""
         index = {each.name: i for i, each in enumerate(plan.parameters) if each.type == "pointer"}
         slots = {i: each.value for i, each in enumerate(plan.arguments) if each.kind == "value"}
         maps = {i: each.pointer for i, each in enumerate(plan.tensor_maps)}
@@ -47,12 +48,15 @@ class Moves(NamedTuple):
         return cls(*(tuple((i, index[each]) for i, each in of.items() if each in index) for of in (slots, maps)))
 
     def among(self, places: Mapping[int, int]) -> Moves:
-        """Return the moves of some parameters, which are then counted by their places."""
+        """Return the moves of the parameters in `places`, with each parameter's index replaced by its place."""
         return Moves(*(tuple((i, places[each]) for i, each in of if each in places) for of in self))
 
 
 def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
-    """Yield a plan's expressions except arguments, maps' addresses, and checks of an address's last bits."""
+    """Yield the plan's expressions that may not depend on an address.
+
+    These are all except arguments, the maps' addresses, and checks of an address's last four bits.
+    """
     yield from (*plan.grid, *plan.block, *plan.cluster, plan.dynamic_shared_bytes, plan.early_start)
     yield from (each.nbytes for each in plan.workspaces)
     for each in plan.tensor_maps:
@@ -73,9 +77,10 @@ Word = tuple[Any, int, int]
 
 
 class Packed:
-    """Packed arguments. address: of an array of pointers to 8 bytes for each value, and to the tensor maps.
+    """Arguments in the driver's form. address: of an array of pointers, one per argument, to 8 bytes for a value or to
+    a tensor map.
 
-    places: index of the map for each kernel argument, or -1.
+    places: index of the tensor map for each argument, or -1 for a value.
     """
 
     __slots__ = ("_maps", "_places", "address", "pointers", "values")
@@ -99,24 +104,24 @@ class Packed:
         return Packed(values, [each.copy() for each in self._maps], self._places)
 
     def is_movable(self, moves: Moves) -> bool:
-        """Return True if the address in every moved map is a whole word."""
+        """Return True if each moved tensor map has its address in a word of its own."""
         return all(self._maps[index].place >= 0 for index, _ in moves.maps)
 
     def words(self, moves: Moves) -> list[Word]:
-        """Return the words that hold a call's addresses, to be overwritten."""
+        """Return the words to overwrite with a call's addresses."""
         slots = [(self.values, place, parameter) for place, parameter in moves.slots]
         maps = [(self._maps[index], parameter) for index, parameter in moves.maps]
         return slots + [(each.words, each.place, parameter) for each, parameter in maps]
 
 
 def index_of(argument: Argument) -> int:
-    """Return the index of a tensor map or a workspace."""
+    """Return the index of the tensor map or workspace that an argument names."""
     assert isinstance(argument.value, int)
     return argument.value
 
 
 def _slots(arguments: Sequence[Argument]) -> Iterator[bytes]:
-    """Yield eight bytes for each argument; zero for maps and workspaces."""
+    """Yield eight bytes for each argument: its value, or zeros for a tensor map or workspace."""
     for argument in arguments:
         packed = _packed(argument) if argument.kind == "value" else b""
         yield packed.ljust(SLOT_BYTES, b"\0")

@@ -37,7 +37,7 @@ class Recent(Generic[K, V]):
         return found
 
     def made(self, key: K, make: Callable[..., V], *given: Any) -> V:
-        """Return the key's entry; a missing entry is first made by make(*given)."""
+        """Return the key's entry, made by make(*given) if missing."""
         found = self._entries.get(key)
         if found is None:
             found = make(*given)
@@ -53,7 +53,8 @@ class Recent(Generic[K, V]):
         self._used[id(value)] = None
 
     def _forget(self) -> None:
-        """Keep the entries read since the last eviction; if that is nearly all, the later half."""
+        """Keep the entries read since the last eviction; if these are more than 3/4 of the limit, keep the later half
+        of them."""
         kept = [(key, value) for key, value in list(self._entries.items()) if id(value) in self._used]
         if len(kept) > self._limit * 3 // 4:
             kept = kept[len(kept) // 2 :]

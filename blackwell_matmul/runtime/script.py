@@ -1,4 +1,4 @@
-"""`Script`, the base of every kernel of this package: a kernel runs on the device of its tensors.
+"""`Script`, the base class of every kernel of this package: a kernel runs on the device of its tensors.
 
 CPU tensors run in the simulator, CUDA tensors on their GPU. To tilus a `Script` is an ordinary `tilus.Script`. Only a
 call of the class differs: it returns a `Kernel`, not tilus's JIT instance.
@@ -88,7 +88,7 @@ class Script(tilus.Script):
     """
 
     knobs: ClassVar[tuple[str, ...] | None] = None
-    """Parameters of `__init__` that a user may pin, by name; None: all, also by position."""
+    """Names of the parameters of `__init__` that a user may pin. None: all parameters, also by position."""
 
     def __new__(cls, *args: object, **kwargs: object) -> Kernel:  # type: ignore[misc]
         _require_knobs(cls, args, kwargs)

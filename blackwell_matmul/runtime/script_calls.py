@@ -1,8 +1,8 @@
-"""Scripts on CUDA tensors: compiled for the tensors' GPU when it is first needed, launched from then on.
+"""Calls of scripts on CUDA tensors: compiled on first use for the tensors' GPU, then launched.
 
-Compiled code is kept in the process under all that it depends on: class, arguments of `__init__`, constants of the call
-(n and k of most rungs, not m; of the products no size), divisibility, GPU. The schedule is chosen as on the CPU, for
-the GPU at hand.
+A process keeps compiled code by all its inputs: class, arguments of `__init__`, constants of the call, divisibility,
+GPU. Most rungs have n and k as constants, the products no size. The schedule is chosen as for CPU tensors, for the
+tensors' GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 KEPT_KERNELS = 512
 CALLS_FOLDER = "calls"
-"""Folder of the cache with the bundles' keys by call."""
+"""Folder of the cache whose records give a bundle's key by the inputs of a call."""
 
 _loaded: Recent[Hashable, Loaded] = Recent(KEPT_KERNELS)
 
@@ -57,7 +57,8 @@ class ScriptCalls:
         self.launch = self._calls.launch
 
     def attempt(self, arguments: Sequence[object]) -> bool:
-        """Launch a call with all arguments in order, integers and plain CUDA tensors; False for any other."""
+        """Launch and return True if all arguments are given in order, as integers and plain CUDA tensors; else return
+        False."""
         if not self._is_same():
             self._forget()
         return len(arguments) == self._count and self._calls.attempt(arguments)
@@ -88,9 +89,11 @@ class ScriptCalls:
 
 
 def _check_of(kernel: HasScript) -> Callable[[], bool]:
-    """Return the check that each launch calls: whether a script is unchanged. For a user's script it compares
-    everything, in 5 to 30 us. For a kernel of this package it compares the classes and the constants of their modules,
-    in 2 to 9 us."""
+    """Return a function, called before each launch, that returns True if the script is unchanged.
+
+    For a user's script it compares everything, in 5 to 30 us. For a kernel of this package it compares the classes and
+    the constants of their modules, in 2 to 9 us.
+    """
     means = _meaning_of(kernel)
     ours = kernel.script_cls.__module__.startswith("blackwell_matmul.")
     return means.same_names if ours else means.same
@@ -103,7 +106,8 @@ def _meaning_of(kernel: HasScript) -> Any:
 
 
 def _kind(arguments: Sequence[object], device: int) -> Hashable | None:
-    """Return the inputs of a code's choice: a call without addresses; None if not comparable."""
+    """Return all inputs that choose a call's code: the arguments without addresses, and the GPU. None if not
+    hashable."""
     key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each, str(each)) for each in arguments)
     try:
         hash(key)
@@ -117,8 +121,8 @@ def _kind_of(tensor: Tensor) -> Hashable:
 
 
 def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-    """Return code for the tuned schedule. If that fails, as a schedule tuned for a similar m may, return code for the
-    chosen one."""
+    """Return the code of the tuned schedule. If that fails, as a schedule tuned for another m may, return the code of
+    the schedule chosen without tuning."""
     gpu = gpu_at(device)
     tuned = _tuned(kernel, arguments, gpu)
     if tuned:
@@ -139,8 +143,10 @@ def _found(
 
 
 def _entry(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
-    """Return the record of a call's bundle: a known call needs neither a schedule's choice nor a built script. None if
-    nothing is stored, as for kernels of others.
+    """Return the file of the record with the key of a call's bundle. With a record, a call neither chooses a schedule
+    nor builds the script.
+
+    None if nothing is stored, as for scripts outside this package.
     """
     from blackwell_matmul.compiler.compiling import versions
 
@@ -154,7 +160,7 @@ def _plain(argument: object) -> object:
 
 
 def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
-    """Return one handle for each kernel; None if this script has none on this GPU."""
+    """Return the loaded bundle of a key; None if there is none, or if it belongs to another script or GPU."""
     if key is None:
         return None
     found = _loaded.get(key)
@@ -172,7 +178,7 @@ def _places(bundle: Bundle, kernel: HasScript) -> tuple[int, ...]:
 
 
 def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int) -> Loaded:
-    """Return the code for a schedule, from this process's cache if it is there."""
+    """Return the code for a schedule, compiled unless this process has it already."""
     try:
         bound = _bound(kernel, tuned, arguments, gpu)
         key = _key(kernel, bound, gpu.arch)
@@ -190,7 +196,7 @@ def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[ob
 
 
 def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Bound:
-    """Return the first way to build the kernel for these arguments on this GPU."""
+    """Return the first way to build the script for these arguments on this GPU."""
     from blackwell_matmul.frontend import bind_all
 
     try:
@@ -203,12 +209,12 @@ def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[o
 
 
 def _completed(kernel: HasScript) -> Any:
-    """Return the class if it completes a schedule from pins itself; else the kernel."""
+    """Return the script class if its `complete` chooses schedules for a GPU; else the kernel."""
     return kernel.script_cls if _chooses(kernel) else kernel
 
 
 def _chooses(kernel: HasScript) -> bool:
-    """Return true if the class has its own rule for a GPU."""
+    """Return True if the class has a `complete` that takes a GPU."""
     complete = getattr(kernel.script_cls, "complete", None)
     return complete is not None and "gpu" in inspect.signature(complete).parameters
 
@@ -216,7 +222,7 @@ def _chooses(kernel: HasScript) -> bool:
 def _schedule(
     kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu
 ) -> Mapping[str, object] | None:
-    """Return the schedule tuned for this GPU, or chosen by the class's own rule; None for others."""
+    """Return the tuned schedule, or the choice of the class's own `complete`; None to let the compiler choose."""
     if not _chooses(kernel):
         return tuned or None
     chosen: Mapping[str, object] = kernel.script_cls.complete({**tuned, **kernel.pins}, arguments, gpu.arch, gpu=gpu)
@@ -230,7 +236,7 @@ def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[
 
 
 def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:
-    """Return true if the GPU is the obstacle, not the arguments."""
+    """Return True if the call works on the script's own target: then the GPU is the obstacle, not the arguments."""
     from blackwell_matmul.frontend import target_for
 
     home = target_for(kernel)
@@ -244,8 +250,8 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
 
 
 def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
-    """Return a clause on what else runs: scripts that this GPU supports, and CPU tensors. A class that chooses its
-    schedule has listed its GPUs already."""
+    """Return a clause on what else runs: scripts that this GPU supports, and CPU tensors. For a class with `complete`,
+    the first error has listed the GPUs already."""
     simulated = "CPU tensors are simulated."
     if hasattr(kernel.script_cls, "complete"):
         return simulated
@@ -254,7 +260,7 @@ def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
 
 
 def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
-    """Return all inputs of the code; None if not comparable, and then the code is not cached."""
+    """Return all inputs of the code; None if an input cannot be compared: then the code is not cached."""
     from blackwell_matmul.frontend.build import named_values
 
     key = bound.script_cls, target, _meaning_of(kernel).name, named_values(bound)
@@ -262,7 +268,7 @@ def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
 
 
 def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Bundle:
-    """Compile without use of the GPU, so that a compilation during stream capture is allowed."""
+    """Compile without using the GPU, so that a call during stream capture may compile."""
     from blackwell_matmul.compiler import compile
 
     chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None

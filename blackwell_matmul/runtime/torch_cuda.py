@@ -1,4 +1,4 @@
-"""torch's part of the runtime: current stream, current GPU, and memory from its allocator."""
+"""Functions of torch that the runtime uses: current stream, current GPU, and memory from its allocator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blackwell_matmul.compiler.plan import Workspace
 
 @functools.cache
 def _raw_stream() -> Callable[[int], int]:
-    """Return a function for a GPU's current stream handle, faster than torch.cuda.current_stream."""
+    """Return torch's function for the handle of a GPU's current stream; faster than torch.cuda.current_stream."""
     found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if found is None:
         raise UnsupportedError(
@@ -56,7 +56,7 @@ def current(device: int) -> AbstractContextManager[Any]:
 
 
 def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
-    """Return memory for one stream's work, zeroed if needed; it may be dropped once the work is queued."""
+    """Return a workspace for one stream, zeroed if needed. The tensor may be dropped once the work is queued."""
     make = torch.zeros if workspace.clear else torch.empty
     nbytes, place = cast("int", workspace.nbytes), torch.device("cuda", device)
     if stream == current_stream(device):
@@ -66,7 +66,7 @@ def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
 
 
 def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:
-    """Return uninitialised memory for a result, all of which a kernel writes."""
+    """Return an uninitialised tensor for a result; the kernel must write every element."""
     if _fast_empty is not None and is_current(device):
         made: torch.Tensor = _fast_empty(shape, strides, dtype)
         return made
@@ -74,4 +74,5 @@ def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dty
 
 
 _fast_empty: Any = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-"""torch's allocation on the current GPU without its dispatch, as compiled code calls it; None if torch has none."""
+"""torch's allocation on the current GPU without its dispatcher, as torch.compile's code calls it; None if torch lacks
+it."""

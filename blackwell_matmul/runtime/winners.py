@@ -1,7 +1,8 @@
-"""Tuned schedules on disk, each by all its inputs; a call on a GPU uses one if no schedule is pinned.
+"""Tuned schedules on disk, found by kernel, problem, GPU and versions. A call on a GPU uses a tuned schedule unless a
+schedule is pinned.
 
-The tuner writes them. A file is read once in a process. A damaged or mismatched file counts as missing and is replaced.
-Records of another GPU, driver or version are not found.
+The tuner writes the files. A file is read once in a process. A damaged or mismatched file counts as missing and is
+replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WINNERS_FOLDER = "tuned"
 
 
 def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
-    """Return the stored schedule of a kernel, by knob; None if there is none."""
+    """Return the tuned schedule of a kernel for a problem and a GPU, by knob; None if there is none."""
     record = _read(place(script_cls, problem, gpu))
     return None if record is None else dict(record["schedule"])
 
@@ -38,7 +39,7 @@ def pins_for_call(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[
 
 
 def _problem(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any]) -> Problem:
-    """Return a call's problem, from its class; other scripts are called as the rungs are."""
+    """Return a call's problem, from the class's `problem_of`; a script without it takes m, n, k, a as the rungs do."""
     if hasattr(script_cls, "problem_of"):
         problem: Problem = script_cls.problem_of(dict(pins), *arguments)[0]
         return problem
@@ -47,7 +48,8 @@ def _problem(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any])
 
 
 def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
-    """Write a winner whole: "schedule" by knob, and further facts. Return None if the cache is off or read-only."""
+    """Write a tuned schedule and return its file; None if the cache is off or read-only. record: "schedule" by knob,
+    and further facts."""
     file = place(script_cls, problem, gpu)
     if file is None or not is_as_imported():
         return None
@@ -58,12 +60,13 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
 
 
 def band(m: int) -> int:
-    """Return the power of two that holds m; n and k are a layer's, and stay."""
+    """Return the smallest power of two that is at least m. A tuned schedule serves all m of a band, with the same n and
+    k."""
     return 1 << (m - 1).bit_length()
 
 
 def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
-    """Return a winner's file; None if the cache is off."""
+    """Return the file of a tuned schedule; None if the cache is off or kernel files have changed since import."""
     from blackwell_matmul.compiler import cache
 
     root = cache.folder()
@@ -98,7 +101,8 @@ def _driver() -> str:
 
 
 def _source(script_cls: Any) -> str | None:
-    """Return a digest: of all kernels for a rung, else of the script's meaning; None if changed since import."""
+    """Return the digest of all kernels for a kernel of this package, else of the script's meaning; None if files have
+    changed since import."""
     from blackwell_matmul.frontend.fingerprint import meaning
 
     if kernels_digest() is EDITED:
@@ -109,7 +113,7 @@ def _source(script_cls: Any) -> str | None:
 
 @functools.cache
 def _read(file: Path | None) -> Mapping[str, Any] | None:
-    """Return a file's record, if it has a schedule."""
+    """Return a file's record; None if the record has no valid schedule."""
     record = entries.read(file)
     schedule = record.get("schedule")
     plain = isinstance(schedule, dict) and all(

@@ -1,12 +1,12 @@
 """Candidate schedules in the order of trial.
 
-A rung's schedules are ordered by predicted cycles (`scheduling.cost_model`). Each further schedule of a tile gets a
-penalty, as schedules of a tile often differ by effects that the prediction omits; a short budget should see several
-tiles.
+A rung's schedules are ordered by predicted cycles (`scheduling.cost_model`). Each further schedule of the same tile
+gets a penalty, so that a short budget tries several tiles. Schedules of one tile often differ by effects that the
+prediction omits.
 
 The order for a user's script is a heuristic. The busiest SM computes `waves` tiles. A step along k costs its products,
-block_m * block_n, and its loads, 64 * (block_m + block_n). A Hopper SM adds 2048 products of 16-bit numbers in the
-cycle in which it loads 64 bytes from the L2.
+block_m * block_n, and its loads, 64 * (block_m + block_n). The factor is a Hopper SM's: it adds 2048 products of 16-bit
+numbers in the cycle in which it loads 64 bytes from the L2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Candidates:
-    """Schedules to try. ordered: best guess first. refused: number of others that cannot run, by reason."""
+    """Schedules to try. ordered: the likely fastest first. refused: number of schedules that cannot run, by reason."""
 
     ordered: tuple[Pins, ...]
     refused: Mapping[str, int]
@@ -53,7 +53,8 @@ class Candidates:
 
 
 def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
-    """Return the space's schedules for a rung, tilus's autotune space for other scripts; InputError if none runs."""
+    """Return the candidates: the schedule space for a rung, tilus's autotune space for other scripts. Raise InputError
+    if no schedule can run."""
     require_form(kernel, problem.form, problem.batches)
     if kernel.is_of_the_space:
         return _of_the_space(kernel.script_cls, problem, gpu)
@@ -87,7 +88,7 @@ TILE_KNOBS = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighb
 
 
 def interleaved_by_tile(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
-    """Return items best first, with a penalty for each further schedule of a tile."""
+    """Return ranked items by cost, with a penalty for each further schedule of the same tile."""
     seen, last, costs = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], float](), []
     for row in ranked:
         tile = tuple(pins(row).get(name) for name in TILE_KNOBS)
@@ -106,12 +107,13 @@ def _rows(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
 
 
 def _plain(row: Pins) -> dict[str, Any]:
-    """Return the pins of a schedule as text; types belong to the problem."""
+    """Return the pins that are bool, int or str. Element types belong to the problem."""
     return {name: value for name, value in row.items() if isinstance(value, (bool, int, str))}
 
 
 def cost(pins: Pins, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
-    """Return a cost, less is better; ties prefer fewer, larger tiles, then deeper steps and more stages."""
+    """Return a sort key, the lowest first: estimated cost; at equal cost larger tiles, then deeper steps along k, then
+    more stages."""
     m, n = (_tile(pins, f"block_{axis}") for axis in "mn")
     tiles = -(-problem.m // m) * -(-problem.n // n)
     waves = -(-tiles // gpu.sm_count)
@@ -125,7 +127,7 @@ def _tile(pins: Pins, name: str) -> int:
 
 
 def spelled(pins: Pins) -> str:
-    """Return the text that `--schedule` reads."""
+    """Return the pins as the text of the option `--schedule`; raise InputError if a value has a comma."""
     if any("," in str(value) for value in pins.values()):
         raise InputError(f"{dict(pins)} cannot be written as a schedule: a value has a comma.")
     return spelled_out(pins)

@@ -1,4 +1,4 @@
-"""Worker processes of GPUs: several check, one times; all start their imports at once."""
+"""Worker processes for GPUs: several check results, and one measures times. All start their imports at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task of a worker: compile one kernel of a pack, in the way in which the first call of an operation compiles it."""
+"""Task of a worker: compiles one kernel of a pack as the first call of an operation would compile it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ gradient of y."""
 def compile_product(
     step: Callable[[str], None], gpu: str, operation: str, m: int, n: int, k: int, dtype: str
 ) -> dict[str, Any]:
-    """Compile a layer's product into the cache; return the key of each bundle by its record's name."""
+    """Compile a layer's product into the cache. Return the key of each compiled bundle, by its record's name."""
     step(f"compile {operation} {dtype} {m}x{n}x{k}")
     kind, found = getattr(torch, TORCH_NAMES[dtype]), gpu_named(gpu)
     x, w, dy = (torch.empty(shape, dtype=kind) for shape in ((m, k), (n, k), (m, n)))  # no memory is written

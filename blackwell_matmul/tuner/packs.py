@@ -1,6 +1,6 @@
-"""Packs: the kernels that calls on a GPU need most, compiled ahead on any machine.
+"""Packs: kernels for the most frequent calls on a GPU, compiled ahead on any machine.
 
-A pack is entries of the cache (`compiler/cache.py`) in one zip file. They are copied to another machine's cache, where
+A pack is a zip file with entries of the cache (`compiler/cache.py`). They are copied to another machine's cache, where
 the first call finds them by its own key.
 """
 
@@ -32,15 +32,17 @@ LIMIT_S = 300.0
 """Maximum seconds of one compilation on busy cores."""
 
 TRAINED_M = 512
-"""Minimum M of a product whose gradients are in a pack."""
+"""Minimum M of a product whose gradients are part of a pack."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Pack:
-    """A pack for a GPU. kernels: keys of bundles, by the names of the cache's records. refused: numbers of problems
-    without a kernel, by reason. versions: of all that decides the keys.
+    """A pack for a GPU. kernels: keys of bundles, by the names of the cache's records. refused: number of problems
+    without a kernel, by reason.
+
+    versions: of the tools that determine the keys.
     """
 
     gpu: str
@@ -79,7 +81,7 @@ def make(gpu: Gpu, tell: Tell) -> Pack:
 
 
 def versions_here() -> dict[str, str]:
-    """Return the versions of all that decides the keys of this machine's cache."""
+    """Return the versions of the tools that determine the keys of this machine's cache."""
     from blackwell_matmul.compiler.compiling import versions
 
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -87,7 +89,7 @@ def versions_here() -> dict[str, str]:
 
 
 def _root() -> Path:
-    """Return the cache's folder; InputError if the cache is off."""
+    """Return the cache's folder; raise InputError if the cache is off or files have changed since import."""
     if package_digest() is EDITED:
         raise InputError("files of this package have changed since this process began; start the command again.")
     root = cache.folder()
@@ -97,7 +99,7 @@ def _root() -> Path:
 
 
 def save(pack: Pack, file: Path) -> None:
-    """Write a pack that was made here; InputError if the cache has lost a kernel, or the disk refuses."""
+    """Write a pack that was compiled here; raise InputError if the cache has lost a kernel, or the disk refuses."""
     with tempfile.TemporaryDirectory(prefix="blackwell-matmul-") as name:
         folder = Path(name)
         for key in pack.keys:
@@ -110,7 +112,8 @@ def save(pack: Pack, file: Path) -> None:
 
 
 def install(file: Path) -> Pack:
-    """Copy a pack into this machine's cache; InputError for a damaged pack, or one of other versions."""
+    """Copy a pack into this machine's cache and return the pack; raise InputError for a damaged pack or other
+    versions."""
     root = _root()
     with unzipped(file, "pack", "`compile --pack GPU -o pack.zip` makes one") as folder:
         pack = _opened(folder, file)

@@ -1,7 +1,7 @@
-"""Predictions of `rank`: a trial for each candidate, for worker processes or any executor, also on other machines; a
-file may store the results.
+"""Predicted times for `rank`, one trial per candidate.
 
-A user's kernel file has the same path on each machine.
+Worker processes or any executor run the trials, also on other machines. A file may store the results. A user's kernel
+file must have the same path on each machine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner.candidates import Pins, spelled
 
 PREDICTION_LIMIT_S = 120.0
-"""Time limit in seconds of one prediction in a worker."""
+"""Maximum seconds of one prediction in a worker."""
 
 
 @dataclass(frozen=True)
 class Predictors:
-    """Executor of predictions; "": a worker for each core, or processes with a file. rows: file for results."""
+    """Executor of predictions. executor: its name; "" for a worker on each core, or for processes if there is a file.
+    rows: file for results."""
 
     executor: str = ""
     rows: Path | None = None
@@ -39,7 +40,7 @@ class Predictors:
 
 @dataclass(frozen=True)
 class PredictionTrial:
-    """A candidate. code: digest of the code that the prediction belongs to."""
+    """Prediction of one candidate. code: digest of this package and of the kernel's file."""
 
     source: str
     gpu: str
@@ -67,7 +68,8 @@ def predictions(
     tell: Callable[[str], None],
     by: Predictors,
 ) -> dict[str, Row]:
-    """Return the candidates' rows by schedule; candidates not begun by until_s are missing."""
+    """Return the candidates' rows by schedule, without those not begun by until_s (time.monotonic). asked: candidates.
+    by: executor and file."""
     code = code_of(kernel)
     trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
     job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)

@@ -1,7 +1,7 @@
 """`rank`: orders a kernel's candidates by predicted time; nothing is compiled or measured.
 
 The first candidates are predicted with the time model, in a child process for each core. The time model is more
-accurate than the order of `candidates`. Candidates without a prediction follow in their former order.
+accurate than the order of `candidates`. Candidates without a prediction follow in the order of `candidates`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def ordered(
     tell: Tell,
     by: Predictors,
 ) -> tuple[Ranked, ...]:
-    """Return all candidates in order, unpredicted for a GPU without figures. until_s: deadline, by time.monotonic."""
+    """Return all candidates in order. For a GPU without figures nothing is predicted. until_s: deadline of predictions,
+    by time.monotonic."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
     by_schedule = predictions(kernel, problem, gpu, asked, until_s, tell, by)
     rows = [_ranked(pins, by_schedule.get(spelled(pins))) for pins in asked]
@@ -101,7 +102,10 @@ def ordered(
 
 
 def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
-    """Return the best rows of several tiles, as predictions hardly see the other knobs, and the chosen one."""
+    """Return the best `count` rows, spread over several tiles, with the schedule that a call would choose (`chosen`).
+
+    Predictions hardly distinguish schedules of one tile.
+    """
     best = interleaved_by_tile(rows, lambda row: row.schedule, _cost)
     best.sort(key=lambda row: row.schedule != chosen)
     return [row for row in rows if row in best[:count]]

@@ -1,9 +1,9 @@
-"""Tuning on several GPUs of one kind in parallel.
+"""Tuning on several GPUs of one model in parallel.
 
-Each GPU checks and times a share of the candidates, in processes that see only this GPU. GPUs of one kind differ by
-percents, so times compare only within a share. The best of each share are timed again on one GPU, which decides. A GPU
-is lost if cuBLAS fails on it after another failure. Other GPUs take over its share and check it one by one, to know
-which candidate lost a second GPU.
+Each GPU checks and times a share of the candidates, in processes that see only this GPU. GPUs of one model differ by
+some percent, so times compare only within a share. The best of each share are timed again on one GPU, which decides. A
+GPU counts as lost if a candidate fails on it and cuBLAS fails afterwards. Other GPUs take over the lost GPU's share.
+They check one candidate at a time, to find a candidate that makes a second GPU fail.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ from blackwell_matmul.jobs.worker import ended_on_exception
 from blackwell_matmul.tuner.gpu_workers import GpuWorkers
 
 LEAST_SHARE = 8
-"""Minimum candidates per GPU; each GPU runs cuBLAS, and finalists are timed twice."""
+"""Minimum candidates per GPU. Each GPU also runs cuBLAS, and finalists are timed twice."""
 
 FINALISTS = 3
-"""Number of finalists of each share, as GPUs of one model may reverse close times."""
+"""Number of finalists of each share. Close times may be in reverse order on another GPU of the model."""
 
 SHARE_ROUNDS_FRACTION = 0.5
-"""Fraction of the rounds for a share's order; finalists get all rounds."""
+"""Fraction of the rounds for timing within a share; finalists get all rounds."""
 
 NO_GPU_LEFT = "no GPU was left for it."
 
 
 def useful_gpus(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
-    """Return as many GPUs as get a sufficient share of candidates, at least one."""
+    """Return as many GPUs as get at least LEAST_SHARE candidates each, but at least one GPU."""
     return gpus[: max(1, candidates // LEAST_SHARE)]
 
 
 @dataclass
 class Measured:
-    """Result of the measurement. rows: by contender. gpu_of: GPU that timed each; last: contenders of the final
-    session, on one GPU. lost: reasons, by GPU.
-    """
+    """Result of the measurement. rows: by contender. gpu_of: index of the GPU that timed each contender. last:
+    contenders of the final session, on one GPU. lost: reasons, by GPU."""
 
     rows: dict[str, BenchRow] = field(default_factory=dict)
     gpu_of: dict[str, int] = field(default_factory=dict)
@@ -61,8 +60,8 @@ class Measured:
 
 
 class Share:
-    """Part of a plan for one GPU and one problem. lost: reason if the GPU failed. failed_at: contender that failed
-    then. in_progress: contenders that may have caused the failure."""
+    """Contenders that one GPU checks and times. lost: the reason if the GPU has failed. failed_at: contender after
+    which it failed. in_progress: contenders that may have caused the failure."""
 
     def __init__(self, workers: GpuWorkers, plan: Plan, results: SuiteResults, index: Index, tell: Tell) -> None:
         self.workers, self.plan, self.results, self._index = workers, plan, results, index
@@ -84,7 +83,7 @@ class Share:
                 return
 
     def _may_continue(self, row: BenchRow) -> bool:
-        """Return True to continue; the timer tests the GPU while others use it."""
+        """Return True if the checks may continue after this row. After a failed row, the timer tests the GPU."""
         if row.status != "failed" or self._still_works(row.contender):
             return True
         self.in_progress = frozenset(contender.name for contender, _ in self.workers.checkers.running.values())
@@ -100,7 +99,7 @@ class Share:
         return {row.contender for row in self.results if row.untimed}
 
     def _still_works(self, at: str) -> bool:
-        """Test with cuBLAS if the GPU still works after a failure."""
+        """Return True if cuBLAS still works on the GPU. at: contender that has failed."""
         again = replace(cublas(), name=f"{CUBLAS} after {at}")
         alone = replace(self.plan, contenders=(again,))
         session.check_missing(alone, self.results, self._index, self.workers.timer, self._tell)
@@ -111,7 +110,8 @@ class Share:
 
 
 class SeveralGpus:
-    """Several GPUs that measure a plan of one problem. like: results of this machine. folder: intermediate files."""
+    """GPUs that measure a plan of one problem in parallel. like: results with this machine's suite and description.
+    folder: for intermediate files."""
 
     def __init__(
         self, workers: Iterable[GpuWorkers], plan: Plan, index: Index, like: SuiteResults, folder: Path, tell: Tell
@@ -137,7 +137,8 @@ class SeveralGpus:
         return self.found
 
     def _dealt(self, left: Sequence[Contender]) -> list[Share]:
-        """Return shares of the contenders, dealt in turn, so that each GPU gets some with a short predicted time."""
+        """Return a share of the contenders for each GPU. They are dealt in turn, so that each share has some with short
+        predicted times."""
         serving, settings = self._serving[: len(left)], self._plan.settings
         shorter = replace(settings, rounds=math.ceil(SHARE_ROUNDS_FRACTION * settings.rounds))
         return [self._share(workers, left[at :: len(serving)], shorter) for at, workers in enumerate(serving)]
@@ -149,7 +150,7 @@ class SeveralGpus:
         return Share(mine, plan, results, self._index, self._tell)
 
     def _reassigned(self, share: Share) -> list[Contender]:
-        """Return a lost GPU's remaining contenders, except a contender that has lost two GPUs."""
+        """Return a lost GPU's contenders for other GPUs, except a contender at which two GPUs were lost."""
         self._mark_lost(share)
         mine = list(share.plan.contenders[1:])
         repeated = [each for each in mine if each.name == share.failed_at and each.name in self._suspects]

@@ -1,4 +1,4 @@
-"""Tuned schedules: by a rung and a problem, and as contenders of `bench --tuned`."""
+"""Tuned schedules: of a rung for a problem, and as contenders of `bench --tuned`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blackwell_matmul.tuner.candidates import spelled
 def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[str, Any] | None:
     """Return the schedule that `tune` found for a rung (its name, or a script class), by knob; None if there is none.
 
-    gpu: default the first of this machine.
+    gpu: None for the first GPU of this machine.
     """
     script_cls = rung_class(rung) if isinstance(rung, str) else rung
     return winner(script_cls, problem, gpu_at(0) if gpu is None else gpu)

@@ -1,7 +1,8 @@
-"""`tune`: ranks candidates, compiles the first, checks each in a child process, and times the correct ones in turns.
-With several GPUs, see `several_gpus`.
+"""`tune`: ranks candidates, compiles the first, checks each in a child process, and times the correct candidates in
+turns.
 
-A candidate that hangs, crashes or is wrong is reported with its reason. The winner is stored for later calls.
+With several GPUs, see `several_gpus`. A candidate that hangs, crashes or is wrong is reported with its reason. The
+schedule of the fastest candidate is stored for later calls.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Fractions of the budget after which predictions, compilations and checks end; timing gets the rest."""
 
 CHECKERS, MOST_AT_ONCE_BYTES = 4, 1 << 30
-"""Number of parallel checks on a GPU, which have float64 matrices; a single one for problems above these bytes."""
+"""Number of parallel checks on a GPU; one check at a time for problems whose float64 matrices exceed these bytes."""
 
 LEAST_CHECK_S = 10.0
-"""Minimum seconds for checks, however long compiling took, so that a short budget finds something."""
+"""Minimum seconds for checks, however long compiling took, so that a short budget finds a schedule."""
 
 Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
 class CandidateTrial:
-    """One candidate. median_us, spread_percent, percent_of_cublas: None unless timed. reason: why not. predicted_us:
-    None without prediction. gpu: that timed it, if several did. compared: timed in the winner's session.
-    """
+    """One candidate. reason: why it has no time. median_us, spread_percent, percent_of_cublas: None unless timed.
+    predicted_us: None without prediction. gpu: index of the GPU that timed it, if several did. compared: True if timed
+    in the winner's session."""
 
     schedule: Pins
     status: Status
@@ -76,17 +77,16 @@ class CandidateTrial:
 
     @property
     def order(self) -> tuple[bool, bool, float]:
-        """Return a sort key: the last session's times first, others by percentage of cuBLAS."""
+        """Return a sort key: times of the last session first, then others by percentage of cuBLAS, untimed last."""
         by = self.median_us if self.compared else -(self.percent_of_cublas or 0.0)
         return self.median_us is None, not self.compared, by or 0.0
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Result of `tune`. trials: best first, then untimed ones. refused: number of schedules that cannot run, by reason.
-    left_out: number of others beyond the first `top`; predicted: those with a prediction. gpus: that measured, the
-    winner's first. lost: GPUs that failed, with reasons. stored_in: the file, or None.
-    """
+    """Result of `tune`. trials: best first, then untimed candidates. refused: number of schedules that cannot run, by
+    reason. left_out: number of candidates beyond the first `top`; predicted: those with a prediction. gpus: indices of
+    the measuring GPUs, the winner's first. lost: GPUs that failed, with reasons. stored_in: the file, or None."""
 
     kernel: str
     problem: Problem
@@ -174,7 +174,7 @@ def _measure(
     compilers: WorkerPool,
     tell: Callable[[str], None],
 ) -> Measured:
-    """Measure the candidates and cuBLAS as `bench` does. seconds: start, budget and limit."""
+    """Return the measurements of the candidates and cuBLAS, taken as `bench` does. seconds: start, budget and limit."""
     start, budget_s, limit_s = seconds
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), TUNING_SETTINGS, DEVICE, limit_s)
@@ -202,7 +202,7 @@ def _by_name(results: SuiteResults) -> dict[str, BenchRow]:
 
 
 def _with_gpus(measuring: Sequence[MeasuringGpu], measured: Measured, made: Tuning) -> Tuning:
-    """Add the GPUs that measured, the last session's first."""
+    """Return the result with the measuring GPUs, the last session's first."""
     indices = [gpu.index for gpu in measuring if gpu.index not in measured.lost]
     where = measured.gpu_of.get(cublas().name)
     return replace(made, gpus=tuple(sorted(indices, key=lambda index: index != where)), lost=measured.lost)
@@ -212,7 +212,7 @@ DEVICE = "cuda"
 
 
 def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
-    """Remove candidates that were not compiled in time."""
+    """Return the plan without candidates that were not compiled in time."""
     able = (each for each in plan.contenders if each.kind != "kernel" or index.find(each, problem))
     return Plan(tuple(able), plan.cases, plan.settings, plan.device, plan.limit_s)
 
@@ -251,7 +251,7 @@ def _trial(each: Ranked, name: str, measured: Measured) -> CandidateTrial:
 
 
 def _stored(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
-    """Store the winner."""
+    """Store the winner; return the result with the file."""
     if made.winner is None:
         return made
     record = {

@@ -144,7 +144,7 @@ class Pool(ProcessPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         processes = list((self._processes or {}).values())
         if kind is not None:
-            # The pool's thread sets an exception for each lost process; that fails for futures that `map` has cancelled.
+            # The pool's thread sets an exception for each lost process; futures that `map` has cancelled refuse one.
             for item in list(self._pending_work_items.values()):
                 vars(item.future)["set_exception"] = lambda error: None
             thread: Any = self._executor_manager_thread  # `shutdown` forgets the pool's thread

@@ -29,11 +29,8 @@ NAME, KEY = "name", "bundle"
 
 
 def place(folder: str, script_cls: type, *about: object) -> Path | None:
-    """Return the file of a record in a folder of the cache.
-
-    None if the cache is off, the script is no kernel of this package, its files have changed, or an input has no stable
-    text.
-    """
+    """Return the file of a record in a folder of the cache. None if the cache is off, the script is no kernel of this
+    package, its files have changed, or an input has no stable text."""
     root = cache.folder()
     if root is None or not script_cls.__module__.startswith("blackwell_matmul.") or package_digest() is EDITED:
         return None

@@ -86,11 +86,9 @@ _SENTENCES = {
 def launch_plan(
     module: Any, program: Program, kernel: str, early_start: Expr = 0, defaults: Mapping[str, int | float] = NONE
 ) -> LaunchPlan:
-    """Return the plan of the module's `launch` function.
-
-    kernel: name of its device function in the cubin. early_start: condition under which the grid may start before
-    preceding grids have ended; the kernel waits for them itself (`launch_order`). defaults: of optional parameters.
-    """
+    """Return the plan of the module's `launch` function. kernel: name of its device function in the cubin. early_start:
+    condition under which the grid may start before preceding grids have ended; the kernel waits for them itself
+    (`launch_order`). defaults: of optional parameters."""
     plan = _Planner(module, program, kernel).plan()
     parameters = tuple(replace(each, default=defaults.get(each.name)) for each in plan.parameters)
     return replace(plan, early_start=early_start, parameters=parameters)
@@ -388,10 +386,8 @@ class _Planner:
 
 
 def _box_fits(described: TensorMap) -> Expr:
-    """Return 1 if a box fits, else 0 ("cuTensorMapEncodeTiled", boxDim and swizzle).
-
-    A box has 1 to 256 elements in each dimension. Its rows are multiples of 16 bytes and not longer than the swizzle.
-    """
+    """Return 1 if a box fits, else 0 ("cuTensorMapEncodeTiled", boxDim and swizzle). A box has 1 to 256 elements in
+    each dimension. Its rows are multiples of 16 bytes and not longer than the swizzle."""
     known = [extent for extent in described.box if isinstance(extent, int)]
     bits = re.match(r"(?:B|T)?(?:UINT|INT|FLOAT)(\d+)", described.dtype)  # packed types of 4 and 6 bits do not match
     row = described.box[0]

@@ -68,11 +68,9 @@ static __device__ __forceinline__ void timeline_end(uint32_t at, uint64_t row) {
 }
 
 """  # noqa: E501
-"""Device functions of the marks.
-
-A header has values of the warp's start: %globaltimer, %clock64, and %smid and %ctaid.x, y, z as 32-bit words. Then
-follow values of the warp's end: %globaltimer, %clock64 and the number of records.
-"""
+"""Device functions of the marks. A header has values of the warp's start: %globaltimer, %clock64, and %smid and
+%ctaid.x, y, z as 32-bit words. Then follow values of the warp's end: %globaltimer, %clock64 and the number of
+records."""
 
 
 def marked(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:

@@ -81,10 +81,8 @@ UNNEEDED_PASSES = frozenset(
     (name, 0)
     for name in ("RuleBasedSimplifyPass", "HoistLoopInvariantsPass", "InlineFunctionPass", "InstantiateSymbolsPass")
 )
-"""Passes of hidet without effect on the source text, as tests show.
-
-The first pass runs again later, and NVVM does the second. tilus makes neither functions to inline nor symbols.
-"""
+"""Passes of hidet without effect on the source text, as tests show. The first pass runs again later, and NVVM does the
+second. tilus makes neither functions to inline nor symbols."""
 
 _MARK = "//@"
 
@@ -325,11 +323,9 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return Text(text.replace("static __global__", 'extern "C" __global__', 1))
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
-        """Declare pointers without `__restrict__` if the kernel has bulk stores or starts early.
-
-        The compiler does not see the stores of bulk copies, nor those of a preceding grid that still runs. So no load
-        may become "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA).
-        """
+        """Declare pointers without `__restrict__` if the kernel has bulk stores or starts early. The compiler does not
+        see the stores of bulk copies, nor those of a preceding grid that still runs. So no load may become
+        "ld.global.nc", which is for data that nobody writes while the kernel runs (PTX ISA)."""
         text = super().param_declare_v2(func_kind, v)
         return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores or self._early_start else text
 

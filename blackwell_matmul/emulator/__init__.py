@@ -1,9 +1,9 @@
 """Executes PTX on the CPU, with its addresses, swizzles, descriptors, phases and predicates.
 
 The emulator shares no code with the simulator, which judges the script. `parser` reads the text. `code` and
-`instructions` turn each instruction into a Python function on the lanes of a warp, or of a row of warps that stand at
-one instruction. `scheduler` runs rows and asynchronous operations on the state in `machine` and `spaces`. An
-`emulation_listener` hears what happens; `order` has one.
+`instructions` turn each instruction into a Python function. The function acts on the lanes of a warp, or of a row:
+several warps at the same instruction. `scheduler` runs rows and asynchronous operations on the state in `machine` and
+`spaces`. An `emulation_listener` gets the events of a run; `order` has a listener.
 
 May import: base, compiler.
 """

@@ -1,4 +1,4 @@
-"""Arguments of a launch: tensors get addresses, and arguments become bytes of parameters."""
+"""Arguments of a launch: tensors get emulated addresses, and arguments become the bytes of parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.parser import SIZES_BYTES, Entry, Variable, float
 from blackwell_matmul.emulator.spaces import GlobalSpace, Undefined
 
 UNCLEARED_BYTE = 0xFF
-"""Byte that fills a workspace which the launch does not clear; as floats it is NaN."""
+"""Value of each byte of memory that a launch or an allocation does not clear; as floats the bytes are NaN."""
 
 
 _RAW_KINDS = (bytearray, memoryview, ctypes.Array, ctypes.Structure, np.ndarray)
@@ -26,7 +26,7 @@ _RAW_KINDS = (bytearray, memoryview, ctypes.Array, ctypes.Structure, np.ndarray)
 
 
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
-    """Return the bytes of each `.param` of PTX without a plan, one argument for each."""
+    """Return the bytes of each `.param` of a kernel without a launch plan. args: one for each `.param`."""
     if len(args) != len(kernel.parameters):
         text = ", ".join(_declared(each) for each in kernel.parameters)
         raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({text}) and got {len(args)}.")
@@ -59,7 +59,7 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
 
 
 def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[bytes]:
-    """Return the bytes of each parameter of a launch plan: values, tensor maps, workspaces."""
+    """Return the bytes of each kernel parameter that a launch plan describes: values, tensor maps, workspaces."""
     images = [tensor_map.image(each, _plain(each.pointer)) for each in launch.tensor_maps]
     spaces = [
         memory.add(
@@ -75,26 +75,26 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
 
 
 def _number(argument: Argument) -> Any:
-    """Return an argument's value; the bytes of a float16, which is a parameter of two bytes in PTX."""
+    """Return an argument's value; a float16 as its two bytes, as PTX declares the parameter as two bytes."""
     with np.errstate(over="ignore"):
         value: Any = argument.value
         return np.float16(value).tobytes() if argument.type == "float16" else value
 
 
 def _plain(value: Any) -> int:
-    """Return an evaluated expression of a plan as a number."""
+    """Return an evaluated expression of a launch plan as an int."""
     return int(value)
 
 
 def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
-    """Return a number as it is, and a tensor as its address, for the expressions of a launch plan."""
+    """Return an argument for a launch plan's expressions: a number unchanged, a tensor as its emulated address."""
     if isinstance(given, (np.integer, np.floating)):
         return given.item()
     return given if isinstance(given, (int, float)) else address_of(memory, name, given)
 
 
 def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
-    """Return the emulated address of a tensor's first element; tensors that share memory share addresses."""
+    """Return the emulated address of a tensor's first element. Tensors that share memory share addresses."""
     data, offset = _storage(name, tensor)
     for each in memory.memories:
         if each.data.ctypes.data == data.ctypes.data and each.nbytes == data.size:
@@ -103,7 +103,7 @@ def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
 
 
 def _storage(name: str, tensor: Any) -> tuple[Array, int]:
-    """Return the whole memory behind a tensor as bytes, and the tensor's offset in it."""
+    """Return the whole memory behind a tensor as bytes, and the tensor's byte offset in this memory."""
     if hasattr(tensor, "untyped_storage"):
         return _torch_storage(name, tensor)
     if not isinstance(tensor, np.ndarray):
@@ -128,7 +128,7 @@ def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
 
 
 def _packed(kernel: Entry, place: int, value: Any) -> bytes:
-    """Return a parameter's bytes; InputError if the value does not fit its type."""
+    """Return a parameter's bytes; raise InputError if the value does not fit the parameter's type."""
     parameter, size = kernel.parameters[place], kernel.parameters[place].nbytes or 0
     what = f"parameter {place} of {kernel.name}"
     if isinstance(value, bytes):

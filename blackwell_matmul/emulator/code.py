@@ -1,7 +1,7 @@
-"""Registry of instructions, and the builder that turns each into a Python function, once for a kernel.
+"""Registry of instructions, and the builder that turns each instruction of a kernel into a Python function, once.
 
-Every operand is a slot among a warp's registers. Constants and special registers have slots behind the declared ones,
-so that instructions read all operands alike.
+Every operand is a slot in a warp's list of registers. Constants and special registers have slots after the declared
+registers, so that instructions read all operands alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 Act = Callable[[WarpState, int], Any]
-"""Executes an instruction in a mask's lanes; returns None, the index to jump to, a Waiting, a Clock or EXIT."""
+"""Function that executes an instruction in the lanes of a mask. Returns None, the index of the next instruction, a
+Waiting, a Clock or EXIT."""
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
 
@@ -45,7 +46,7 @@ A = TypeVar("A", bound=Callable[..., Any])
 
 
 class Order(NamedTuple):
-    """What an instruction's accesses and signals mean to the memory model (PTX ISA, "Memory Consistency Model").
+    """Memory order of an instruction's accesses and signals (PTX ISA, "Memory Consistency Model").
 
     semantics: "weak", "relaxed", "acquire", "release", "acq_rel". scope: "cta", "cluster", "gpu", "sys". proxy:
     "generic", "async".
@@ -65,7 +66,7 @@ _SCOPES = {"cta": "cta", "cluster": "cluster", "gpu": "gpu", "gl": "gpu", "sys":
 
 
 def order_of(each: Statement) -> Order:
-    """Return the memory order that an opcode names; else the default of its instruction."""
+    """Return the memory order in an opcode's modifiers; the instruction's default for parts that are not named."""
     found = _ORDERS.get(_prefix(each.opcode) or "", Order())
     words = each.modifiers
     semantics = next((_SEMANTICS[word] for word in words if word in _SEMANTICS), found.semantics)
@@ -74,9 +75,9 @@ def order_of(each: Statement) -> Order:
 
 
 def instruction(*opcodes: str, order: Order | None = None) -> Callable[[M], M]:
-    """Register the maker of these opcodes. The longest registered prefix of an opcode wins.
+    """Register a function that builds these opcodes. The longest registered prefix of an opcode decides.
 
-    order: of opcodes that name none; weak, if left out.
+    order: memory order of opcodes that name none; None means weak.
     """
 
     def register(make: M) -> M:
@@ -96,20 +97,20 @@ def known() -> list[str]:
 
 
 def wide(act: A) -> A:
-    """Mark an instruction's function that also executes the lanes of a `Row` of warps."""
+    """Mark an instruction's function as able to execute all lanes of a `Row` of warps in one call."""
     act.wide = True  # type: ignore[attr-defined]
     return act
 
 
 class Clock(NamedTuple):
-    """Result of an instruction that reads the time. told: function of the number of executed instructions."""
+    """Result of an instruction that reads a clock. told: called with the number of executed instructions."""
 
     told: Callable[[int], None]
 
 
 class Executable(NamedTuple):
-    """An instruction that can run. guard: slot of its predicate, -1 for none. wide: True if all lanes of a row execute
-    together."""
+    """An instruction, ready to run. guard: slot of its predicate, -1 for none. negated: True for @!p. wide: True if all
+    lanes of a row execute it in one call."""
 
     act: Act
     guard: int
@@ -120,21 +121,21 @@ class Executable(NamedTuple):
 
 _UNWRITTEN: dict[int, Any] = {size: filled(int.from_bytes(b"\x5a\xa5" * 8, "little"), size) for size in WORDS}
 _UNWRITTEN[0] = 0x5A5AA5A5
-"""Content of an unwritten register; 0 for a predicate. Compilers read such registers and drop the result, so that
-reading is no fault. A result that depends on one shows in the output.
-"""
+"""Content of an unwritten register, by bytes; key 0 is a predicate's. Reading an unwritten register is no error,
+because compilers read such registers and drop the result. A result that depends on an unwritten register shows in the
+output."""
 
 
 class Builder:
-    """Makes the functions of one kernel's instructions.
+    """Builds the functions of one kernel's instructions.
 
-    slots: initial registers of a warp, constants behind the declared ones. specials: slots whose contents depend on the
-    warp, by name and bytes. labels: jump targets. tables: those of brx.idx. names: variables and special registers.
-    callees: device functions by name; those without a body by their name. by_address: the same by address. frames: the
-    function and the offset of each variable in a frame. sizes: bytes of each variable in `.param` space. spaces: of the
-    variables, and "parameter" for the kernel's. place, function: index of the instruction that is built, and the device
-    function that it belongs to.
-    gpu, version: of the PTX.
+    slots: initial registers of a warp, constants after the declared registers. specials: slots whose contents depend on
+    the warp, by name and bytes. labels: index of the instruction after each label. tables: labels of each brx.idx
+    table. names: variables and special registers. callees: device functions by name; a function without a body by its
+    name only. by_address: the same by address. frames: function and frame offset of each variable of a device function.
+    sizes: bytes of each variable in `.param` space. spaces: state space of each variable, "parameter" for the kernel's.
+    place, function: index of the instruction that is built, and its device function. gpu, version: target and version
+    of the PTX.
     """
 
     gpu = ""
@@ -187,7 +188,7 @@ class Builder:
         return self.specials[name, nbytes]
 
     def _in_frame(self, variable: str, offset: int, nbytes: int) -> int:
-        """Return the slot with the address of a device function's variable; each call sets it."""
+        """Return the slot that holds the address of a device function's variable; each call writes this slot."""
         callee, place = self.frames[variable]
         key = nbytes, place + offset
         found = next((slot for slot, *rest in callee.addresses if tuple(rest) == key), None)
@@ -202,7 +203,7 @@ class Builder:
         return self.callees[name]
 
     def label(self, operand: Operand) -> int:
-        """Return the index of the instruction after a label."""
+        """Return the index of the instruction after a label; raise Malformed if there is no such label."""
         if not isinstance(operand, Symbol) or operand.name not in self.labels:
             raise Malformed(f"{operand.name if isinstance(operand, Symbol) else operand} is no label")
         return self.labels[operand.name]
@@ -212,7 +213,7 @@ class Builder:
         return len(self.slots) - 1
 
     def scratch(self) -> int:
-        """Return a slot that nobody reads."""
+        """Return the slot for unused results, which no instruction reads."""
         if self._nowhere is None:
             self._nowhere = self._new(0)
         return self._nowhere
@@ -220,7 +221,7 @@ class Builder:
     # --- operands
 
     def source(self, operand: Operand, type: str) -> int:
-        """Return the slot of an operand, as raw words of the operand type's size."""
+        """Return the slot of an operand. The slot holds raw words of the operand type's size."""
         if isinstance(operand, Register):
             if operand.type == "pred" and type != "pred":
                 raise Malformed(f"an operand is a predicate where .{type} is expected")
@@ -241,7 +242,7 @@ class Builder:
         raise Unknown(f"a result cannot go to {operand}")
 
     def reader(self, operand: Operand, type: str) -> Callable[[LaneState], Array]:
-        """Return a function that reads an operand as the numpy type; of a wider register, the low bits."""
+        """Return a function that reads an operand as an array of the numpy type; of a wider register, the low bits."""
         slot, wanted, size = self.source(operand, type), TYPES[type], SIZES_BYTES[type]
         if isinstance(operand, Register) and SIZES_BYTES[self.types[operand.slot]] != size:
             word, own = WORDS[size], SIZES_BYTES[self.types[operand.slot]]
@@ -258,8 +259,8 @@ class Builder:
         return lambda warp, lane: int(read(warp)[lane])
 
     def shared_scalar(self, operand: Operand, type: str = "b32") -> Callable[[LaneState, int], int]:
-        """Return a function that reads an operand as an integer in one lane. For a row, Undefined unless all lanes
-        have the same value."""
+        """Return a function that reads an operand as an integer in one lane. For a row, the function raises Undefined
+        unless all lanes have the same value."""
         read = self.reader(operand, type)
 
         def value(warp: LaneState, lane: int) -> int:
@@ -290,7 +291,7 @@ class Builder:
         raise Malformed(f"an operand {_plainly(operand)} is no predicate")
 
     def address(self, operand: Operand) -> Callable[[LaneState], Array]:
-        """Return a function that gives the 32 addresses of `[base + offset]`, as 64 bits."""
+        """Return a function that returns the address `[base + offset]` of each lane, as 64 bits."""
         if isinstance(operand, Register):
             operand = Address(operand)
         if not isinstance(operand, Address):
@@ -314,11 +315,12 @@ class Builder:
         return [self.target(each) for each in self.vector(operand)]
 
     def pair(self, operand: Operand) -> tuple[Operand, Operand]:
-        """Return a result and its predicate, which may be absent."""
+        """Return the two results of `d|p`; `Nothing` for a missing predicate."""
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Nothing())
 
     def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
-        """Return a function that widens words of this size to the register's size; None if the sizes are equal."""
+        """Return a function that zero-extends words of this size to the register's size; None if the sizes are
+        equal."""
         if isinstance(register, Register) and SIZES_BYTES[self.types[register.slot]] != nbytes:
             wide = WORDS[SIZES_BYTES[self.types[register.slot]]]
             return lambda value: value.astype(wide)
@@ -326,7 +328,7 @@ class Builder:
 
 
 def _prefix(opcode: str) -> str | None:
-    """Return the longest registered prefix, cut at a dot or a double colon."""
+    """Return the longest registered prefix of an opcode, cut at a dot or a double colon; None if there is none."""
     ends = [len(opcode), *(found.start() for found in reversed(list(re.finditer(r"\.|::", opcode))))]
     return next((opcode[:end] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
 
@@ -336,7 +338,7 @@ def _plainly(operand: Operand) -> str:
 
 
 def last_type(each: Statement) -> str:
-    """Return the last type of an opcode, such as "s32" of add.s32 and of add.s32.sat: a type has a number of bits."""
+    """Return the last type in an opcode, such as "s32" of add.s32 and of add.s32.sat. A type has a number of bits."""
     return next(
         (word for word in reversed(each.modifiers) if word == "pred" or _TYPE_BITS.search(word)), each.modifiers[-1]
     )

@@ -1,6 +1,6 @@
-"""Constant expressions: operators on constants of 64 bits and on floats (PTX ISA, "Constant Expressions").
+"""Constant expressions: operators on 64-bit integers and on floats (PTX ISA, "Constant Expressions").
 
-A value is a number with a flag: true for .u64, false for .s64 and for floats.
+A value is a number and a flag: True for .u64, False for .s64 and for floats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%"),
 )  # fmt: skip
-"""Binary operators, the lowest precedence first."""
+"""Binary operators by precedence, the lowest first."""
 
 SUMS = LEVELS.index(("+", "-"))
 
@@ -41,7 +41,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def wrapped(number: int | float, is_unsigned: bool) -> Value:
-    """Return an integer as its low 64 bits, with or without a sign; a float unchanged."""
+    """Return an integer's low 64 bits as .u64 or .s64; a float unchanged."""
     if isinstance(number, float):
         return number, False
     low = int(number) & _MASK
@@ -49,7 +49,7 @@ def wrapped(number: int | float, is_unsigned: bool) -> Value:
 
 
 def unary(symbol: str, value: Value) -> Value:
-    """Return the value of an operator before its operand."""
+    """Return the value of a unary operator on an operand."""
     number, is_unsigned = value
     if symbol == "!":
         return int(not number), False
@@ -59,7 +59,7 @@ def unary(symbol: str, value: Value) -> Value:
 
 
 def binary(symbol: str, left: Value, right: Value) -> Value:
-    """Return the value of a binary operation; ValueError without a value."""
+    """Return the value of a binary operation; raise ValueError if there is none, as for a division by zero."""
     shifts = symbol in ("<<", ">>")
     is_unsigned = symbol in ("&", "|", "^") or left[1] or (right[1] and not shifts)
     a, b = wrapped(left[0], is_unsigned)[0], wrapped(right[0], is_unsigned)[0]

@@ -1,4 +1,4 @@
-"""`emulate`: run PTX on the CPU; results are written to the given tensors."""
+"""`emulate`: runs PTX on the CPU and writes the results to the given tensors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """Size of a run. instructions: executed by warps; ctas: of the grid.
+    """Result of a run. instructions: number executed by warps. ctas: number of CTAs in the grid.
 
     never_run: a sentence for each instruction that is not emulated and was not executed. notes: a sentence for each
-    line whose effect a GPU leaves open, such as a read of unwritten shared memory.
+    line whose effect a GPU leaves undefined, such as a read of unwritten shared memory.
     """
 
     kernel: str
@@ -55,18 +55,18 @@ def emulate(
 ) -> Emulation:
     """Execute compiled code on the CPU: a bundle of this project, its folder, or any PTX as a path or text.
 
-    args: for a bundle, the values of `bundle.plan.parameters`; its plan has the rest, and defaults for arguments left
-    out at the end. For other PTX, one for each `.param`: a tensor or array for a pointer (written in place; None is a
-    null pointer), a number, or a `TensorMap` whose `pointer` is a tensor. grid, cluster: in CTAs. block: in threads.
-    shared_bytes: dynamic shared memory. kernel: the entry's name, if there are several. order: one of `ORDERS`, when
-    asynchronous operations complete. seed: of the order "random". progress: called with the clusters done and their
-    total. unwritten: effect of a read of unwritten shared memory: "stop", the default for a bundle, or "note", the
-    default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes. listener: gets each access,
-    arrival and wait.
+    args: for a bundle, the values of `bundle.plan.parameters`; trailing arguments with defaults may be omitted. For
+    other PTX, one for each `.param`: a tensor or array for a pointer (written in place; None is a null pointer), a
+    number, or a `TensorMap` whose `pointer` is a tensor. grid, cluster: in CTAs; block: in threads; a bundle's plan has
+    them. shared_bytes: dynamic shared memory. kernel: the entry's name, if there are several. order: one of `ORDERS`,
+    when asynchronous operations complete. seed: for the order "random". progress: called with the number of finished
+    clusters and their total. unwritten: effect of a read of unwritten shared memory: "stop", the default for a bundle,
+    or "note", the default for other PTX; the bytes are then 0xFF. limit: of steps, seconds and bytes. listener: gets
+    each access, arrival and wait.
 
     Raises InputError for arguments that do not fit. Raises EmulationError, one sentence with the line of the PTX, for
-    undefined behavior, a deadlock or an endless loop. Raises UnsupportedError at an instruction that is not emulated,
-    when it is executed.
+    undefined behavior, a deadlock or an endless loop. Raises UnsupportedError when an instruction that is not emulated
+    is executed.
     """
     if order not in ORDERS:
         raise InputError(f"order is {shown(order)}; there are {', '.join(ORDERS)}.")
@@ -93,7 +93,7 @@ def emulate(
 
 
 def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: Choices) -> Emulation:
-    """Execute a module as the plan of a bundle launches it: the bundle's own, or one that a study has changed."""
+    """Execute a module as a bundle's plan launches it. module: the bundle's PTX, or a changed copy."""
     memory, plan = GlobalSpace(), bundle.plan
     plan.require_operands(bundle.name, args)
     launch = plan.evaluate([plan_value(memory, each.name, given) for each, given in zip(plan.parameters, args)])
@@ -118,10 +118,10 @@ def _run(
 
 
 def is_folder(code: str | Path) -> bool:
-    """Return true for the path of a folder."""
+    """Return True for the path of a folder."""
     try:
         return "\n" not in str(code) and Path(code).is_dir()
-    except (OSError, TypeError, ValueError):  # no path: `text_of` says so
+    except (OSError, TypeError, ValueError):  # not a path: `text_of` raises InputError
         return False
 
 
@@ -141,7 +141,8 @@ def text_of(code: str | Path) -> str:
 
 
 def entry_of(module: Module, name: str | None) -> Entry:
-    """Return the kernel of this name, or the only one; InputError if there is none, or the target is not emulated."""
+    """Return the kernel of this name, or the only kernel. Raise InputError if there is none, or if the target is not
+    emulated."""
     if not module.target.startswith(EMULATED_TARGETS):
         raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(EMULATED_TARGETS)}.")
     if name is None and len(module.kernels) == 1:
@@ -163,7 +164,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _limit(limit: Any) -> Limit:
-    """Return the limits; InputError for anything but positive numbers."""
+    """Return the limits; raise InputError unless they are positive numbers."""
     found = Limit() if limit is None else limit
     if not isinstance(found, Limit):
         raise InputError(f"limit is {shown(limit)}; it takes a Limit(steps=, seconds=, bytes=).")

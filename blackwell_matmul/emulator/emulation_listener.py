@@ -1,7 +1,7 @@
-"""Events of a run of the emulator: a base class for listeners, whose methods do nothing.
+"""Events of a run of the emulator: the base class of listeners.
 
-A listener has its own state, and the emulator never asks for an answer. `mask` has the lanes of `warp` that access,
-arrive or wait. Without a warp the event belongs to the asynchronous operation `grid.completing`.
+A listener has its own state and returns nothing to the emulator. `mask` has the lanes of `warp` that access, arrive or
+wait. If warp is None, the event belongs to the asynchronous operation `grid.completing`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any
 
 
 class EmulationListener:
-    """Base class of listeners, whose methods do nothing. A subclass overrides the methods of the events that it
-    needs."""
+    """Base class of listeners. Its methods do nothing; a subclass overrides those of the events that it needs."""
 
     def began(self, grid: Any) -> None:
-        """Called when a launch begins. grid: the `Execution`; `grid.current` is the running instruction."""
+        """Called when a launch begins. grid: the `Execution`; its `current` is the instruction that runs."""
 
     def started(self, cluster: Any) -> None:
         """Called when a cluster starts."""
@@ -23,7 +22,7 @@ class EmulationListener:
         """Called when lanes exit."""
 
     def issued(self, operation: Any) -> None:
-        """Called when an asynchronous operation is issued, by its `warp` and `lanes`."""
+        """Called when lanes issue an asynchronous operation (its `warp` and `lanes`)."""
 
     def completed(self, operation: Any) -> None:
         """Called when an asynchronous operation has read, written and arrived."""
@@ -34,43 +33,45 @@ class EmulationListener:
     def written(
         self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0, values: Any = None
     ) -> None:
-        """Called before bytes are written. places: addresses. values: a word for each place, None if unknown."""
+        """Called before bytes are written. places: an address for each lane. values: a word for each address, None if
+        unknown."""
 
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
-        """Called when words of tensor memory are read, or before they are written. rows, columns: arrays that
+        """Called when tensor memory is read, or before it is written. rows, columns: arrays of lanes and columns that
         broadcast."""
 
     def described(self, memory: Any, places: Any, warp: Any, mask: int) -> None:
-        """Called when a lane issues a copy by the tensor map at places[0], or has executed a fence that acquires the
-        map."""
+        """Called when a lane issues a copy by the tensor map at places[0], or has executed a fence.proxy.tensormap with
+        acquire on this map."""
 
     def unwritten(self, text: str) -> None:
-        """Called when a tensor core reads unwritten memory; without a listener such a read stops the run."""
+        """Called when a tensor core reads unwritten memory. Without a listener the read stops the run."""
 
     def allocated(self, memory: Any, column: int, columns: int, warp: Any, gives_back: bool) -> None:
         """Called when columns of tensor memory are allocated, or freed if gives_back."""
 
     def initialised(self, barrier: Any, cta: Any, offset: int, warp: Any, lane: int, before: Any) -> None:
-        """Called when an mbarrier is initialised. before: the valid mbarrier at the same place until now, or None."""
+        """Called when an mbarrier is initialised. before: the mbarrier that was valid at this place until now, or
+        None."""
 
     def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
         """Called when an mbarrier is invalidated."""
 
     def arrived(self, barrier: Any, warp: Any = None, mask: int = 0, nbytes: int | None = None) -> None:
-        """Called before an arrival at an mbarrier; with nbytes, before bytes of an operation are counted."""
+        """Called before threads or an operation arrive at an mbarrier. nbytes: not None if only bytes are counted."""
 
     def passed(self, barrier: Any, warp: Any, mask: int, phase: int) -> None:
-        """Called when lanes have observed the completion of a phase of an mbarrier. phase: number; -1 for the phase
-        before the first."""
+        """Called when lanes have observed the completion of an mbarrier's phase. phase: its number; -1 before the first
+        phase."""
 
     def waited(self, kind: str, operations: Any, warp: Any, mask: int) -> None:
-        """Called when lanes have waited for operations of a kind of group."""
+        """Called when lanes have waited for asynchronous operations. kind: of their groups, such as "wgmma"."""
 
     def joined(self, barrier: Any, warp: Any, mask: int, waits: bool) -> None:
-        """Called when lanes arrive at a barrier of threads. waits: True if they wait for its end."""
+        """Called when lanes arrive at a barrier of threads. waits: True if they also wait at it."""
 
     def ended(self, barrier: Any) -> None:
-        """Called when a round of a barrier of threads ends; the waiting lanes continue."""
+        """Called when all threads have arrived at a barrier of threads, and the waiting lanes continue."""
 
     def fenced(self, warp: Any, mask: int) -> None:
         """Called when lanes have executed a fence, or another instruction that only orders accesses."""

@@ -1,7 +1,7 @@
-"""Forms of instructions: modifiers, types, operands, and the GPU that a form needs (PTX ISA, "Instruction Set").
+"""Forms of instructions: modifiers, types, operands, and the required GPU (PTX ISA, "Instruction Set").
 
-An assembler refuses any other form, so the emulator refuses it before the kernel runs. Instructions that the table does
-not have are left to their makers.
+ptxas refuses any other form, so the emulator refuses it before the kernel runs. Instructions that the table lacks are
+checked when they are built.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from blackwell_matmul.emulator.parser import (
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 _TABLE = Path(__file__).with_name("instruction_forms.toml")
-"""Forms of all instructions; its comment says how a line is read."""
+"""File with the forms of all instructions; a comment in the file explains its lines."""
 
 
 class Slot(NamedTuple):
-    """A modifier, one word of several. name: of the type that the word stands for, or "". optional: the modifier may
-    be absent."""
+    """A modifier: one of several words. name: of the type for which the word stands, or "". optional: True if the
+    modifier may be absent."""
 
     words: frozenset[str]
     name: str
@@ -45,8 +45,8 @@ _ANY = Slot(frozenset(["..."]), "", False)
 
 
 class OpcodeForm(NamedTuple):
-    """A form of an opcode, a line of `instruction_forms.toml`. slots: modifiers. operands: their kinds. gpu: required
-    GPU, "" for any."""
+    """A form of an opcode, a line of `instruction_forms.toml`. slots: modifiers. operands: kinds of operands. gpu:
+    required GPU, "" for any."""
 
     slots: tuple[Slot, ...]
     operands: tuple[str, ...]
@@ -54,7 +54,7 @@ class OpcodeForm(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A form that fits an opcode's modifiers. types: the type for each type name of the form."""
+    """A form that fits an opcode's modifiers. types: the opcode's type for each type name of the form."""
 
     form: OpcodeForm
     types: dict[str, str]
@@ -62,7 +62,7 @@ class Match(NamedTuple):
 
 @functools.cache
 def _forms() -> dict[str, list[OpcodeForm]]:
-    """Return the forms of each instruction by its name."""
+    """Return the forms of each instruction, by the instruction's name."""
     table = read(_TABLE)
     text, words = table["forms"], table["words"]
     for name in sorted(words, key=len, reverse=True):
@@ -88,7 +88,7 @@ MOST_NAME_WORDS = 5
 
 @functools.lru_cache(maxsize=4096)
 def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
-    """Return the instruction's name, and the forms that fit the opcode's modifiers; None if the table lacks the
+    """Return the instruction's name, and the forms that fit the opcode's modifiers. None if the table lacks the
     instruction."""
     words = opcode.split(".")
     for count in range(min(len(words), MOST_NAME_WORDS), 0, -1):
@@ -100,7 +100,7 @@ def matches(opcode: str) -> tuple[str, tuple[Match, ...]] | None:
 
 
 def _types(form: OpcodeForm, words: list[str]) -> dict[str, str] | None:
-    """Return the type of each name if the form has exactly these modifiers, else None."""
+    """Return the type for each type name if the form has exactly these modifiers; else None."""
     left, types = list(form.slots), dict[str, str]()
     for word in words:
         slot = next((each for each in left if word in each.words), None)
@@ -119,9 +119,8 @@ NEWEST = 9, 1
 
 
 def verify(each: Statement, target: str, version: tuple[int, int] = NEWEST) -> None:
-    """Check an instruction; Malformed for a form that PTX or the target does not have, Unknown for a new modifier, and
-    in code of a newer version for any form that the table lacks.
-    """
+    """Check an instruction's form. Raise Malformed if PTX or the target has no such form. Raise Unknown for an unknown
+    modifier; in code of a newer PTX version, for every form that the table lacks."""
     key = each.opcode, target, *map(_shape, each.operands)
     if key not in _PASSED:
         _verify(each, target, version > NEWEST)
@@ -132,11 +131,11 @@ def verify(each: Statement, target: str, version: tuple[int, int] = NEWEST) -> N
 
 MOST_PASSED = 1 << 16
 _PASSED: set[tuple[Any, ...]] = set()
-"""Opcodes with a target and the shapes of their operands, which are forms; at most MOST_PASSED are kept."""
+"""Forms that have passed the check: opcode, target and shapes of the operands. At most MOST_PASSED are kept."""
 
 
 def _shape(operand: Operand) -> Any:
-    """Return the properties of an operand that decide if it fits: types and numbers, without register names."""
+    """Return the properties of an operand that decide whether it fits: types and numbers, without register names."""
     if isinstance(operand, Register):
         return operand.type
     if isinstance(operand, Vector):
@@ -169,7 +168,7 @@ def _verify(each: Statement, target: str, is_newer: bool) -> None:
 
 
 def _vector_bytes(match: Match, each: Statement) -> int:
-    """Return the bytes of a vector that a lane moves, 0 for none."""
+    """Return the bytes that a lane moves with a vector; 0 without a vector."""
     return each.vector_elements * SIZES_BYTES[match.types["T"]] if each.vector_elements and "T" in match.types else 0
 
 
@@ -183,7 +182,7 @@ def _no_form(name: str, each: Statement) -> Malformed | Unknown:
 
 
 def _has(target: str, gpu: str) -> bool:
-    """Return True if a target such as sm_100a has the features of a GPU name of the table."""
+    """Return True if a target such as sm_100a has the features of a GPU in the table."""
     number = int(target.removeprefix("sm_").rstrip("af") or 0)
     least = int(gpu.strip("=a") or 0)
     return (number == least if "=" in gpu else number >= least) and ("a" not in gpu or target[-1] in "af")
@@ -193,7 +192,7 @@ def _has(target: str, gpu: str) -> bool:
 
 
 def _complaint(match: Match, each: Statement) -> str:
-    """Return the reason why the operands do not fit a form; "" if they fit."""
+    """Return a clause on why the operands do not fit a form; "" if they fit."""
     wanted, given = match.form.operands, each.operands
     if wanted == ("...",):
         return ""
@@ -230,7 +229,7 @@ def _unfit(kind: str, operand: Operand, match: Match, each: Statement, is_result
 
 
 def _misfit_whole(type: str, operand: Operand, each: Statement, is_result: bool) -> str:
-    """Return the reason why a scalar, or a vector of registers for one value, does not fit the type; "" if it fits."""
+    """Return a clause on why a scalar, or registers that hold one value, do not fit the type; "" if they fit."""
     if not isinstance(operand, Vector):
         return _misfit(type, operand, each, is_result, False)
     size, parts = SIZES_BYTES[type], operand.parts
@@ -248,7 +247,7 @@ _PREDICATE = "an operand is a predicate where .{} is expected"
 
 
 def _unlike(kind: str, operand: Operand, each: Statement) -> str:
-    """Check an operand that is no value of a type."""
+    """Return a clause on why an operand without a type, such as an address or a label, does not fit; "" if it fits."""
     if kind == "[]" and isinstance(operand, Address):
         base = operand.base
         is_bad = isinstance(base, Register) and base.type[0] not in "bus"
@@ -269,7 +268,7 @@ def _unlike(kind: str, operand: Operand, each: Statement) -> str:
 
 
 def _misfit(type: str, operand: Operand, each: Statement, is_result: bool, may_be_wider: bool) -> str:
-    """Return the reason why an operand of one register does not fit the type; "" if it fits."""
+    """Return a clause on why a single operand does not fit the type; "" if it fits."""
     if isinstance(operand, Register):
         return _misfit_register(type, operand.type, each, is_result, may_be_wider)
     if isinstance(operand, Nothing):
@@ -311,7 +310,7 @@ def _misfit_register(type: str, own: str, each: Statement, is_result: bool, may_
 
 
 def shown(operand: Operand) -> str:
-    """Return an operand as PTX writes it, as far as a message needs."""
+    """Return an operand in PTX's syntax, shortened for a message."""
     if isinstance(operand, Register):
         return f"a register .{operand.type}"
     if isinstance(operand, (Number, Symbol)):

@@ -1,4 +1,5 @@
-"""Lanes of warps, 32 each: masks are integers, one bit a lane; registers are arrays of raw words, one a lane."""
+"""Lanes of warps, 32 per warp. A mask is an integer with a bit per lane; a register is an array with a raw word per
+lane."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ LANES = 32
 ALL = (1 << LANES) - 1
 
 WORDS: Known[int, Any] = Known({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.dtype("V16")})
-"""numpy type of raw bits, by bytes."""
+"""numpy type of raw words, by size in bytes."""
 
 TYPES: Known[str, Any] = Known(
     {
@@ -37,26 +38,26 @@ TYPES: Known[str, Any] = Known(
 
 @functools.lru_cache(maxsize=4096)
 def lanes(mask: int, count: int = LANES) -> Array:
-    """Return the mask as booleans, 32 or `count`; read-only."""
+    """Return a mask as an array of booleans, read-only. count: number of lanes."""
     raw = (mask & (1 << count) - 1).to_bytes(count // 8, "little")
     return np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").view(bool)
 
 
 def words_of(mask: int, count: int) -> Array:
-    """Return the lanes in the mask of each warp; count: of all lanes."""
+    """Return the mask of each warp as an array. count: number of all lanes."""
     return np.frombuffer(mask.to_bytes(count // 8, "little"), np.uint32)
 
 
 @functools.lru_cache(maxsize=256)
 def by_warps(mask: int, warps: int) -> tuple[tuple[int, int], ...]:
-    """Return, for each warp with lanes in the mask, its index and its lanes."""
+    """Return, for each warp with lanes in the mask, its index and its part of the mask."""
     words = words_of(mask, warps * LANES)
     return tuple((place, int(words[place])) for place in np.flatnonzero(words).tolist())
 
 
 @functools.lru_cache(maxsize=4096)
 def indices(mask: int) -> tuple[int, ...]:
-    """Return the lanes in the mask."""
+    """Return the indices of the lanes in the mask."""
     return tuple(lane for lane in range(LANES) if mask >> lane & 1)
 
 
@@ -69,7 +70,7 @@ def mask_of(booleans: Array) -> int:
 
 
 def filled(value: int, nbytes: int) -> Array:
-    """Return a register with the same bits in each lane."""
+    """Return a register with the same value in each lane."""
     if nbytes == 16:
         return np.full(LANES, np.frombuffer(value.to_bytes(16, "little"), WORDS[16])[0])
     return np.full(LANES, value & ((1 << 8 * nbytes) - 1), WORDS[nbytes])

@@ -1,4 +1,4 @@
-"""Makes an `Execution` of a parsed kernel and its launch: variables get addresses, instructions their functions."""
+"""Makes an `Execution` from a parsed kernel and a launch: variables get addresses, instructions get functions."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ assert instructions and function_calls  # their functions are registered
 MAX_THREADS = 1024
 MAX_GRID, MAX_BLOCK, MAX_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 16
 """Limits of a launch (CUDA programming guide, "Technical Specifications per Compute Capability"). A cluster of more
-than 8 CTAs needs an attribute of the kernel that its host code sets.
-"""
+than 8 CTAs needs an attribute of the kernel, which host code sets."""
 
 MOST_CTAS = 10**9
 """Maximum number of CTAs of a launch; more would take hours."""
 
 MAX_SHARED_BYTES = 227 * 1024
-"""Shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
+"""Maximum bytes of shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute
+Capability")."""
 
 
 RETURN_BYTES = 16
-"""Bytes of a stack frame in addition to its variables, so that endless recursion runs out of local memory."""
+"""Bytes of a stack frame in addition to its variables, so that endless recursion exhausts local memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """Shape of a launch: grid and cluster in CTAs, block in threads; shared_bytes: dynamic.
+    """Shape of a launch: grid and cluster in CTAs, block in threads. shared_bytes: dynamic shared memory.
 
-    cooperative: all CTAs start at once, as a barrier of the grid needs.
+    cooperative: True if all CTAs start at once, as a barrier of the grid needs.
     """
 
     grid: Extents
@@ -64,9 +64,9 @@ def loaded(
     choices: Choices,
     kept: dict[str, int] | None = None,
 ) -> Execution:
-    """Return an `Execution`; InputError, one sentence, for a launch or an instruction that no GPU takes.
+    """Return an `Execution`; raise InputError, one sentence, for a launch or an instruction that no GPU accepts.
 
-    kept: addresses of the module's variables from earlier launches; new ones are added.
+    kept: addresses of the module's variables from earlier launches; addresses of new variables are added.
     """
     shape = replace(shape, cluster=_cluster(entry, shape.cluster))
     _verify(entry, shape)
@@ -93,11 +93,12 @@ def loaded(
 
 
 class LoadedKernel:
-    """The instructions of all device functions, then of the kernel, as they run. start: index of the kernel's first.
+    """Executable instructions of all device functions, then of the kernel. start: index of the kernel's first
+    instruction.
 
-    Functions stand first, so that lanes in a call go on before those that wait behind it. unknown: a sentence for each
-    instruction that is not emulated; it stops the run when it is executed. meets: CTAs may wait for others of the grid,
-    or the order in which they run shows.
+    Functions come first, so that lanes in a call run before lanes that wait after the call. unknown: a sentence for
+    each instruction that is not emulated; executing the instruction stops the run. meets: True if a CTA may wait for
+    other CTAs of the grid, or if the order of CTAs is visible, as with printf.
     """
 
     def __init__(self, module: Module, entry: Entry, names: set[str], codes: dict[str, int]) -> None:
@@ -129,7 +130,7 @@ class LoadedKernel:
         self._add(entry)
 
     def _declare(self, function: Entry, start: int) -> Callee:
-        """Make the device function that a call names."""
+        """Return a new Callee for a device function, so that calls can name it."""
         frame, nbytes = _frame(function)
         callee = self.builder.callees[function.name] = Callee(function.name, start, function.own, nbytes + RETURN_BYTES)
         self.builder.frames |= {name: (callee, place) for name, place in frame.items()}
@@ -180,9 +181,9 @@ def _meets(each: Statement) -> bool:
 
 
 def _frame(entry: Entry) -> tuple[dict[str, int], int]:
-    """Return the places of the variables that each call has, in a thread's part of local memory, and its bytes.
+    """Return the offset of each variable of one call in a thread's local memory, and their bytes in all.
 
-    A variable in `.param` space has a generic address, and one in `.local` space an address in its window.
+    A variable in `.param` space has a generic address; a variable in `.local` space has an address in the local window.
     """
     local, end = _laid_out(entry.variables, "local", 0)
     parameters, end = _laid_out(entry.variables, "param", end)
@@ -195,13 +196,14 @@ def _frame(entry: Entry) -> tuple[dict[str, int], int]:
 
 
 def _cluster(entry: Entry, given: Extents) -> Extents:
-    """Return the cluster shape compiled into the kernel; without one, the launch's."""
+    """Return the cluster shape compiled into the kernel, or else the launch's."""
     fixed = entry.directives.get(".reqnctapercluster")
     return given if not fixed or 0 in fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
 
 
 def _verify(entry: Entry, shape: LaunchShape) -> None:
-    """Check the limits of every GPU, and the kernel's own (PTX ISA, "Performance-Tuning Directives")."""
+    """Check a launch against the limits of every GPU, and against the kernel's own (PTX ISA, "Performance-Tuning
+    Directives")."""
     threads, cluster = prod(shape.block), prod(shape.cluster)
     for name, extents in (("grid", shape.grid), ("block", shape.block), ("cluster", shape.cluster)):
         if min(extents) < 1:
@@ -222,7 +224,7 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
 
 
 def _verify_block(entry: Entry, block: Extents) -> None:
-    """Check the block against `.reqntid`, the exact shape, and `.maxntid`, a limit on the product."""
+    """Check the block against `.reqntid`, the exact shape, and `.maxntid`, the maximum number of threads."""
     most, exactly = (prod(entry.directives.get(name) or (0,)) for name in (".maxntid", ".reqntid"))
     threads, wanted = prod(block), (*entry.directives.get(".reqntid", ()), 1, 1)[:3]
     if (most and threads > most) or (exactly and threads != exactly):
@@ -245,7 +247,7 @@ def _verify_bytes(variables: list[Variable], shape: LaunchShape, local_bytes: in
 
 
 def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[str, int]]:
-    """Return the parameters' memory, each aligned, and their addresses."""
+    """Return the memory that holds the parameters, and their addresses."""
     data, addresses = bytearray(), {}
     for parameter, value in zip(entry.parameters, values):
         data += bytes(-len(data) % parameter.alignment)
@@ -267,7 +269,7 @@ def variable_addresses(
     kept: dict[str, int],
     shared: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Return addresses of global variables: `kept`, extended by variables without an address."""
+    """Return the addresses of global variables: `kept`, to which variables without an address are added."""
     new = [each for each in variables if each.name not in kept]
     kept |= _placed_globals(new, memory)
     _refer(new, kept | _codes(module) | (shared or {}), memory)
@@ -285,7 +287,7 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
 
 
 def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalSpace) -> None:
-    """Write addresses of variables into initial values; InputError for an unknown name."""
+    """Write the addresses of variables into initial values; raise InputError for an unknown name."""
     for variable in variables:
         for each in variable.references:
             if each.name not in addresses:
@@ -297,7 +299,7 @@ def _refer(variables: list[Variable], addresses: dict[str, int], memory: GlobalS
 
 
 def _laid_out(variables: list[Variable], space: str, start: int) -> tuple[dict[str, int], int]:
-    """Return the offsets of a space's variables and its end; a variable of dynamic size is last."""
+    """Return the offset of each variable of a space, and the end of the last. A variable of dynamic size is last."""
     places, at = {}, start
     for each in sorted(variables, key=lambda each: each.nbytes is None):
         if each.space == space:

@@ -1,8 +1,8 @@
-"""State of the machine: warps with registers, in rows; CTAs with shared and tensor memory and barriers; clusters.
+"""State of the machine: warps with registers, in rows; CTAs with shared memory, tensor memory and barriers; clusters.
 
-A row is one warp, or several that execute together. A row runs as strands, groups of lanes at one instruction. Strands
-part at a branch and join where they meet. The strand furthest behind runs first; PTX ISA, "Independent Thread
-Scheduling" leaves the order open.
+A row is one warp, or several warps that execute together. A row consists of strands: groups of lanes at one
+instruction. Strands split at a branch and merge at the same instruction. The strand with the lowest instruction index
+runs first; PTX ISA, "Independent Thread Scheduling", leaves the order open.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MOST_LOCAL_BYTES = 512 << 10
 """Maximum local memory of a thread (CUDA programming guide, "Technical Specifications per Compute Capability")."""
 
 COUNT_LIMIT = (1 << 20) - 1
-"""Limit of an mbarrier's arrivals and bytes (PTX ISA, "Contents of the mbarrier object")."""
+"""Maximum of an mbarrier's arrivals, and of its bytes (PTX ISA, "Contents of the mbarrier object")."""
 
 
 class Waiting(NamedTuple):
-    """A warp that waits. ready: returns True if the warp may continue. again: the instruction then runs again. what:
-    clause for the report.
+    """Result of an instruction at which a warp waits. ready: returns True if the warp may continue. again: True if the
+    instruction then executes again. what: returns a clause for the report of a deadlock.
 
-    may_fail: a try_wait, which may return False after a while. meets: waits for the warp's other strands at the same
-    instruction.
+    may_fail: True for try_wait, which may return False after some time. meets: True if the warp waits for its other
+    lanes to reach the same instruction.
     """
 
     ready: Callable[[], bool]
@@ -47,9 +47,11 @@ Waits = list[tuple["WarpState", int, Waiting]]
 
 @dataclass(slots=True)
 class Strand:
-    """Lanes at one instruction. blocked: the warps that wait; those of the others that are through wait for them.
+    """Lanes at one instruction. blocked: the warps that wait, each with lanes and Waiting; the other warps wait with
+    them.
 
-    turns: used so far; the strand with fewest runs first, so that none starves. steps: without the other lanes.
+    turns: turns used so far; the strand with the fewest turns runs first. steps: instructions executed without the
+    row's other lanes. timed_out: True while try_wait fails.
     """
 
     pc: int
@@ -71,14 +73,15 @@ class Strand:
 
     @property
     def meets(self) -> bool:
-        """Return True if the strand waits for the other lanes of its warps. All lanes then execute the instruction
+        """Return True if the strand waits for the other lanes of its warps, so that all execute the instruction
         together."""
         return bool(self.blocked) and self.blocked[0][2].meets  # type: ignore[index]
 
 
 @dataclass(slots=True)
 class PhaseBarrier:
-    """An mbarrier (PTX ISA, "mbarrier"): pending arrivals and bytes of this phase. phase: number of complete phases."""
+    """An mbarrier (PTX ISA, "mbarrier"). count: arrivals per phase. pending, tx_bytes: missing arrivals and bytes of
+    the current phase. phase: number of complete phases."""
 
     count: int
     pending: int
@@ -110,7 +113,8 @@ class PhaseBarrier:
             self.pending = self.count
 
     def has_passed(self, parity: int) -> bool:
-        """Return true if the phase of this parity is complete; the current one has the other (test_wait.parity)."""
+        """Return True if the phase with this parity is complete; the current phase has the other parity
+        (test_wait.parity)."""
         return self.phase % 2 != parity
 
     def __str__(self) -> str:
@@ -119,9 +123,9 @@ class PhaseBarrier:
 
 @dataclass(slots=True)
 class NamedBarrier:
-    """A barrier of `bar.sync`: the threads that arrived in this round, and the number of complete rounds.
+    """A barrier of `bar.sync`. arrived: threads that have arrived in this round. rounds: number of complete rounds.
 
-    asked, yes: for `bar.red`, threads with a predicate, and with a true one. told: callbacks that get both.
+    asked, yes: for `bar.red`, numbers of votes and of true votes. told: functions that get both numbers.
     """
 
     arrived: int = 0
@@ -131,13 +135,13 @@ class NamedBarrier:
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
     def vote(self, yes: int, asked: int, tell: Callable[[int, int], None]) -> None:
-        """Add the votes of lanes. yes, asked: masks. tell: called at the end of the round with the numbers of true
-        votes and of threads."""
+        """Add votes of lanes. yes, asked: masks. tell: called at the end of the round with the numbers of true votes
+        and of threads."""
         self.yes, self.asked = self.yes + yes.bit_count(), self.asked + asked.bit_count()
         self.told.append(tell)
 
     def end(self) -> None:
-        """End the round."""
+        """End the round: report the votes, and reset all counts."""
         for tell in self.told:
             tell(self.yes, self.asked)
         self.rounds, self.arrived, self.asked, self.yes, self.told = self.rounds + 1, 0, 0, 0, []
@@ -146,7 +150,7 @@ class NamedBarrier:
 class TensorMemory:
     """Tensor memory, 128 lanes by 512 columns of 32 bits (PTX ISA, "Tensor Memory"), and its allocations.
 
-    permit: true while this CTA may allocate. listener: hears of accesses.
+    permit: True while this CTA may allocate. listener: gets accesses.
     """
 
     def __init__(self, listener: EmulationListener | None = None) -> None:
@@ -157,14 +161,14 @@ class TensorMemory:
         self.permit = True
 
     def free(self, columns: int) -> int | None:
-        """Return the first column of a free range, aligned to the range's size; None if no range is free."""
+        """Return the first column of a free range, aligned to its size; None if no range is free."""
         for start in range(0, TENSOR_COLUMNS, columns):
             if all(start + columns <= low or low + size <= start for low, size in self.allocated.items()):
                 return start
         return None
 
     def allocate(self, columns: int) -> int | None:
-        """Allocate a free range, without contents, and return its first column; None if there is none."""
+        """Allocate a free range, mark it as unwritten, and return its first column; None if no range is free."""
         start = self.free(columns)
         if start is not None:
             self.allocated[start] = columns
@@ -172,14 +176,15 @@ class TensorMemory:
         return start
 
     def check(self, column: int, columns: int, what: str, lane: int = 0) -> None:
-        """Check that the columns are allocated, and that `lane`, the last lane, exists."""
+        """Raise Undefined unless the columns are allocated and `lane`, the last lane, exists."""
         if lane >= TENSOR_LANES:
             raise Undefined(f"{what} lane {lane} of tensor memory, which has {TENSOR_LANES}")
         if not any(low <= column and column + columns <= low + size for low, size in self.allocated.items()):
             raise Undefined(f"{what} columns {column} to {column + columns - 1} of tensor memory, not all allocated")
 
     def read(self, rows: Any, columns: Any, what: str = "reads") -> Array:
-        """Return words. rows, columns: arrays that broadcast, or slices if there is no listener."""
+        """Return words; raise Undefined if a word was never written. rows, columns: arrays that broadcast, or slices if
+        there is no listener."""
         if not self.written[rows, columns].all():
             missing = ~self.written[rows, columns]
             if isinstance(rows, slice):
@@ -201,7 +206,7 @@ class TensorMemory:
 
 
 def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
-    """Return None if all required lanes execute an instruction together; else a wait for the others."""
+    """Return None if all lanes of `members` execute the instruction together; else a wait for the missing lanes."""
     if mask & members == warp.alive & members:
         return None
     if isinstance(warp, Row):
@@ -216,7 +221,8 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 
 
 def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
-    """Mark an instruction as collective: all lanes of a warp execute it together, and early lanes wait."""
+    """Mark an instruction as collective: all lanes of a warp execute it together, and early lanes wait for the
+    others."""
 
     def once_together(warp: Any, mask: int) -> Any:
         wait = None if mask == warp.alive else together(warp, mask)
@@ -226,10 +232,10 @@ def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int
 
 
 class LaneState:
-    """Registers of lanes. registers: raw words, an array with a word for each lane; a predicate is a mask.
+    """Registers of some lanes. registers: by slot, an array of raw words, one per lane; a predicate is a mask.
 
-    count: number of lanes. all: their mask. alive: mask of lanes that have not exited. warps: warps of the lanes.
-    kept: cache of values that instructions computed from registers.
+    count: number of lanes. all: mask of all lanes. alive: mask of lanes that have not exited. warps: warps of the
+    lanes. kept: cache of values that instructions computed from registers.
     """
 
     registers: Any
@@ -245,7 +251,7 @@ class LaneState:
     def each_lane(
         self, mask: int, readers: Sequence[Callable[[Any], Array]]
     ) -> list[tuple[WarpState, int, tuple[Any, ...]]]:
-        """Return, for each lane of the mask, its warp, its index in the warp, and its value from each reader."""
+        """Return, for each lane of the mask, its warp, its index in the warp, and the values of the readers."""
         found = [(warp, lane) for warp, part in self.parts(mask) for lane in indices(part)]
         places = [lane + warp.start * (self.count > LANES) for warp, lane in found]
         numbers = zip(*(read(self)[places].tolist() for read in readers))
@@ -255,7 +261,7 @@ class LaneState:
     all = ALL
 
     def set(self, register: int, value: Any, mask: int) -> None:
-        """Write a register in the lanes of the mask."""
+        """Write a register in the lanes of a mask."""
         if mask != self.all:
             value = np.where(lanes(mask, self.count), value, self.registers[register])
         self.registers[register] = value
@@ -269,9 +275,8 @@ class LaneState:
 
 class WarpState(LaneState):
     """State of a warp. groups: asynchronous operations by kind, for lanes with equal history. local: local memory of
-    the 32 threads, in order; of the kernel, then of calls. frames: the call that each lane is in, None in the kernel.
-    pools: frames of each device function. start: the first of its lanes in its row.
-    """
+    the 32 threads, of the kernel, then of calls. frames: each lane's current call, None in the kernel. pools: frames of
+    each device function. start: index of the warp's first lane in its row."""
 
     row: Row
     start = 0
@@ -299,7 +304,7 @@ class WarpState(LaneState):
         return [(self, mask)]
 
     def more_local(self, nbytes: int) -> int:
-        """Return the first byte of new local memory, of this many bytes for each thread."""
+        """Return the offset of new local memory. nbytes: for each thread."""
         start, self.local_bytes = self.local_bytes, self.local_bytes + nbytes
         if self.local_bytes > MOST_LOCAL_BYTES:
             raise Undefined(f"calls need more than the {MOST_LOCAL_BYTES:,} bytes of local memory that a thread has")
@@ -311,9 +316,10 @@ class WarpState(LaneState):
 
 
 class Row(LaneState):
-    """Warps that execute together, each its lanes: one warp, or several of one or more CTAs.
+    """Warps that execute together: one warp, or several warps of one or more CTAs.
 
-    strands: cover the lanes that have not exited. steps: instructions executed. bank: shared memory of the CTAs.
+    strands: groups that cover all lanes that have not exited. steps: number of executed instructions. bank: shared
+    memory of the CTAs.
     """
 
     def __init__(self, warps: list[WarpState], registers: list[Any], strands: list[Strand], bank: SharedBank) -> None:
@@ -325,7 +331,7 @@ class Row(LaneState):
         self.count, self.all = LANES * len(warps), (1 << LANES * len(warps)) - 1
         self.lanes: LaneState = self if len(warps) > 1 else warps[0]
         self._by_cta: dict[int, list[list[WarpState]]] = {}
-        self.kept, self.alive = {}, self.all  # of a row that has lost lanes, no instruction has all
+        self.kept, self.alive = {}, self.all  # stays the mask of all lanes, even if some have exited
         self.written: dict[int, Array] = {}  # registers that one warp after the other has written
         for place, warp in enumerate(warps):
             warp.start = LANES * place
@@ -344,7 +350,7 @@ class Row(LaneState):
         return [(self.warps[place], part) for place, part in by_warps(mask, len(self.warps))]
 
     def by_cta(self, mask: int) -> list[list[WarpState]]:
-        """Return the warps that have lanes in the mask, as one list for each CTA."""
+        """Return the warps that have lanes in the mask, in a list for each CTA."""
         if mask not in self._by_cta:
             found: dict[CtaState, list[WarpState]] = {}
             for warp, _ in self.parts(mask):
@@ -353,7 +359,7 @@ class Row(LaneState):
         return self._by_cta[mask]
 
     def verify_whole(self, mask: int) -> None:
-        """Raise Undefined unless each warp has all its lanes in the mask, or none."""
+        """Raise Undefined unless each warp has all or none of its lanes in the mask."""
         if any(part != ALL for _, part in by_warps(mask, len(self.warps))):
             raise Undefined("lanes of a row are missing")
 
@@ -362,7 +368,8 @@ class Row(LaneState):
             raise Undefined("lanes of a row are missing")
 
     def shared(self, addresses: Array, mask: int) -> tuple[Memory, Array]:
-        """Return the CTAs' shared memory and each lane's address there; Undefined for another CTA's, or at its end."""
+        """Return the bank's memory and each lane's address in it. Raise Undefined for an address of another CTA, or at
+        the end of shared memory."""
         ranks, places = self.ranks, self.places
         if mask != self.all:
             some = lanes(mask, self.count)
@@ -372,7 +379,7 @@ class Row(LaneState):
         return self.bank.memory, offsets + places
 
     def part(self, warps: list[WarpState]) -> Row:
-        """Remove warps from this row; return them as a new row."""
+        """Move warps out of this row into a new row, and return the new row."""
         leaving = {*warps}
         kept = [warp for warp in self.warps if warp not in leaving]
         mine, others = self._contents(kept), self._contents(warps)
@@ -382,7 +389,7 @@ class Row(LaneState):
         return other
 
     def changed(self, slot: int, dtype: Any) -> Array:
-        """Return the contents of a register, which may be changed until the next instruction."""
+        """Return a register's array, which the caller may change until the next instruction."""
         old = self.registers[slot]
         if self.written.get(slot) is not old:
             same = isinstance(old, np.ndarray) and old.dtype == dtype  # else of the slot that nobody reads
@@ -390,7 +397,7 @@ class Row(LaneState):
         return np.asarray(old)
 
     def _contents(self, warps: list[WarpState]) -> tuple[list[Any], list[Strand]]:
-        """Return some warps' registers and strands."""
+        """Return registers and strands of some warps of the row."""
         places = np.array([warp.start // LANES for warp in warps], np.int64)
 
         def taken(content: Any) -> Any:
@@ -412,7 +419,7 @@ def _part_of(strand: Strand, mask: int, warps: set[WarpState]) -> Strand:
 
 
 class WarpRegisters:
-    """Registers of one warp of a row. An array that was read is never changed afterwards."""
+    """Registers of one warp of a row. An array read from here never changes."""
 
     __slots__ = ("row", "start")
 
@@ -434,7 +441,7 @@ class WarpRegisters:
 
 
 class SomeWarps(LaneState):
-    """Some warps of a row. registers: read and written in all of their lanes at once."""
+    """Some warps of a row. `registers` reads and writes a register in all their lanes at once."""
 
     def __init__(self, row: Row, warps: list[WarpState]) -> None:
         self.row, self.warps, self.registers, self.kept = row, warps, self, {}
@@ -448,8 +455,8 @@ class SomeWarps(LaneState):
 
 
 class CtaState:
-    """State of a CTA. rank: in its cluster. place: of its shared memory in the bank. barriers: mbarriers by offset in
-    shared memory."""
+    """State of a CTA. rank: in its cluster. place: offset of its shared memory in the bank. barriers: mbarriers by
+    offset in shared memory."""
 
     def __init__(
         self, cluster: ClusterState, rank: int, index: tuple[int, int, int], bank: SharedBank, number: int
@@ -467,13 +474,13 @@ class CtaState:
         self.exited = 0
 
     def barrier(self, address: int) -> PhaseBarrier:
-        """Return the mbarrier at an address of the cluster's shared memory."""
+        """Return the mbarrier at an address of the cluster's shared memory; raise Undefined if there is none."""
         owner = self.cluster.owner(address)
         found = owner.barriers.get(address & (OFFSET))
         return owner.missing_barrier(address & OFFSET) if found is None else found
 
     def missing_barrier(self, offset: int) -> PhaseBarrier:
-        """Return a barrier that nobody waits for, if an operation completes after `mbarrier.inval`; else Undefined."""
+        """Return an unused barrier if an operation completes after `mbarrier.inval`; else raise Undefined."""
         if offset not in self.invalidated:
             raise Undefined(f"no mbarrier was initialised at {offset:,} of {self.shared.name}")
         text = f"the mbarrier at {offset:,} of {self.shared.name} was invalidated at {self.invalidated[offset]}"
@@ -486,8 +493,8 @@ class CtaState:
 @dataclass(slots=True, eq=False)
 class ClusterState:
     """State of a cluster. index: in the grid. pending: its asynchronous operations, the oldest first. arrived, rounds:
-    of barrier.cluster, the lanes of each warp. awaits: the lanes that arrived but have not waited, with their round.
-    """
+    of barrier.cluster, arrived lanes of each warp and complete rounds. awaits: lanes of each warp that have arrived but
+    not waited, and their round."""
 
     index: tuple[int, int, int]
     grid: Any

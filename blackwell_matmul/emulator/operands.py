@@ -1,4 +1,4 @@
-"""Operands of the tensor core in memory: matrix descriptors, swizzled layouts, and elements from their bits.
+"""Operands of tensor cores in memory: matrix descriptors, swizzled layouts, and values of elements.
 
 PTX ISA, "Asynchronous wgmma: Shared Memory Matrix Layout, Matrix Descriptor Format" and "tcgen05: Matrix Descriptor,
 Canonical Layouts". The unit is a chunk of 16 bytes, which no layout splits.
@@ -33,9 +33,9 @@ RESERVED_TCGEN05 = bit_mask(14, 15, 30, 31, *range(53, 61))
 
 @dataclass(frozen=True, eq=False)  # `descriptor` keeps those that it has made
 class Descriptor:
-    """A matrix descriptor in bytes. leading, stride: their meaning depends on the layout, see `chunks`.
+    """A matrix descriptor, in bytes. leading, stride: byte offsets, used by layout in `chunks`.
 
-    continues: `leading` is the address where rows go on that pass 128 bytes (bit 52, for K of 48 bytes).
+    continues: True if `leading` is the address where rows of more than 128 bytes continue (bit 52, for K of 48 bytes).
     """
 
     start: int
@@ -47,7 +47,7 @@ class Descriptor:
 
 @functools.lru_cache(maxsize=4096)
 def descriptor(bits: int, blackwell: bool) -> Descriptor:
-    """Return the fields of a 64-bit matrix descriptor; Undefined for fields that are not emulated."""
+    """Return the fields of a 64-bit matrix descriptor; raise Undefined for fields that are not emulated."""
     code = bits >> 61 & 7 if blackwell else bits >> 62 & 3
     table = TCGEN05_SWIZZLES if blackwell else WGMMA_SWIZZLES
     if bits & (RESERVED_TCGEN05 if blackwell else RESERVED_WGMMA):
@@ -67,9 +67,10 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
 
 @functools.lru_cache(maxsize=4096)
 def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
-    """Return the index of each 16-byte chunk in shared memory.
+    """Return the index in shared memory of each 16-byte chunk, outer x inner.
 
-    K-major: outer rows of M or N, inner chunks along K. MN-major: outer rows of K, inner chunks along M or N.
+    K-major: outer is rows of M or N, inner is chunks along K. MN-major: outer is rows of K, inner is chunks along M or
+    N.
     """
     row, chunk = np.arange(outer)[:, None], np.arange(inner)[None, :]
     span = found.swizzle or CHUNK
@@ -103,7 +104,8 @@ def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_
 
 
 def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> Array:
-    """Return chunks of shared memory; Undefined beyond its end, or if one of their `used` bytes was not written."""
+    """Return chunks of shared memory. Raise Undefined beyond its end, or if one of a chunk's first `used` bytes was
+    never written."""
     if not memory.all_written(index):
         _verify_chunks(memory, index, what, used)
     if memory.listener is not None:
@@ -130,29 +132,29 @@ _TABLES: dict[str, Any] = {
 }  # fmt: skip
 
 SCALE_TYPES: Known[str, Any] = Known({"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn})
-"""Types of a block's scales."""
+"""numpy type of each type of scales."""
 
 ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed e2m1": 32} | dict.fromkeys(_TABLES, 16)
-"""Elements in 16 bytes. Unpacked floats of 4 and 6 bits are padded: 16 elements take 16 bytes."""
+"""Number of elements in 16 bytes. Unpacked floats of 4 and 6 bits are padded: 16 elements take 16 bytes."""
 
 
 PADDED_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
-"""Bits of elements, of which 16 are packed and padded to 16 bytes in shared memory."""
+"""Bits of an element, for types of which 16 elements are packed and then padded to 16 bytes in shared memory."""
 
 PACKED_BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
-"""The same bits, by the type of 16 such elements."""
+"""Bits of an element, by PTX's type of 16 such elements."""
 
 
 @functools.cache
 def _table(format: str) -> Array:
-    """Return the value of each byte."""
+    """Return the float32 value of each of the 256 bytes."""
     kind = _TABLES[format]
     bits = (1 << PADDED_BITS.get(format, 8)) - 1
     return (np.arange(256) & bits).astype(np.uint8).view(kind).astype(np.float32)
 
 
 def elements(raw: Array, format: str) -> Array:
-    """Return the values of the elements in rows of bytes."""
+    """Return the values of packed elements, given as rows of bytes."""
     if format == "f16":
         return raw.view(np.float16).astype(np.float32)
     if format == "bf16":
@@ -176,9 +178,8 @@ def elements(raw: Array, format: str) -> Array:
 
 
 def in_bytes(raw: Array, format: str) -> Array:
-    """Return the values of elements in registers or tensor memory, where those of 4 and 6 bits have a byte each: 4 bits
-    in its middle, 6 bits at its low end (PTX ISA, "mma": .kind::f8f6f4).
-    """
+    """Return the values of elements in registers or tensor memory, where an element of 4 or 6 bits has a byte. 4 bits
+    are in the middle of the byte, 6 bits at its low end (PTX ISA, "mma": .kind::f8f6f4)."""
     if format == "e2m1":
         return _table(format)[raw >> 2]
     return _table(format)[raw] if format in ("e2m3", "e3m2") else elements(raw, format)
@@ -189,7 +190,7 @@ def _nibbles(raw: Array) -> Array:
 
 
 def padded(raw: Array, bits: int) -> Array:
-    """Return 16 elements of 4 or 6 bits from the first bytes of each chunk."""
+    """Return the codes of 16 elements of 4 or 6 bits, which are packed at the beginning of each chunk."""
     parts = raw.reshape(*raw.shape[:-1], -1, CHUNK)
     if bits == 4:
         found = _nibbles(parts[..., :8])
@@ -202,10 +203,11 @@ def padded(raw: Array, bits: int) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """Return a (M x K) times b (N x K) transposed, of the type of a; int32 wraps. Of stacks, each with its own.
+    """Return a (M x K) times the transpose of b (N x K), in the type of a; int32 wraps. Stacks are multiplied one by
+    one.
 
-    The order of float32 sums along K is that of numpy's matmul. Each instruction adds its product, rounded to float32,
-    to the accumulator.
+    The order of float32 sums along K is that of numpy's matmul. Each instruction rounds its product to float32 and adds
+    it to the accumulator.
     """
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.mT.astype(np.float64)).astype(np.int64).astype(np.int32)
@@ -213,7 +215,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def differing(a: Array, b: Array) -> Array:
-    """Return how many bits of a row of A and a column of B differ."""
+    """Return the number of bits in which a row of A and a column of B differ."""
     return (a.sum(axis=-1)[..., None] + b.sum(axis=-1)[..., None, :] - 2 * product(a, b)).astype(np.int32)
 
 

@@ -1,6 +1,6 @@
 """Parses PTX to plain data: a `Module` of kernels, each a list of instructions with resolved registers.
 
-Scopes in braces, as inline assembly opens them, have registers and labels of their own (PTX ISA 4.4, "Identifiers").
+A scope in braces, such as that of inline assembly, has its own registers and labels (PTX ISA 4.4, "Identifiers").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blackwell_matmul.emulator.unknown import Known, Malformed, Parts
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register. slot: index among the kernel's registers. type: as declared, such as "b32" or "pred"."""
+    """A register. slot: index in the kernel's list of registers. type: as declared, such as "b32" or "pred"."""
 
     slot: int
     type: str
@@ -29,7 +29,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An immediate. bits: of the value, where it was written as 0f… or 0d…; else the integer or float itself."""
+    """An immediate. value: an integer or a float; with is_bits the bits of a float, which was written as 0f… or 0d…."""
 
     value: int | float
     is_bits: bool = False
@@ -44,7 +44,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base + offset]`; of a tensor copy `[map, {x, y}]`, with coordinates."""
+    """`[base + offset]`. coordinates: of a tensor copy's `[map, {x, y}]`."""
 
     base: Register | Symbol | Number
     offset: int = 0
@@ -100,9 +100,8 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One instruction. name: up to the first dot. modifiers: the rest, such as ("sync", "aligned"). guard: predicate,
-    and true if negated. line: in the PTX text.
-    """
+    """One instruction. opcode: with all modifiers, such as "bar.sync.aligned". guard: predicate, and True if negated.
+    line: in the PTX text. location: source line named by `.loc`."""
 
     opcode: str
     operands: Parts[Operand]
@@ -112,7 +111,7 @@ class Statement:
     location: SourceLine | None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "operands", Parts(self.operands))  # also of a copy whose operands are a plain tuple
+        object.__setattr__(self, "operands", Parts(self.operands))  # also if `replace` passes a plain tuple
 
     @property
     def modifiers(self) -> Parts[str]:
@@ -120,14 +119,14 @@ class Statement:
 
     @property
     def vector_elements(self) -> int:
-        """Return the elements of a vector, 2, 4 or 8 by the opcode's .v2, .v4 or .v8; 0 without one."""
+        """Return the number of elements of a vector, from .v2, .v4 or .v8; 0 without one."""
         return next((int(word[1:]) for word in self.modifiers if word in ("v2", "v4", "v8")), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An address in an initial value. place, nbytes: its bytes in the variable. shift: right shift of the address.
-    line: in the PTX text."""
+    """A variable's address in an initial value. place, nbytes: offset and size in the initial value. shift: right shift
+    of the address. line: in the PTX text."""
 
     place: int
     nbytes: int
@@ -139,10 +138,8 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable. space: "shared", "local", "global", "const" or "param". nbytes: None if set by the launch.
-
-    references: addresses that the initial value contains.
-    """
+    """A variable. space: "shared", "local", "global", "const" or "param". nbytes: None if the launch decides.
+    references: addresses in the initial value."""
 
     name: str
     space: str
@@ -154,16 +151,14 @@ class Variable:
 
 
 Formal = Variable | Register
-"""Formal parameter of a function: in `.param` space, or a register."""
+"""Parameter or result of a device function: a variable in `.param` space, or a register."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A kernel, or a device function. labels: index of the next instruction. tables: labels of brx.idx, by name.
-
-    registers: the declared type of each; functions share one list, and a kernel's begins with it. own: slots of its
-    own registers. formals, results: of a device function.
-    """
+    """A kernel or a device function. labels: index of the instruction after each label. tables: labels of each brx.idx
+    table. registers: declared type of each register; functions share one list, and a kernel's list begins with it. own:
+    slots of a function's own registers. formals, results: of a device function."""
 
     name: str
     parameters: list[Variable]
@@ -180,10 +175,8 @@ class Entry:
 
 @dataclass(slots=True)
 class Module:
-    """A module. functions: those with a body. declared: names of the functions without one, as `.extern` has none.
-
-    aliases: other names of functions (PTX ISA, ".alias").
-    """
+    """A module. functions: device functions with a body. declared: names of device functions without a body, such as
+    those with `.extern`. aliases: other names of functions (PTX ISA, ".alias")."""
 
     target: str
     version: tuple[int, int] = (0, 0)
@@ -195,10 +188,10 @@ class Module:
 
 
 _SELECTED = re.compile(r"[bh][0-7]{1,4}")
-"""Pattern of a register's bytes or halves, as in video instructions."""
+"""Pattern of a selector of bytes or halves of a register, as in video instructions."""
 
 _ENDS = {",", ";", "]", "}", ")", ":"}
-"""Text after a number that is no expression."""
+"""Tokens after a number that is not part of a constant expression."""
 
 SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
 SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
@@ -206,7 +199,7 @@ SIZES_BYTES |= {"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32": 
 SIZES_BYTES |= {"s16x2": 4, "u16x2": 4, "s8x4": 4, "u8x4": 4}
 
 MOST_REGISTERS = 1 << 20
-"""Maximum registers of a kernel with its functions; the largest kernels of compilers declare some 10,000."""
+"""Maximum registers of a kernel with its functions. The largest kernels of compilers declare about 10,000."""
 
 _TOKENS = re.compile(
     r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
@@ -224,11 +217,11 @@ _BOUNDS = (
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".local_maxnreg", ".reqnctapercluster",
     ".maxclusterrank",
 )  # fmt: skip
-"""Directives of a kernel that take numbers, which are positive; for the cluster 0 means none."""
+"""Kernel directives that take one to three positive numbers. For clusters, 0 means none."""
 
 _PROPERTIES = (".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control")
 _OF_MODULES = (".file", ".loc", ".pragma", ".metadata", ".language")
-"""Module directives without an effect on the emulation."""
+"""Directives of a module without effect on the emulation."""
 
 N = TypeVar("N", "Register", "Symbol")
 
@@ -240,7 +233,8 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Module:
-    """Return the module that PTX text describes; InputError, one sentence with the line, if it is malformed."""
+    """Return the module that a PTX text describes; raise InputError, one sentence with the line, if the text is
+    malformed."""
     if not re.search(r"^\W*\.version\b", text, re.MULTILINE):
         raise InputError("this is no PTX: it has no .version line.")
     parser = _Parser(text)
@@ -268,9 +262,9 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens. scopes: names of registers, labels and variables, the innermost last.
+    """Recursive-descent parser. scopes: registers, labels and variables by name, the innermost scope last.
 
-    labels: those that each brace encloses directly, by the brace's place, as a jump may precede its label.
+    labels: places of the labels directly inside each brace, by the brace's place, as a jump may precede its label.
     """
 
     def __init__(self, text: str) -> None:
@@ -298,7 +292,7 @@ class _Parser:
         return token
 
     def fault(self, text: str) -> InputError:
-        """Return the error of the last token's line."""
+        """Return an InputError for the line of the last token."""
         return InputError(f"PTX line {self.tokens[max(self.at - 1, 0)].line}: {text}.")
 
     def accept(self, text: str) -> bool:
@@ -308,7 +302,7 @@ class _Parser:
         return True
 
     def skip_line(self) -> list[_Token]:
-        """Return the rest of the last token's line."""
+        """Skip the rest of the last token's line, and return its tokens."""
         first = self.at
         while self.next.line == self.tokens[first - 1].line and self.next.kind != "end":
             self.at += 1
@@ -358,7 +352,7 @@ class _Parser:
         return module
 
     def number_of(self, directive: str, module: Module) -> None:
-        """Take the number of `.version` or `.address_size`."""
+        """Parse the number of `.version` or `.address_size`."""
         number = self.take().text
         if directive == ".version":
             if not re.fullmatch(r"\d+\.\d+", number):
@@ -402,7 +396,7 @@ class _Parser:
         module.kernels[kernel.name] = kernel
 
     def directives(self, kernel: Entry) -> None:
-        """Parse the directives between a kernel's or function's parameters and its body."""
+        """Parse the directives between the parameters and the body of a kernel or a device function."""
         while self.next.text not in ("{", ";"):
             token, numbers = self.take(), []
             if token.kind != "directive":
@@ -460,13 +454,15 @@ class _Parser:
                 yield from self.declared(function, self.declarators("param", once=True))
 
     def declared(self, entry: Entry, variables: list[Variable]) -> list[Variable]:
-        """Add variables of a kernel or function, each with a unique name among all functions; return them."""
+        """Add variables to a kernel or function, with names that are unique among all functions; return these
+        variables."""
         named = [replace(each, name=self.own_name(each.name).name) for each in variables]
         entry.variables += named
         return named
 
     def own_name(self, name: str) -> Symbol:
-        """Declare a label or a variable in the innermost scope. Only a kernel's outermost scope keeps its name."""
+        """Declare a label or a variable in the innermost scope, and return its unique name. Only names in a kernel's
+        outermost scope stay unchanged."""
         keeps = len(self.scopes) == 1 and self.in_kernel
         return self.declare(name, Symbol(name if keeps else f"{name}@{self.at}"))
 
@@ -492,7 +488,7 @@ class _Parser:
         return found
 
     def declarators(self, space: str, once: bool = False) -> list[Variable]:
-        """Parse `.align 16 .b8 name[n] = {…}` after its space, or several separated by commas."""
+        """Parse `.align 16 .b8 name[n] = {…}`, which follows the state space, or several names separated by commas."""
         alignment, kind, count = 0, "", 1
         while self.next.kind == "directive":
             word = self.take().text[1:]
@@ -517,7 +513,7 @@ class _Parser:
                 return found
 
     def declarator(self, space: str, kind: str, count: int, alignment: int) -> Variable:
-        """Parse a name with its extents and its initial value. count: elements of a vector."""
+        """Parse a variable's name, extents and initial value. count: elements of a vector type."""
         name, size = self.take().text, SIZES_BYTES[kind]
         extents: list[int] = []
         while self.accept("["):
@@ -539,7 +535,7 @@ class _Parser:
         return Variable(name, space, None if is_open else nbytes, alignment, bytes(initial), kind, tuple(references))
 
     def initial(self, kind: str, extents: list[int], found: bytearray, references: list[Reference]) -> None:
-        """Parse a value, or a list in braces; an inner list is filled up with zeros."""
+        """Parse an initial value, or a list in braces; an inner list is padded with zeros."""
         if not self.accept("{"):
             self.constant(kind, found, references)
             return
@@ -551,7 +547,7 @@ class _Parser:
             self.accept(",")
 
     def variable_address(self) -> tuple[str, int]:
-        """Parse `name + 4`, also in `generic(…)` or parentheses; return the name and the added number."""
+        """Parse `name + 4`, also inside `generic(…)` or parentheses; return the name and the offset."""
         if self.accept("("):
             name, addend = self.variable_address()
             self.take(")")
@@ -563,7 +559,8 @@ class _Parser:
         return name, addend + self.addend()
 
     def constant(self, kind: str, found: bytearray, references: list[Reference]) -> None:
-        """Parse a number, `name`, `name+4`, `generic(name)`, or `0xFF00(name)` for a byte of an address."""
+        """Parse an initial value: a number, `name`, `name+4`, `generic(name)`, or `0xFF00(name)` for one byte of an
+        address."""
         size, place = SIZES_BYTES[kind], len(found)
         is_masked = self.next.kind == "number" and self.tokens[self.at + 1].text == "("
         if self.next.kind != "word" and not is_masked:
@@ -578,7 +575,7 @@ class _Parser:
     # --- a kernel's body
 
     def body(self, kernel: Entry) -> None:
-        """Parse the statements of a kernel or function, up to the brace that closes it."""
+        """Parse the statements of a kernel or function, up to its closing brace."""
         self.location = None
         self.take("{")
         self.find_labels()
@@ -603,7 +600,7 @@ class _Parser:
             kernel.instructions.append(self.instruction())
 
     def find_labels(self) -> None:
-        """Find the labels that each brace of the body encloses. `self.at` must be after the first brace."""
+        """Find the labels directly inside each brace of the body. `self.at` must be after the first brace."""
         tokens, self.labels, opened, place = self.tokens, {self.at: []}, [self.at], self.at
         while opened:
             kind, text, _ = tokens[place]
@@ -622,12 +619,13 @@ class _Parser:
         """Declare the labels of the scope just opened, as a jump may precede its label."""
         first = self.at
         for place in self.labels[first]:
-            self.at = place + 1  # for the line of a label that is there twice
+            self.at = place + 1  # so that an error names the line of a label declared twice
             self.own_name(self.tokens[place].text)
         self.at = first
 
     def begins(self, place: int) -> bool:
-        """Return True if a statement begins here: after another statement, or on a new line, as after `.loc`."""
+        """Return True if a statement may begin at a token: after another statement, or on a new line, as after
+        `.loc`."""
         before = self.tokens[place - 1]
         return before.text in (";", "{", "}", ":") or before.line < self.tokens[place].line
 
@@ -663,13 +661,13 @@ class _Parser:
             self.take()
 
     def names(self) -> Iterator[str]:
-        """Yield names separated by commas, to the end of the statement."""
+        """Yield the names in a list separated by commas, up to the end of the statement."""
         while not self.accept(";"):
             yield self.take().text
             self.accept(",")
 
     def locate(self, rest: list[_Token]) -> None:
-        """Set the source location; of inlined code, the call's in the kernel, which is named last."""
+        """Set the source line from `.loc`. For inlined code, set the line of the call, which is the last in `.loc`."""
         numbers = [token.text for token in rest if token.kind == "number"]
         *_, file, line, _column = numbers
         self.location = SourceLine(self.files.get(file, f"file {file}"), int(line))
@@ -699,7 +697,7 @@ class _Parser:
         self.take(";")
 
     def vector(self, kernel: Entry, name: str, kind: str, count: int) -> None:
-        """Declare a vector register, and its elements under the names `v.x` and `v.r`, `v.y` and `v.g`, and so on."""
+        """Declare a vector register and its elements: `v.x` and `v.r`, `v.y` and `v.g`, and so on."""
         parts = tuple(self.register(kernel, f"{name}.{axis}", kind) for axis in "xyzw"[:count])
         self.scopes[-1] |= {f"{name}.{axis}": each for axis, each in zip("rgba", parts)}
         self.scopes[-1][name] = Vector(parts)
@@ -778,7 +776,7 @@ class _Parser:
         return one if value[0] else other
 
     def operators(self, level: int) -> Value:
-        """Parse an expression of operators with at least this precedence."""
+        """Parse an expression whose operators have at least this precedence."""
         return self.continued(level, self.operators(level + 1)) if level < len(LEVELS) else self.primary()
 
     def continued(self, level: int, value: Value) -> Value:
@@ -794,7 +792,7 @@ class _Parser:
         return int(self.continued(SUMS, (0, False))[0])
 
     def primary(self) -> Value:
-        """Parse a number, an expression in parentheses, or one after an operator or a cast."""
+        """Parse a number, an expression in parentheses, or an expression after a unary operator or a cast."""
         token = self.take()
         if token.text in UNARY:
             return unary(token.text, self.primary())
@@ -835,7 +833,7 @@ class _Parser:
 
 
 def _shown(guard: list[_Token], rest: list[_Token]) -> str:
-    """Return an instruction as PTX writes it."""
+    """Return the text of an instruction in PTX's syntax."""
     before, operands = "".join(each.text for each in guard), "".join(each.text for each in rest[1:])
     return f"{before} {rest[0].text} {operands.replace(',', ', ')}".strip()
 
@@ -859,7 +857,8 @@ def _value(text: str) -> Value:
 
 
 def number_bits(number: Number, type: str) -> int:
-    """Return a number as this type's bits, which may be negative or too many; Malformed for a float in an integer."""
+    """Return an immediate as bits of this type; the int may be negative or too wide. Raise Malformed for a float in an
+    integer type."""
     if number.is_bits:
         return int(number.value)
     if type in ("f32", "f64") or (type in ("b32", "b64") and isinstance(number.value, float)):

@@ -1,7 +1,7 @@
-"""Runs a grid: clusters in order, their warps in turns, and asynchronous operations as they complete.
+"""Runs a grid: clusters in order, warps in turns, and asynchronous operations as they complete.
 
-Hardware leaves open which warp runs first and when a copy or product completes; a program must be right for each order.
-By default an operation completes late: when a wait names it, or when nothing else can run.
+Hardware leaves open which warp runs first, and when a copy or a product completes. A program must be right in every
+order. By default an operation completes late: when a wait needs it, or when nothing else can run.
 """
 
 from __future__ import annotations
@@ -31,33 +31,31 @@ Progress = Callable[[int, int], None]
 Index = tuple[int, int, int]
 
 ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
-"""Orders in which asynchronous operations complete: late and oldest first, at once, late and newest first, late with
-one kind last, or random by seed.
-"""
+"""Orders in which asynchronous operations complete. late: late, oldest first. eager: at the issue. newest: late, newest
+first. copies last, products last: late, one kind last. random: by seed."""
 
 TURN_STEPS = 2000
-"""Instructions that a warp runs before another warp may."""
+"""Instructions in one turn of a warp, before another warp's turn."""
 
 TIMED_STEPS = 50
-"""Instructions until a limit of seconds is looked at."""
+"""Instructions between looks at the clock, if seconds are limited."""
 
 PATIENCE_STEPS = 20_000
-"""Number of instructions without effect after which pending copies or clusters continue, as the kernel may poll for
+"""Instructions without effect after which pending operations complete or clusters start, as the kernel may poll for
 them."""
 
 APART_STEPS = 200
-"""Instructions that some warps of a row run without the others until they get a row of their own."""
+"""Instructions that some warps of a row run without the others before they are moved to a row of their own."""
 
 IDLE_STEPS = 400_000
-"""Instructions without effect on memory or barriers until a kernel counts as endless."""
+"""Instructions without effect on memory or barriers after which a kernel counts as endless."""
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """An asynchronous operation. kind: "copy", "product" or "other". lanes: of the warp, that issued the operation.
-
-    after: operation that completes first. heard: what a listener keeps of the operation.
-    """
+    """An asynchronous operation in flight. kind: "copy", "product" or "other". step: the instruction that issued it.
+    lanes: lanes of the warp that issued it. after: operation that must complete first. heard: a listener's data on the
+    operation."""
 
     kind: str
     act: Callable[[], None]
@@ -71,7 +69,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limits of a run, at which it ends with an error; None for none.
+    """Limits of a run, which raises an error beyond them; None for no limit.
 
     steps: instructions of one warp. seconds: of the whole run. bytes: of memory that the emulator allocates.
     """
@@ -83,10 +81,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Choices that hardware leaves open, and what ends a run. progress: called with the clusters done and their total.
-
-    unwritten: "stop" or "note", at a read of shared memory that nothing has written. listener: hears of the run.
-    """
+    """Choices that hardware leaves open, and options of a run. progress: called with the number of finished clusters
+    and their total. unwritten: "stop" or "note", the effect of a read of unwritten shared memory. listener: gets the
+    events of the run."""
 
     order: str = "late"
     seed: int = 0
@@ -97,7 +94,7 @@ class Choices:
 
 
 class Clusters:
-    """The clusters of a grid that have not started, in order, x fastest. len: their number."""
+    """Clusters of a grid that have not started, in order, x fastest. len() returns their number."""
 
     def __init__(self, grid: Index, cluster: Index) -> None:
         self.size = cluster
@@ -108,7 +105,7 @@ class Clusters:
         return self.total - self.begun
 
     def take(self) -> Index:
-        """Return the first CTA's index of the next cluster."""
+        """Remove the next cluster, and return the index of its first CTA."""
         index, (x, y, _) = self.begun, self.counts
         self.begun += 1
         return index % x * self.size[0], index // x % y * self.size[1], index // (x * y) * self.size[2]
@@ -116,13 +113,11 @@ class Clusters:
 
 @dataclass
 class Execution:
-    """One launch. waiting: first CTAs of clusters not started, which cluster launch control may cancel. most: clusters
-    that run at once. rows: the warps of the resident clusters. pending: operations that are under way, oldest first.
-
-    effects: changes of memory and of mbarriers, and completed operations, so far; arrivals: at barriers of threads.
-    unknown: a sentence for each instruction that is not emulated. completing: the asynchronous operation that does.
-    notes: what a GPU leaves open and the kernel did, a sentence for each line.
-    """
+    """One launch. waiting: clusters that have not started, which cluster launch control may cancel. most: maximum
+    number of resident clusters. rows: rows of their warps. pending: asynchronous operations in flight, oldest first.
+    effects: number of changes of memory and mbarriers, and of completed operations; arrivals: number of arrivals at
+    barriers of threads. unknown: a sentence for each instruction that is not emulated. completing: the operation that
+    completes now. notes: a sentence for each line whose effect a GPU leaves undefined."""
 
     steps: list[Executable]
     memory: GlobalSpace
@@ -186,7 +181,7 @@ class Execution:
         return operation
 
     def complete(self, operation: InFlight | None) -> None:
-        """Complete an operation and its predecessors."""
+        """Complete an operation, after the operations that must complete first."""
         chain = []
         while operation is not None and not operation.done:
             chain.append(operation)
@@ -209,7 +204,8 @@ class Execution:
         operation.warp.cta.cluster.pending.pop(operation, None)
 
     def complete_alike(self, operations: Iterable[InFlight]) -> None:
-        """Complete operations of several warps, in order for each warp; operations with equal keys together."""
+        """Complete operations of several warps, in order for each warp. Operations with equal keys complete
+        together."""
         groups: dict[Any, list[InFlight]] = {}
         for each in operations:
             group = groups.setdefault(each.act.alike, [])  # type: ignore[attr-defined]
@@ -234,9 +230,10 @@ class Execution:
         return operation is not None
 
     def _complete_some(self, ran: int) -> bool:
-        """Complete an operation; in rows, of each cluster that can do nothing else until it can, or one by what ran.
+        """Complete an operation; return False if there is none.
 
-        Operations of clusters that have ended come last.
+        In rows, each cluster that cannot run completes operations until it can. If warps ran, but without effect, each
+        cluster completes one operation. Operations of ended clusters come last.
         """
         if not self.in_rows:
             return self._complete_one(self.pending)
@@ -255,7 +252,7 @@ class Execution:
         return done or (len(stuck) == len(self.resident) and self._complete_one(self.pending))
 
     def _chosen(self, ready: Iterator[InFlight]) -> InFlight | None:
-        """Return the operation, out of `ready`, oldest first, that completes next; None if `ready` is empty."""
+        """Return the operation that completes next; None if there is none. ready: candidates, oldest first."""
         if self.order == "late":
             return next(ready, None)
         every = [*ready]
@@ -269,12 +266,12 @@ class Execution:
     # --- the grid
 
     def run(self) -> None:
-        """Run to the end; EmulationError, one sentence with the line, if the run cannot end."""
-        with np.errstate(all="ignore"), heap_set_aside():  # what overflows, and NaN, is part of the arithmetic
+        """Run the grid to its end; raise EmulationError, one sentence with the line, if it cannot end."""
+        with np.errstate(all="ignore"), heap_set_aside():  # overflow and NaN are no errors in the arithmetic
             self._run_all()
 
     def _run_all(self) -> None:
-        idle = quiet = 0  # instructions without effect, and those with none but arrivals
+        idle = quiet = 0  # instructions without any effect, and without effects other than arrivals
         timed_out = None
         while self.waiting or self.resident:
             if not self.resident or (self.order == "random" and self.random.random() < 0.01):
@@ -303,7 +300,7 @@ class Execution:
             pass
 
     def _admit(self) -> bool:
-        """Start the next clusters; return False if there are none."""
+        """Start the next clusters; return False if there are none left."""
         if not self.waiting:
             return False
         origins = [self.waiting.take() for _ in range(min(self.most, len(self.waiting)))]
@@ -314,7 +311,7 @@ class Execution:
         return True
 
     def start_all(self) -> None:
-        """Start all clusters, as a cooperative launch promises."""
+        """Start all clusters, as a cooperative launch guarantees."""
         while self._admit():
             pass
 
@@ -343,7 +340,7 @@ class Execution:
         return sum(self._run(row) for row in rows if row.runnable())
 
     def _part_ready(self) -> bool:
-        """Split strands in which only some warps may continue; return True if there were any."""
+        """Split strands in which only some warps may continue; return True if a strand was split."""
         parted = False
         for row in self.rows:
             for strand in [*row.strands] if len(row.warps) > 1 else ():
@@ -354,7 +351,8 @@ class Execution:
         return parted
 
     def _time_out(self, before: Any) -> Any:
-        """Fail every try_wait once when nothing else can continue; report a deadlock if that did not help."""
+        """Let every try_wait fail when nothing else can continue, and return the state. Raise the deadlock if none
+        waits, or if the state has not changed."""
         state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects, self.arrivals
         if state == before or not self._fail_waits():
             raise self._deadlock()
@@ -368,15 +366,15 @@ class Execution:
         return bool(waiting)
 
     def _check_repeats(self) -> None:
-        """Raise EmulationError if warps and memory are in an earlier state, so that the run never ends. Every try_wait
-        fails once before."""
+        """Raise EmulationError if an earlier state of warps and memory repeats, so that the run never ends. Before,
+        every try_wait fails once."""
         state = self.effects, self._state()
         self.states[state] += 1
         if self.states[state] > 2 or (self.states[state] == 2 and not self._fail_waits()):
             raise self._spinning()
 
     def _state(self) -> bytes:
-        """Return a digest of the state that decides how the warps continue, except memory."""
+        """Return a digest of the state that decides how warps continue, without memory."""
         digest = hashlib.blake2b(digest_size=16)
         for row in self.rows:
             turns = min((each.turns for each in row.strands), default=0)
@@ -400,7 +398,8 @@ class Execution:
     # --- a row
 
     def _run(self, row: Row) -> int:
-        """Run the ready strands of a row: the strand with the fewest turns first, of equals the one furthest behind."""
+        """Run the ready strands of a row, and return the number of instructions: fewest turns first, then lowest
+        instruction index."""
         ran = 0
         while ran < TURN_STEPS:
             ready = [strand for strand in row.strands if strand.ready()]
@@ -425,13 +424,13 @@ class Execution:
         return ran
 
     def _separate(self, row: Row, strand: Strand) -> None:
-        """Move the warps of a diverged strand into a row of their own, unless the strand has all warps of the row."""
+        """Move the warps of a diverged strand into a row of their own, unless these are all warps of the row."""
         strand.steps, warps = 0, [warp for warp, _ in row.parts(strand.mask)]
         if 0 < len(warps) < len(row.warps):
             self.rows.append(row.part(warps))
 
     def _resume(self, row: Row, strand: Strand) -> int:
-        """Let waiting warps continue; return the number of executed instructions."""
+        """Continue the waiting warps of a strand; return 1 if their instruction was executed again, else 0."""
         waits, meets, strand.blocked = strand.blocked, strand.meets, None
         if waits is None or meets:
             return 0
@@ -447,9 +446,10 @@ class Execution:
         return int(bool(again))
 
     def _apart(self, pc: int, parts: Iterable[tuple[WarpState, int]], executed: int) -> Any:
-        """Execute an instruction warp by warp. Return None, the lanes for each next instruction, or the waiting warps.
+        """Execute an instruction warp by warp. Return None, the lanes for each next instruction, or the warps that
+        wait.
 
-        executed: number of instructions that all warps have executed before.
+        executed: number of instructions executed before.
         """
         step, through = self.steps[pc], 0
         places: dict[int, int] = {}
@@ -474,7 +474,7 @@ class Execution:
         return waits or places or None
 
     def _at_once(self, row: Row, pc: int, mask: int, executed: int) -> Any:
-        """Execute an instruction for all lanes of a row together. If that faults, execute it warp by warp."""
+        """Execute an instruction for all lanes of a row in one call. After a fault, execute it warp by warp."""
         row.written.clear()
         try:
             return self.steps[pc].act(row, mask)  # type: ignore[arg-type]
@@ -482,9 +482,9 @@ class Execution:
             return self._apart(pc, row.parts(mask), executed)
 
     def _advance(self, row: Row, strand: Strand, others: set[int], behind: int, limit: int) -> int:
-        """Run one strand until it waits, ends, parts, meets another (others) or passes one that goes first (behind).
-        Return the number of instructions run.
-        """
+        """Run one strand until it waits, ends or splits, reaches an instruction in `others`, or passes the instruction
+        `behind`. others: instructions of other strands. behind: lowest instruction of strands that run first. Return
+        the number of instructions."""
         steps, registers, warp, alone = self.steps, row.registers, row.warps[0], len(row.warps) == 1
         pc, mask, ran = strand.pc, strand.mask, 0
         warps = 1 if alone else len(by_warps(mask, len(row.warps)))
@@ -521,15 +521,14 @@ class Execution:
         return ran
 
     def _in_row(self, row: Row, pc: int, mask: int, executed: int) -> Any:
-        """Execute an instruction for several warps, for all lanes together if the instruction is `wide`."""
+        """Execute an instruction for several warps: in one call if the instruction is `wide`, else warp by warp."""
         if self.steps[pc].wide:
             return self._at_once(row, pc, mask, executed)
         return self._apart(pc, row.parts(mask), executed)
 
     def _leave(self, row: Row, strand: Strand, taken: int, result: Any, now: int) -> bool:
-        """Move a strand on whose lanes `taken` end, wait, read the clock or go to several places. Return whether it
-        runs on. now: instructions executed.
-        """
+        """Update a strand whose lanes `taken` exit, wait, read the clock or jump to several instructions. Return True
+        if the strand runs on. now: number of executed instructions."""
         rest = strand.mask & ~taken
         if result.__class__ is int:
             row.strands.append(Strand(strand.pc + 1, rest, turns=strand.turns))
@@ -550,13 +549,13 @@ class Execution:
         return False
 
     def _part_meeting(self, row: Row, strand: Strand) -> None:
-        """Give the warps of a strand that wait for one another a strand of their own."""
+        """Split off the warps of a strand that wait for their other lanes."""
         meeting = strand.mask & sum(ALL << warp.start for warp, _, wait in strand.blocked or () if wait.meets)
         if meeting and meeting != strand.mask:
             row.strands.append(_parted(strand, meeting))
 
     def _end(self, row: Row, mask: int) -> None:
-        """End lanes."""
+        """Mark lanes as exited."""
         for warp, part in row.parts(mask):
             warp.alive &= ~part
             warp.cta.exited += part.bit_count()
@@ -589,7 +588,7 @@ class Execution:
         )
 
     def _spinning(self) -> EmulationError:
-        """Return the error for warps in an endless loop, with the memory that one more iteration reads."""
+        """Return the error for an endless loop, with the loads that one more iteration executes."""
         polls = Polls(self.steps)
         steps, self.steps = self.steps, polls.steps
         self._turn()
@@ -602,7 +601,8 @@ class Execution:
 
 
 class Polls:
-    """Loads of some turns, and the comparisons of their results. steps: the instructions, which note both."""
+    """Loads that some turns execute, and comparisons of their results. steps: the instructions, wrapped to record
+    both."""
 
     def __init__(self, steps: list[Executable]) -> None:
         self.loads: dict[int, dict[WarpState, tuple[int, Any]]] = {}  # by place: the first lane, the result of each
@@ -631,13 +631,14 @@ class Polls:
         return step._replace(act=load) if opcode.startswith(_POLLED) else step
 
     def sentences(self) -> list[str]:
-        """Return a clause for each load whose result is compared; without such a load, for every load."""
+        """Return a clause for each load whose result is compared; if there is none, for every load."""
         found = [(place, self._compared(place)) for place in self.loads]
         compared = [each for each in found if each[1] is not None]
         return [self._sentence(*each) for each in compared or found]
 
     def _compared(self, place: int) -> tuple[int, int] | None:
-        """Return the place of a comparison of the result of a load, and the number of the other operand."""
+        """Return the index of an instruction that compares a load's result, and the number of the other operand; else
+        None."""
         target = _first(self.steps[place].source.operands[0])
         for other in self.compares:
             operands = self.steps[other].source.operands[1:3]
@@ -657,11 +658,11 @@ class Polls:
 
 
 _POLLED = ("ld.global", "ld.shared", "ld.acquire", "ld.relaxed", "ld.volatile", "ld.u", "ld.b", "ld.s", "atom.")
-"""Loads of memory that other threads may write."""
+"""Prefixes of loads from memory that other threads may write."""
 
 
 def _numbers(operand: Any, warp: WarpState, type: str) -> Any:
-    """Return an operand's numbers, one for each lane; for a vector, the numbers of its first element."""
+    """Return an operand's values, one per lane; of a vector, those of the first element."""
     operand = _first(operand)
     if not isinstance(operand, Register):
         return [getattr(operand, "value", "a value")] * LANES
@@ -692,11 +693,12 @@ def _short(text: str, longest: int = 110) -> str:
 
 
 FAULTS = (Undefined, Unknown, Malformed, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions of an instruction: undefined, not emulated, and Python errors inside the emulator."""
+"""Exceptions of an instruction: undefined behavior, instructions that are not emulated, and Python errors inside the
+emulator."""
 
 
 def own_fault(fault: Exception) -> str:
-    """Return the message for an exception that no instruction raises on purpose."""
+    """Return the message for an exception that is a fault of the emulator itself."""
     return f"the emulator fails here ({fault!r}), which is a fault of its own; please report it"
 
 
@@ -714,7 +716,7 @@ def _others(row: Row, strand: Strand, ready: list[Strand]) -> tuple[set[int], in
 
 
 def _able(row: Row, strand: Strand) -> list[WarpState]:
-    """Return the warps of a strand that need not wait."""
+    """Return the warps of a strand that can continue."""
     waits = {id(wait): wait for _, _, wait in strand.blocked or ()}  # warps may share one
     ready = {number for number, wait in waits.items() if wait.ready()}
     waiting = {warp.start for warp, _, wait in strand.blocked or () if id(wait) not in ready}
@@ -722,7 +724,7 @@ def _able(row: Row, strand: Strand) -> list[WarpState]:
 
 
 def _parted(strand: Strand, mask: int) -> Strand:
-    """Take lanes out of a strand that waits, with the waits of their warps; return them as a strand."""
+    """Split lanes, with the waits of their warps, off a waiting strand; return the new strand."""
     blocked = strand.blocked or []
     strand.blocked = [each for each in blocked if not mask >> each[0].start & ALL]
     strand.mask &= ~mask
@@ -731,7 +733,7 @@ def _parted(strand: Strand, mask: int) -> Strand:
 
 
 def _join(row: Row) -> None:
-    """Merge strands at the same instruction, and strands that wait at the same instruction; drop strands without
+    """Merge strands at the same instruction, running strands and waiting strands separately. Drop strands without
     lanes."""
     if len(row.strands) == 1 and row.strands[0].mask:
         return
@@ -753,6 +755,6 @@ def _join(row: Row) -> None:
 
 
 def _wait_alike(row: Row, one: Strand, other: Strand) -> bool:
-    """Return True for strands of different warps that wait at the same instruction."""
+    """Return True if two waiting strands consist of different warps, so that they can be merged."""
     starts = [{warp.start for warp, _ in row.parts(each.mask)} for each in (one, other)]
     return len(row.warps) > 1 and not starts[0] & starts[1] and one.timed_out == other.timed_out

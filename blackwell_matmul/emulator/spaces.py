@@ -1,7 +1,8 @@
-"""Memory by bytes: addresses, a record of written bytes, and stops for illegal accesses.
+"""Memory in bytes: addresses, a record of written bytes, and errors for illegal accesses.
 
-The 64-bit address space has windows, told apart by the bits from 40 up. PTX ISA, "State Spaces": a window's address is
-the generic address less its base. A shared address has its CTA's rank in the cluster from bit 24 up, as on hardware.
+The 64-bit generic address space has windows, distinguished by the bits from 40 on. An address in a state space is the
+generic address minus the window's base (PTX ISA, "State Spaces"). From bit 24 on, a shared address has its CTA's rank
+in the cluster, as on hardware.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ RANK = 24
 """Lowest bit of a CTA's rank in a shared address."""
 
 ABSENT_RANK = 0xFF
-"""Highest rank that 32 bits hold; larger ranks clip to it, as no cluster has them."""
+"""Largest rank in a 32-bit shared address; larger ranks are clipped to it, as no cluster has them."""
 
 OFFSET = (1 << RANK) - 1
 """Mask of the bits below the rank: the offset in a CTA's own shared memory."""
 
 RESERVED_BYTES = 1024
-"""Shared memory reserved by the system (CUDA programming guide, "shared memory per block reserved")."""
+"""Bytes of shared memory reserved by the system (CUDA programming guide, "shared memory per block reserved")."""
 
 GUARD_BYTES = 1 << 20
 """Unmapped bytes between two tensors."""
@@ -40,7 +41,7 @@ def in_ctas(address: int, ranks: int) -> list[int]:
 
 
 class Undefined(EmulationError):
-    """Error for undefined behavior; the executor adds the line."""
+    """Error for undefined behavior; `scheduler` adds the line."""
 
 
 def _undefined(text: str) -> None:
@@ -48,9 +49,9 @@ def _undefined(text: str) -> None:
 
 
 class Memory:
-    """A range of bytes. name: for messages. written: a flag for each byte, None if all are. tell: called with a
-    sentence about a read of bytes that nothing has written; raises or takes note. listener: hears of accesses.
-    """
+    """A range of bytes. name: for messages. written: for each byte, 1 if it was written; None if all bytes count as
+    written. tell: called with a sentence about a read of unwritten bytes; raises or records a note. listener: gets
+    accesses."""
 
     def __init__(self, name: str, base: int, data: Array, tracked: bool = False, written: Array | None = None) -> None:
         self.name, self.base, self.nbytes = name, base, data.size
@@ -63,14 +64,14 @@ class Memory:
         self._all_written: dict[int, Array] = {}
 
     def view(self, nbytes: int) -> Array:
-        """Return the memory as an array of unsigned words of nbytes each."""
+        """Return the memory as an array of words. nbytes: size of a word."""
         found = self._views.get(nbytes)
         if found is None:
             found = self._views[nbytes] = _as_words(self.data, nbytes)
         return found
 
     def places(self, addresses: Array, nbytes: int, what: str) -> Array:
-        """Return the index of each word; Undefined for an address outside or misaligned."""
+        """Return the index of each word; raise Undefined for an address outside the memory or misaligned."""
         offsets = addresses - np.uint64(self.base)
         low, high = int(offsets.min()), int(offsets.max())
         if high + nbytes > self.nbytes:  # below the base wraps to a large number
@@ -84,14 +85,14 @@ class Memory:
         return (offsets >> np.uint64(nbytes.bit_length() - 1)).view(np.int64) if low >= 0 else offsets
 
     def load(self, addresses: Array, nbytes: int, what: str = "reads") -> Array:
-        """Return a word of nbytes from each address."""
+        """Return a word from each address. nbytes: size of a word."""
         places = self.places(addresses, nbytes, what)
         if self.written is not None:
             self._check(places, nbytes, what)
         return self.view(nbytes)[places]
 
     def store(self, addresses: Array, values: Array, nbytes: int) -> None:
-        """Store a word of nbytes at each address; for equal addresses the last lane wins."""
+        """Store a word at each address; for equal addresses the last lane wins. nbytes: size of a word."""
         places = self.places(addresses, nbytes, "writes")
         self.view(nbytes)[places] = values
         if self.written is not None:
@@ -115,8 +116,8 @@ class Memory:
             self.tell(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
 
     def all_written(self, chunks: Array) -> bool:
-        """Return True if all 16 bytes of each chunk are written. Written bytes stay written. chunks: an array that the
-        caller must not change."""
+        """Return True if all 16 bytes of each chunk were written. chunks: indices of chunks, in an array that must
+        never change. Written bytes stay written, so the answer True is cached for the array."""
         if self._all_written.get(id(chunks)) is chunks:
             return True
         if self.written is None:
@@ -128,15 +129,15 @@ class Memory:
         return found
 
     def taken_words(self, offsets: Array, nbytes: int) -> Array:
-        """Return words at offsets that are in range and aligned, as an array words x bytes."""
+        """Return words as an array, words x bytes. offsets: must be in range and aligned."""
         return _words_at(self.data, offsets, nbytes)
 
     def unwritten(self, offsets: Array, nbytes: int) -> int:
-        """Return the number of unwritten bytes in words of nbytes at these offsets."""
+        """Return the number of unwritten bytes in the words at these offsets. nbytes: size of a word."""
         return 0 if self.written is None else int((_words_at(self.written, offsets, nbytes) == 0).sum())
 
     def put_words(self, offsets: Array, values: Array) -> None:
-        """Store words at offsets that are in range and aligned, and mark them as written. values: words x bytes."""
+        """Store words and mark them as written. values: words x bytes. offsets: must be in range and aligned."""
         nbytes = values.shape[1]
         if nbytes not in WORDS:
             self.data[offsets[:, None] + np.arange(nbytes)] = values
@@ -147,14 +148,14 @@ class Memory:
             self._marks(nbytes)[places] = _ONES[nbytes]
 
     def bytes(self, address: int, nbytes: int, what: str = "reads") -> Array:
-        """Return a view of contiguous bytes."""
+        """Return a view of contiguous bytes; raise Undefined if they are not all in this memory."""
         offset = address - self.base
         if offset < 0 or offset + nbytes > self.nbytes:
             raise Undefined(f"{what} {nbytes} bytes at {offset:+,} of {self.name}, which has {self.nbytes:,} bytes")
         return self.data[offset : offset + nbytes]
 
     def hear(self, address: int, nbytes: int, writes: bool) -> None:
-        """Report to the listener an access by the completing operation."""
+        """Report to the listener an access by the operation that completes now."""
         if self.listener is not None:
             told = self.listener.written if writes else self.listener.read
             told(self, np.array([address], np.int64), nbytes)
@@ -166,7 +167,7 @@ class Memory:
         self.listener.unwritten(text)
 
     def taken(self, address: int, nbytes: int) -> Array:
-        """Return contiguous bytes; report a byte that was never written."""
+        """Return contiguous bytes; call `tell` if a byte was never written."""
         found, start = self.bytes(address, nbytes), address - self.base
         if self.written is not None and not self.written[start : start + nbytes].all():
             self.tell(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")
@@ -179,7 +180,7 @@ class Memory:
 
 
 class SharedBank:
-    """Shared memory of several CTAs, one behind the other. nbytes: of a CTA. step: from one CTA to the next."""
+    """Shared memory of several CTAs, one after the other. nbytes: of one CTA. step: bytes from one CTA to the next."""
 
     def __init__(self, ctas: int, shared_bytes: int) -> None:
         self.nbytes = RESERVED_BYTES + shared_bytes
@@ -188,13 +189,13 @@ class SharedBank:
         self.memory = Memory("shared memory", 0, data, tracked=True)
 
     def verify(self, offsets: Array) -> None:
-        """Raise Undefined unless aligned words of up to 16 bytes at these offsets belong to the shared memory of a
+        """Raise Undefined unless aligned words of up to 16 bytes at these offsets are in the shared memory of one
         CTA."""
         if int(offsets.max()) >= self.nbytes // LONGEST_WORD_BYTES * LONGEST_WORD_BYTES:
             raise Undefined("an address is of another CTA or at the end of shared memory")
 
     def of(self, number: int, name: str, base: int) -> Memory:
-        """Return a CTA's part."""
+        """Return the shared memory of a CTA. number: of the CTA in the bank. base: its first address."""
         which = slice(number * self.step, number * self.step + self.nbytes)
         assert self.memory.written is not None
         return Memory(name, base, self.memory.data[which], written=self.memory.written[which])
@@ -204,7 +205,7 @@ LONGEST_WORD_BYTES = 16
 """Bytes of the longest word of a load or store. An aligned word does not cross a multiple of this size."""
 
 CTA_ALIGNMENT = 1024
-"""Alignment in bytes of a CTA's shared memory in a bank, as the longest swizzle needs."""
+"""Alignment in bytes of a CTA's shared memory in a bank; the longest swizzle needs this alignment."""
 
 UNWRITTEN_BYTE = 0xFF
 """Value of unwritten bytes of shared memory; as floats these bytes are NaN."""
@@ -224,7 +225,7 @@ def _words_at(data: Array, offsets: Array, nbytes: int) -> Array:
 
 
 class GlobalSpace:
-    """The tensors of a launch and the module's variables, each between unmapped bytes."""
+    """Global memory: the tensors of a launch and the module's variables, with unmapped bytes between them."""
 
     def __init__(self) -> None:
         self.memories: list[Memory] = []
@@ -245,7 +246,7 @@ class GlobalSpace:
         self.memories.remove(memory)
 
     def at(self, address: int, what: str = "reads") -> Memory:
-        """Return the memory of an address; Undefined, naming the nearest, if there is none."""
+        """Return the memory that contains an address; raise Undefined, with the nearest memory, if there is none."""
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0 and address < self.memories[index].base + self.memories[index].nbytes:
             return self.memories[index]
@@ -262,7 +263,7 @@ class GlobalSpace:
         return f"{distance(nearest):,} bytes {side} {nearest.name} ({nearest.nbytes:,} bytes)"
 
     def split(self, addresses: Array, what: str) -> Iterable[tuple[Memory, Array | slice]]:
-        """Yield each addressed memory with its lanes; usually one memory and all lanes."""
+        """Return each addressed memory with its lanes; usually one memory and all lanes."""
         low, high = int(addresses.min()), int(addresses.max())
         memory = self.at(low, what)
         if high < memory.base + memory.nbytes:

@@ -1,4 +1,4 @@
-"""Makes the clusters of a launch: CTAs, warps, their special registers and addresses."""
+"""Starts the clusters of a launch: CTAs, warps, their special registers and addresses."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Places:
-    """Variables' addresses, if equal for every CTA, or offsets in shared and in local memory, with their sizes.
+    """Addresses of variables that are equal in every CTA, and offsets of variables in shared and in local memory.
 
-    start: index of the kernel's first instruction. dynamic_bytes: the part of the shared memory that the launch gives.
+    start: index of the kernel's first instruction. dynamic_bytes: dynamic shared memory of the launch.
     """
 
     addresses: dict[str, int]
@@ -35,15 +35,15 @@ class Places:
 
 
 class Starter:
-    """Makes the clusters of a launch, with each warp's special registers."""
+    """Makes clusters of a launch, with the special registers of each warp."""
 
     def __init__(self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, places: Places) -> None:
         self.builder, self.grid, self.block, self.cluster, self.places = builder, grid, block, cluster, places
         self.workspace: Memory | None = None
 
     def start(self, grid: Execution, origins: list[Extents], together: bool) -> tuple[list[ClusterState], list[Row]]:
-        """Return the clusters whose first CTAs have these indices, and their warps; all warps in one row if
-        `together`."""
+        """Return new clusters and the rows of their warps. origins: index of each cluster's first CTA. together: True
+        to put all warps into one row."""
         size = prod(self.cluster)
         bank = SharedBank(len(origins) * size, self.places.shared_bytes)
         clusters = [ClusterState(_each(int.__floordiv__, origin, self.cluster), grid) for origin in origins]
@@ -78,7 +78,7 @@ class Starter:
         return Row(warps, registers, [Strand(self.places.start, alive)], bank)
 
     def workspace_address(self, cta: CtaState) -> int:
-        """Return the address of the memory in which the CTAs of a cooperative launch meet."""
+        """Return the address of the memory for barriers of a cooperative launch's grid."""
         if self.workspace is None:
             data = np.zeros(WORKSPACE_BYTES, np.uint8)
             self.workspace = cta.cluster.grid.memory.add("the workspace of a cooperative launch", data)
@@ -109,14 +109,14 @@ class Starter:
 
 
 ROW_WARPS, ROW_BYTES = 256, 256 << 20
-"""Warps of a row, and bytes of their state: more make a row no faster."""
+"""Maximum warps of a row, and bytes of their state. Larger rows are no faster."""
 
 CTA_BYTES = 512 << 10
-"""Bytes of a CTA's state in addition to shared memory; an upper bound that includes tensor memory."""
+"""Maximum bytes of a CTA's state in addition to shared memory, including tensor memory."""
 
 
 def _repeated(content: Any, warps: int) -> Any:
-    """Return a register's content for several warps with equal content."""
+    """Return a register's content, repeated for several warps."""
     if warps == 1 or content is None:
         return content
     return np.tile(content, warps) if isinstance(content, np.ndarray) else content * (((1 << LANES * warps) - 1) // ALL)
@@ -131,7 +131,8 @@ def _each(function: Callable[[int, int], int], a: Extents, b: Extents) -> Extent
 
 
 WORKSPACE_BYTES = 256
-"""Memory behind %envreg1 and %envreg2. Cooperative groups use 8 bytes: a size and the barrier of the grid."""
+"""Bytes of memory at the address in %envreg1 and %envreg2. Cooperative groups use 8: a size and the barrier of the
+grid."""
 
 _LANE = np.arange(LANES)
 SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {

@@ -1,7 +1,8 @@
-"""Tensor maps: the 128 bytes of a CUtensorMap as the hardware reads them, and a box's bytes in both memories.
+"""Tensor maps: the 128 bytes of a CUtensorMap, as hardware reads them, and addresses of a box in global and shared
+memory.
 
-PTX ISA, "Tensor Map", leaves the bytes open. ptxas writes each field of tensormap.replace with ordinary stores: these
-give the place and the coding of the fields (ptxas 13.0 for sm_90a and sm_100a). The kind and the L2 promotion are as in
+PTX does not define the bytes (PTX ISA, "Tensor Map"). ptxas turns each tensormap.replace into ordinary stores, which
+show the place and the coding of the fields (ptxas 13.0 for sm_90a and sm_100a). The kind and the L2 promotion are as in
 maps that CUDA's driver encodes.
 """
 
@@ -18,13 +19,15 @@ from blackwell_matmul.emulator.spaces import Undefined
 
 ENCODED_MAP_BYTES = 128
 USED_MAP_BYTES = 64
-"""Bytes of a map that hold fields; the others are zero."""
+"""Bytes of a map that hold fields; the other bytes are zero."""
 
 
 class Field(NamedTuple):
-    """Place of a field. parts: first bit, width in bits and step from one index to the next, low bits first.
+    """Place and coding of a field. parts: first bit, width in bits, and step in bits from one index to the next; low
+    bits first.
 
-    values: their number. unit: a value is a multiple of it. bias: subtracted from the value. least: smallest value.
+    values: number of values. unit: each value is a multiple of it. bias: subtracted before the value is stored. least:
+    minimum value.
     """
 
     parts: tuple[tuple[int, int, int], ...]
@@ -35,7 +38,7 @@ class Field(NamedTuple):
 
     @property
     def codes(self) -> int:
-        """Return the number of codes."""
+        """Return the number of codes, a power of two."""
         return 1 << sum(width for _, width, _ in self.parts)
 
 
@@ -54,30 +57,30 @@ FIELDS = {
     "steps": Field(((416, 3, 3),), 5, bias=1, least=1),
     "box": Field(((440, 8, 8),), 5, bias=1, least=1),
 }
-"""Fields of an encoded map. strides: in bytes, from the second dimension on. rank: stored as rank - 1, as in
-tensormap.replace.
+"""Fields of an encoded map.
 
-An extent of 0 in dims is stored as 2^32, as ptxas does.
+strides: in bytes, from the second dimension on. rank: stored as rank - 1, as in tensormap.replace. A 0 in dims is
+stored as 2^32, as ptxas does.
 """
 
 TILED = 2
-"""Kind of a map that the driver encodes for boxes. A map made by tensormap.replace alone has 0."""
+"""Kind of a tiled map from the driver. A map made only by tensormap.replace has kind 0."""
 
 PLAIN_ATOMS = (0, 4)
-"""Codes of the 16-byte swizzle atom. CuTe DSL 4.8 writes 4 in maps with rows below 128 bytes or without a swizzle. Its
-kernels give right results with 16-byte atoms."""
+"""Codes of a swizzle atom of 16 bytes. CuTe DSL 4.8 writes 4 in maps with rows below 128 bytes or without a swizzle.
+Its kernels give right results with 16-byte atoms."""
 
 ROW_STEP_BYTES = 16
-"""Alignment in bytes of a box's start in a row of the tensor."""
+"""Alignment in bytes of a box's start in the innermost dimension of the tensor."""
 
 ELEMENT_TYPES = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
     "b4x16", "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
-"""Element types by their number in tensormap.replace's .elemtype."""
+"""Element types, indexed by their number in tensormap.replace's .elemtype."""
 
 TYPE_CODES = (*range(11), 16 + 7, 16 + 8, 11, 12, 13)
-"""Code of each element type in a map: tf32 is f32 with a flag."""
+"""Code in a map of each element type, in the order of ELEMENT_TYPES. tf32 is f32 with a flag."""
 
 ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f32.ftz": 4, "f64": 8}
 ELEMENT_BYTES |= {"bf16": 2, "tf32": 4, "tf32.ftz": 4}
@@ -97,7 +100,7 @@ PROMOTIONS = {"NONE": 0, "L2_64B": 1, "L2_128B": 2, "L2_256B": 3}
 
 
 def image(described: Any, address: int) -> bytes:
-    """Return the 128 bytes of a launch plan's evaluated TensorMap; address: of its tensor in the emulator."""
+    """Return the 128 bytes of a TensorMap whose expressions are evaluated. address: emulated address of its tensor."""
     fields: dict[str, Any] = {
         "address": address, "kind": TILED, "rank": len(described.dims) - 1, "dims": described.dims,
         "strides": described.strides_bytes, "box": described.box, "steps": described.element_strides,
@@ -123,7 +126,7 @@ def image(described: Any, address: int) -> bytes:
 
 
 def replaced(raw: bytes, name: str, value: int, index: int = 0) -> bytes:
-    """Return a map's bytes with another value of a field; the element type by PTX's number."""
+    """Return a map's bytes with a new value of a field. The element type is given by PTX's number."""
     field, bits = FIELDS[name], int.from_bytes(raw, "little")
     if not 0 <= index < field.values:
         raise Undefined(f"the tensor map's {name} {index} is not there; there are {field.values}")
@@ -149,7 +152,7 @@ def _type_code(number: int) -> int:
 
 
 def _field(bits: int, name: str, index: int = 0) -> int:
-    """Return a field's value; of the element type, the code in the map."""
+    """Return a field's value; of the element type, its code."""
     field, code, at = FIELDS[name], 0, 0
     for first, width, step in field.parts:
         code |= (bits >> first + step * index & (1 << width) - 1) << at
@@ -165,7 +168,7 @@ def _named(table: dict[str, Any], name: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class Map:
-    """Fields of a map. element_bytes: 1 for two packed elements of 4 bits, with halved extents."""
+    """Fields of a tensor map. strides: in bytes, from the second dimension on. steps: element strides."""
 
     address: int
     dims: tuple[int, ...]
@@ -187,7 +190,7 @@ class Map:
 
 @functools.lru_cache(maxsize=256)
 def decode(raw: bytes) -> Map:
-    """Return the map that 128 bytes encode; Undefined if no tensor copy accepts the map."""
+    """Return the fields of an encoded map; raise Undefined if no tensor copy accepts the map."""
     bits = int.from_bytes(raw, "little")
     one = functools.partial(_field, bits)
     rank = one("rank") + 1
@@ -226,11 +229,11 @@ def _row_bytes(found: Map) -> int:
 
 @dataclass(frozen=True)
 class Box:
-    """A box of a tensor, in pieces: 16 bytes where each is inside of the tensor or outside of it, else elements, or 16
-    of a packed type.
+    """A box of a tensor, in pieces. A piece is 16 bytes if each 16 bytes are all inside or all outside of the tensor.
+    Otherwise a piece is an element, or 16 elements of a packed type.
 
-    places: address of each piece, -1 outside of the tensor. piece_bytes: in global memory. slot_bytes, nbytes: in
-    shared memory. counted_bytes: for complete_tx.
+    places: global address of each piece, -1 outside of the tensor. piece_bytes: in global memory. slot_bytes, nbytes:
+    of a piece and of the box, in shared memory. counted_bytes: bytes that complete_tx counts.
     """
 
     places: Array
@@ -241,7 +244,7 @@ class Box:
 
     @functools.cached_property
     def inside(self) -> Array:
-        """Return the places inside of the tensor."""
+        """Return the addresses of the pieces inside of the tensor."""
         return self.places if self.places.min() >= 0 else self.places[self.places >= 0]
 
     @functools.cached_property
@@ -250,16 +253,16 @@ class Box:
         return int(self.inside.min()), int(self.inside.max()) + self.piece_bytes
 
     def of_inside(self, values: Array) -> Array:
-        """Return the values of the pieces inside of the tensor. values: a row for each piece."""
+        """Return the rows of `values` for the pieces inside of the tensor. values: a row for each piece."""
         return values if self.inside is self.places else values[self.places >= 0]
 
 
 @functools.lru_cache(maxsize=1024)
 def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
-    """Return the box at these coordinates, innermost first (PTX ISA, "Tiled Mode"); outside is zero.
+    """Return the box at these coordinates, innermost first (PTX ISA, "Tiled Mode").
 
-    PTX does not say so, but the innermost must be a multiple of 16 bytes. An H200 stops at others with an illegal
-    instruction (bench/results/h200_foreign.json).
+    The innermost start must be a multiple of 16 bytes, which PTX does not say. An H200 stops at other starts with an
+    illegal instruction (bench/results/h200_foreign.json).
     """
     piece, slot, per_piece = _pieces(found, coordinates[0])
     steps = (1, *found.steps[1:])  # the innermost step is ignored; others select every step-th element
@@ -279,9 +282,10 @@ def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
 
 
 def _pieces(found: Map, start: int) -> tuple[int, int, int]:
-    """Return a piece's bytes in global and in shared memory (b4x16_p64, b6x16_p32: padded to 16), and its elements.
+    """Return the bytes of a piece in global and in shared memory, and its number of elements. start: innermost
+    coordinate of the box.
 
-    start: innermost coordinate of the box.
+    A piece of b4x16_p64 or b6x16_p32 is padded to 16 bytes in shared memory.
     """
     packed = {"b4x16": (8, 8, 16), "b4x16_p64": (8, 16, 16), "b6x16_p32": (12, 16, 16)}
     size = ELEMENT_BYTES.get(found.type, 1)
@@ -300,12 +304,13 @@ def _pieces(found: Map, start: int) -> tuple[int, int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def slots(start: int, box_bytes: int, slot_bytes: int, span: int) -> Array:
-    """Return the offset in shared memory of each piece of a box that begins at `start`, after the swizzle."""
+    """Return the swizzled offset in shared memory of each piece of a box that begins at `start`. span: of the swizzle,
+    in bytes."""
     return swizzled(np.arange(start, start + box_bytes, slot_bytes), span)
 
 
 def swizzled(addresses: Array, span: int) -> Array:
-    """Return a byte's place under a swizzle of 32, 64 or 128 bytes: address bits 7 to 9 xored into bits 4 to 6."""
+    """Return addresses under a swizzle of 32, 64 or 128 bytes: bits 7 to 9 are xored into bits 4 to 6."""
     if not span:
         return addresses
     bits = span // 16 - 1

@@ -1,7 +1,7 @@
-"""Refusal of instructions that are not emulated: `Unknown`, and containers that raise it for a missing key.
+"""Errors for code that is not emulated, and containers that raise `Unknown` for a missing key.
 
-A maker of an instruction reads the statement and its tables through these containers, so that a form that the maker
-does not know is refused. Any other exception is a fault of the emulator.
+The function that builds an instruction reads its operands, modifiers and tables through these containers. So a form
+that the function does not know is refused. Any other exception is a fault of the emulator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Unknown(UnsupportedError):
-    """Instruction, or form of one, that is not emulated."""
+    """Raised for an instruction, or a form of an instruction, that is not emulated."""
 
 
 class NotEmulated(UnsupportedError):
@@ -25,18 +25,18 @@ class NotEmulated(UnsupportedError):
 
 
 class Malformed(InputError):
-    """Code that no assembler accepts; it is refused before the kernel runs."""
+    """Raised for code that no assembler accepts, before the kernel runs."""
 
 
 class Known(dict[K, V]):
-    """A mapping of all emulated names; `Unknown` for any other name."""
+    """A mapping of all emulated names; raises `Unknown` for any other name."""
 
     def __missing__(self, name: Any) -> V:
         raise Unknown(f"{name} is not emulated")
 
 
 class Parts(tuple[T, ...]):
-    """Operands or modifiers in order; `Unknown` for an index out of range."""
+    """Operands or modifiers in order; an index out of range raises `Unknown`."""
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
@@ -46,13 +46,13 @@ class Parts(tuple[T, ...]):
         return super().__getitem__(place)
 
     def exactly(self, count: int) -> Parts[T]:
-        """Return these parts, for unpacking; `Unknown` unless there are `count`."""
+        """Return these parts, to be unpacked; raise `Unknown` unless there are `count`."""
         if len(self) != count:
             raise Unknown(f"this form, with {len(self)} operands or modifiers and not {count}, is not emulated")
         return self
 
     def first_of(self, known: Container[Any]) -> T:
-        """Return the first element that is in `known`; `Unknown` if there is none."""
+        """Return the first element that is in `known`; raise `Unknown` if there is none."""
         for each in self:
             if each in known:
                 return each

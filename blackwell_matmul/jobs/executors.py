@@ -85,10 +85,8 @@ def _dask(spec: str, address: str) -> AbstractContextManager[ExecutorPool]:
 
 @contextmanager
 def _dask_here() -> Iterator[ExecutorPool]:
-    """Start a cluster on this machine's cores for the block.
-
-    The cluster listens on 127.0.0.1 only and requires a key, held in memory. Otherwise other users could run code.
-    """
+    """Start a cluster on this machine's cores for the block. The cluster listens on 127.0.0.1 only and requires a key,
+    held in memory. Otherwise other users could run code."""
     distributed = import_module("distributed")  # first: it fills the configuration
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks after Ctrl-C
     ours = {"host": "127.0.0.1", "security": distributed.Security.temporary()}

@@ -64,10 +64,7 @@ class WorkerEnded(Exception):
 
 class Worker:
     """A child process for one task at a time. limit_s: maximum seconds between its reports. module: imported before the
-    first task.
-
-    environment: added variables.
-    """
+    first task. environment: added variables."""
 
     def __init__(self, limit_s: float, module: str, environment: Mapping[str, str] | None = None) -> None:
         self._limit_s, self._module = limit_s, module

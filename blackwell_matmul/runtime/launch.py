@@ -82,10 +82,8 @@ class Prepared:
         return dataclasses.replace(self, packed=self.packed.copy())
 
     def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
-        """Return a copy of the launch with other addresses; None if the launch must be packed again.
-
-        values: arguments of the new call, by parameter. The copy's `launch` keeps the old addresses.
-        """
+        """Return a copy of the launch with other addresses; None if the launch must be packed again. values: arguments
+        of the new call, by parameter. The copy's `launch` keeps the old addresses."""
         if not self.packed.is_movable(moves):
             return None
         made = self.copy()

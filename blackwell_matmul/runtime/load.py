@@ -85,10 +85,8 @@ class Loaded:
 
     def moving(self, prepared: Prepared, places: Mapping[int, int], addresses: Sequence[int]) -> Moving | None:
         """Return a launch that can be repeated at any addresses; None if more than the arguments depends on an address.
-
         prepared: from `prepare`. places: index in `addresses` of each parameter with an address, by the parameter's
-        index.
-        """
+        index."""
         moves = None if self._moves is None else self._moves.among(places)
         return None if moves is None or not prepared.packed.is_movable(moves) else Moving(prepared, moves, addresses)
 

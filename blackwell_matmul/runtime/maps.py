@@ -37,11 +37,8 @@ _PREFIXES = {
 
 
 class EncodedMap:
-    """An encoded CUtensorMap, which a kernel gets by value.
-
-    pointer: address of the tensor. words: the map as 16 integers of 64 bits. address: of the map, a multiple of 128;
-    valid while this object lives.
-    """
+    """An encoded CUtensorMap, which a kernel gets by value. pointer: address of the tensor. words: the map as 16
+    integers of 64 bits. address: of the map, a multiple of 128; valid while this object lives."""
 
     __slots__ = ("_memory", "_place", "address", "pointer", "words")
 

@@ -12,11 +12,8 @@ from blackwell_matmul.runtime.packed import LAST_BITS, Moves, Word
 
 
 class Moving:
-    """Launches on one stream that differ only in addresses.
-
-    Threads may share the object: each running launch has its own copy of the arguments. The driver has read the
-    arguments when its call returns.
-    """
+    """Launches on one stream that differ only in addresses. Threads may share the object: each running launch has its
+    own copy of the arguments. The driver has read the arguments when its call returns."""
 
     __slots__ = ("_first", "_free", "_last_bits", "_moves")
 

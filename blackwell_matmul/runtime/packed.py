@@ -53,10 +53,8 @@ class Moves(NamedTuple):
 
 
 def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
-    """Yield the plan's expressions that may not depend on an address.
-
-    These are all except arguments, the maps' addresses, and checks of an address's last four bits.
-    """
+    """Yield the plan's expressions that may not depend on an address. These are all except arguments, the maps'
+    addresses, and checks of an address's last four bits."""
     yield from (*plan.grid, *plan.block, *plan.cluster, plan.dynamic_shared_bytes, plan.early_start)
     yield from (each.nbytes for each in plan.workspaces)
     for each in plan.tensor_maps:

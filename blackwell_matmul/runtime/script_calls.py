@@ -89,11 +89,9 @@ class ScriptCalls:
 
 
 def _check_of(kernel: HasScript) -> Callable[[], bool]:
-    """Return a function, called before each launch, that returns True if the script is unchanged.
-
-    For a user's script it compares everything, in 5 to 30 us. For a kernel of this package it compares the classes and
-    the constants of their modules, in 2 to 9 us.
-    """
+    """Return a function, called before each launch, that returns True if the script is unchanged. For a user's script
+    it compares everything, in 5 to 30 us. For a kernel of this package it compares the classes and the constants of
+    their modules, in 2 to 9 us."""
     means = _meaning_of(kernel)
     ours = kernel.script_cls.__module__.startswith("blackwell_matmul.")
     return means.same_names if ours else means.same
@@ -144,10 +142,7 @@ def _found(
 
 def _entry(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
     """Return the file of the record with the key of a call's bundle. With a record, a call neither chooses a schedule
-    nor builds the script.
-
-    None if nothing is stored, as for scripts outside this package.
-    """
+    nor builds the script. None if nothing is stored, as for scripts outside this package."""
     from blackwell_matmul.compiler.compiling import versions
 
     return entries.place(CALLS_FOLDER, script_cls, dict(pins), list(map(_plain, arguments)), gpu, dict(versions()))

@@ -40,10 +40,7 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True)
 class Pack:
     """A pack for a GPU. kernels: keys of bundles, by the names of the cache's records. refused: number of problems
-    without a kernel, by reason.
-
-    versions: of the tools that determine the keys.
-    """
+    without a kernel, by reason. versions: of the tools that determine the keys."""
 
     gpu: str
     versions: Mapping[str, str]

@@ -103,9 +103,7 @@ def ordered(
 
 def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
     """Return the best `count` rows, spread over several tiles, with the schedule that a call would choose (`chosen`).
-
-    Predictions hardly distinguish schedules of one tile.
-    """
+    Predictions hardly distinguish schedules of one tile."""
     best = interleaved_by_tile(rows, lambda row: row.schedule, _cost)
     best.sort(key=lambda row: row.schedule != chosen)
     return [row for row in rows if row in best[:count]]

@@ -1,7 +1,7 @@
-"""Connection to a program that calls CUDA: its calls, and its memory.
+"""Connection to a program that calls CUDA: receives the program's calls, and accesses its memory.
 
-The program waits in `host.c` while a call is answered, and follows orders: read or write its memory, call a function of
-it, end. The numbers of the orders are those of `host.c`.
+During a call the program waits in `host.c` and executes requests: read or write its memory, call one of its functions,
+exit. The requests have the numbers of `host.c`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ended(Exception):
 
 
 class Channel:
-    """Connection to one program. process: process ID."""
+    """Connection to one program. process: the program's process ID."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -44,7 +44,7 @@ class Channel:
         self._order(RESULT, result)
 
     def end(self, status: int) -> None:
-        """End the program, after all its output is printed."""
+        """End the program with an exit status, after its output is printed."""
         self._order(EXIT, status)
 
     # --- memory
@@ -61,11 +61,11 @@ class Channel:
             self.connection.sendall(data)
 
     def words(self, address: int, format: str) -> tuple[Any, ...]:
-        """Return the values at an address, in a format of `struct`."""
+        """Return the values at an address of the program. format: as of `struct`."""
         return struct.unpack(f"<{format}", self.read(address, struct.calcsize(f"<{format}")))
 
     def put(self, address: int, format: str, *values: Any) -> None:
-        """Write values in a format of `struct`; a null address takes none."""
+        """Write values to an address of the program; do nothing for a null address. format: as of `struct`."""
         if address:
             self.write(address, struct.pack(f"<{format}", *values))
 
@@ -74,7 +74,7 @@ class Channel:
         return self.read(address, self._word()).decode(errors="replace")
 
     def allocate(self, nbytes: int) -> int:
-        """Return the address of new memory of the program; 0 if there is none."""
+        """Return the address of new memory in the program; 0 if the program has no memory left."""
         self._order(ALLOCATE, nbytes)
         return self._word()
 
@@ -82,7 +82,7 @@ class Channel:
         self._order(RELEASE, address)
 
     def call_back(self, function: int, arguments: Iterable[int]) -> None:
-        """Call a function of the program with up to three words as arguments."""
+        """Call a function of the program with up to three integer arguments."""
         self._order(CALL, function, *arguments)
         self._word()
 

@@ -1,7 +1,7 @@
 """Entry points of the CUDA driver, each a function with CUDA's name (CUDA driver API reference manual).
 
 A function takes the host and the call's words. It returns an error code, or None for success, or raises `Refused`.
-Suffixes such as _v2 and _ptsz are added by `libraries`. There is one stream in effect: each call is complete when it
+`libraries` adds names with suffixes such as _v2 and _ptsz. All streams act as one: each call is complete when it
 returns.
 """
 
@@ -47,7 +47,7 @@ NOTHING = (
 """Entry points that do nothing and succeed."""
 
 HANDLES = ("cuStreamCreate", "cuStreamCreateWithPriority", "cuEventCreate", "cuMemPoolCreate")
-"""Entry points that return a handle without any state here."""
+"""Entry points that only return a new handle."""
 
 SAME = {
     "cuMemAllocAsync": "cuMemAlloc", "cuMemAllocFromPoolAsync": "cuMemAlloc", "cuMemFreeAsync": "cuMemFree",
@@ -62,18 +62,18 @@ SAME = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuGraphInstantiateWithFlags": "cuGraphInstantiate",
 }  # fmt: skip
-"""Entry points with the same first arguments and the same effect as another entry point."""
+"""Entry points with the first arguments and the effect of another entry point."""
 
 # --- entry points with one answer
 
 
 def _gives(format: str, value: int) -> Callable[[Host, int], None]:
-    """Return an entry point that writes this value through its pointer argument."""
+    """Return an entry point that writes this value to its pointer argument."""
     return lambda host, place: host.program.put(place, format, value)
 
 
 def _gives_of(format: str, value: int) -> Callable[[Host, int, int], None]:
-    """Return an entry point that ignores its first argument, a handle, and writes this value through its second, a
+    """Return an entry point that ignores its first argument, a handle, and writes this value to its second, a
     pointer."""
     return lambda host, thing, place: host.program.put(place, format, value)
 
@@ -89,7 +89,7 @@ cuOccupancyAvailableDynamicSMemPerBlock = _gives("Q", MAX_SHARED_BYTES)
 
 
 def _give_back(host: Host, place: int, value: int) -> None:
-    """Answer with the second word itself."""
+    """Write the second argument to the first, a pointer."""
     host.program.put(place, "Q", value)
 
 
@@ -127,11 +127,11 @@ def cuGetErrorName(host: Host, error: int, text: int) -> None:
 
 
 RUNTIME_TABLE = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
-"""Table that a CUDA runtime inside a program requests first from the driver."""
+"""UUID of the table that a CUDA runtime linked into a program first requests from the driver."""
 
 
 def cuGetExportTable(host: Host, table: int, uuid: int) -> None:
-    """Refuse the tables that only NVIDIA's libraries know."""
+    """Refuse tables that only NVIDIA's libraries know; tell the user if the program contains NVIDIA's runtime."""
     host.program.put(table, "Q", 0)
     if host.program.read(uuid, len(RUNTIME_TABLE)) == RUNTIME_TABLE:
         host.tell(
@@ -238,7 +238,7 @@ def cuStreamEndCapture(host: Host, stream: int, graph: int) -> None:
 
 
 def cuGraphInstantiate(host: Host, place: int, graph: int) -> None:
-    """Return a handle of the captured graph. Its parameters were read at the capture."""
+    """Return a handle of the captured graph. The kernels' parameters were read at the capture."""
     host.program.put(place, "Q", host.handle(host.object(graph, list)))
 
 
@@ -313,7 +313,7 @@ def cuMemcpy(host: Host, target: int, source: int, nbytes: int) -> None:
 
 
 def _sets(nbytes: int) -> Callable[[Host, int, int, int], None]:
-    """Return an entry point that fills memory with a value of so many bytes."""
+    """Return an entry point that fills memory with a value of this many bytes."""
 
     def fill(host: Host, address: int, value: int, count: int) -> None:
         host.do(lambda: host.store(address, (value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little") * count))
@@ -325,7 +325,7 @@ cuMemsetD8, cuMemsetD16, cuMemsetD32 = _sets(1), _sets(2), _sets(4)
 
 
 def cuPointerGetAttribute(host: Host, value: int, attribute: int, address: int) -> None:
-    """Answer CUDA's questions about an address; a kernel takes the program's own memory, too."""
+    """Return CUDA's attributes of an address. Kernels may also access the program's own memory."""
     kind, nbytes = attribute & 0xFFFFFFFF, 8
     on_device = host.memory.has(address)
     answers = {1: CONTEXT, 2: 2 if on_device else 1, 3: address, 4: address, 6: 1, 7: 1, 8: 0, 9: 0, 11: 0, 13: 1}
@@ -453,7 +453,7 @@ ATTRIBUTE_BYTES = 72
 
 
 def configured(host: Host, config: int) -> LaunchShape:
-    """Return the shape in a CUlaunchConfig or cudaLaunchConfig_t; both have the same field offsets."""
+    """Return the launch shape in a CUlaunchConfig or cudaLaunchConfig_t, which have the same field offsets."""
     *sizes, shared, _, attributes, count = host.program.words(config, "7I4xQQI")
     cluster, cooperative = (1, 1, 1), False
     for index in range(count):

@@ -1,4 +1,4 @@
-"""Table of all entry points, in the order of their numbers: name, function, number of words."""
+"""Table of all entry points. An entry point's index is its number in a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.cuda_runtime import driver_calls, runtime_calls
 
 
 class EntryPoint(NamedTuple):
-    """An entry point. words: number of words of the call that the function takes."""
+    """An entry point. function: takes the host and the first words of a call. words: number of these words."""
 
     name: str
     function: Callable[..., int | None]

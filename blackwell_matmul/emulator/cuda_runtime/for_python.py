@@ -1,9 +1,9 @@
-"""Copied as sitecustomize.py for a Python program that is emulated; nothing of this project is imported.
+"""Copied as sitecustomize.py for an emulated Python program; imports nothing of this project.
 
-`cuda.bindings.runtime` contains NVIDIA's runtime, which accepts only NVIDIA's driver. Its modules find each other's C
-functions by capsules in `__pyx_capi__` (Cython, "Sharing declarations between modules"), whose addresses are replaced
-here, before the first module reads them. CuTe DSL finds its runtime's functions in our libraries first. A torch without
-CUDA is followed by `for_torch`.
+`cuda.bindings.runtime` contains NVIDIA's runtime, which accepts only NVIDIA's driver. The modules of `cuda.bindings`
+find each other's C functions by capsules in `__pyx_capi__` (Cython, "Sharing declarations between modules"). This
+module replaces the addresses in the capsules before the first module reads them. CuTe DSL finds the runtime's functions
+in our libraries first. After the import of a torch without CUDA, `for_torch` runs.
 """
 
 import glob
@@ -14,14 +14,15 @@ import os
 import sys
 
 HOLDERS = ("cuda.bindings._internal.runtime", "cuda.bindings._bindings.cyruntime")
-"""Modules that hold the runtime's functions, in new and in old versions."""
+"""Modules that hold the runtime's functions, in new and in old versions of cuda.bindings."""
 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Finder:
-    """Finds modules as Python does; acts before one is imported, or after."""
+    """A finder of `sys.meta_path`: replaces the runtime before `cuda.bindings.cyruntime` is imported, and adapts
+    torch."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
@@ -33,7 +34,7 @@ class Finder:
 
 
 def followed(spec):  # type: ignore[no-untyped-def]
-    """Return the spec of torch; its import then runs `for_torch` at the end if it has no CUDA."""
+    """Return torch's spec, changed so that the import of a torch without CUDA ends by running `for_torch`."""
     if spec is None or spec.loader is None:
         return spec
     execute = spec.loader.exec_module
@@ -68,7 +69,8 @@ def replace(capsules: dict[str, object]) -> None:
 
 
 def offer_to_cute_dsl() -> None:
-    """Name our libraries in front of CuTe DSL's own, which keeps the functions that launch nothing."""
+    """Name our libraries in CUTE_DSL_LIBS before CuTe DSL's own, from which only functions without launches are
+    used."""
     own = [
         found
         for each in sys.path
@@ -80,7 +82,7 @@ def offer_to_cute_dsl() -> None:
 
 
 def continued() -> None:
-    """Execute the machine's own sitecustomize, which this file shadows."""
+    """Execute the sitecustomize of the machine, if any, which this file hides."""
     found = importlib.machinery.PathFinder.find_spec("sitecustomize", [each for each in sys.path if each != HERE])
     if found is not None and found.loader is not None:
         found.loader.exec_module(importlib.util.module_from_spec(found))

@@ -1,7 +1,7 @@
-"""Copied for a Python program that is emulated: with a torch without CUDA, the device "cuda" is the program's memory.
+"""Copied for an emulated Python program whose torch has no CUDA: the device "cuda" becomes the program's memory.
 
-The emulated GPU accesses the memory of the program, so that a tensor on the CPU is a kernel's operand. Its values are
-torch's own on the CPU. Nothing of this project is imported.
+The emulated GPU accesses the program's memory, so a kernel's operand may be a CPU tensor. torch computes its own
+operations on the CPU. This module imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TENSOR_ALIGNMENT_BYTES = 512
 """Alignment of memory from cudaMalloc."""
 
 IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
-"""Getter of `is_cuda` that returns True for every tensor, as kernels can access all tensors."""
+"""Getter of `is_cuda`, which returns True for every tensor here, as kernels can access all tensors."""
 
 
 CUDA_DEVICE = (2, 0)
@@ -66,7 +66,7 @@ REGIONS: set[int] = set()
 
 
 class GuardedMemory(mmap.mmap):
-    """Memory of one GPU tensor, which ends at a guard page. place: address of the first byte."""
+    """Memory of one tensor on the emulated GPU, followed by an inaccessible page. place: address of the first byte."""
 
     place = 0
 
@@ -77,7 +77,8 @@ class GuardedMemory(mmap.mmap):
 
 
 def in_region(tensor: Any) -> Any:
-    """Return a copy of a tensor in memory that is registered with the emulated GPU: aligned, and with known bounds."""
+    """Return a copy of a tensor in memory of its own that is registered with the emulated GPU: aligned, with known
+    bounds."""
     is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided and not tensor.requires_grad
     if not is_plain or not tensor.numel() or tensor.device.type != "cpu":
         return tensor.clone() if isinstance(tensor, torch.Tensor) else tensor
@@ -88,7 +89,7 @@ def in_region(tensor: Any) -> Any:
 
 
 def storage(nbytes: int) -> Any:
-    """Return memory of a region of its own, registered with the driver."""
+    """Return a torch storage in memory of its own, registered with the emulated driver."""
     room = -(-nbytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
     pages = -(-room // mmap.PAGESIZE) * mmap.PAGESIZE
     region = GuardedMemory(-1, pages + mmap.PAGESIZE)
@@ -101,7 +102,7 @@ def storage(nbytes: int) -> Any:
 
 
 def on_gpu(capsule: Any) -> Any:
-    """Return a DLPack capsule that declares its tensor to be on the GPU, so that its pointers are global."""
+    """Return a DLPack capsule whose device is changed to the GPU, so that importers treat its pointers as global."""
     name = ctypes.pythonapi.PyCapsule_GetName
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -134,10 +135,10 @@ def on_cpu(value: Any) -> Any:
 # --- products with block scales, which torch has on a GPU alone
 
 BLOCKS = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}
-"""Elements of K with one scale, by the type of the scales."""
+"""Number of elements along K that share a scale, by the scales' type."""
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
-"""Numbers of fp4 by their code (OCP Microscaling Formats v1.0)."""
+"""Values of fp4 by their code (OCP Microscaling Formats v1.0)."""
 
 
 def has_block_scales(a: Any, b: Any, scale_a: Any, scale_b: Any, *_: Any, **options: Any) -> bool:
@@ -154,7 +155,8 @@ def block_scaled_product(
 
 
 def dequantised(data: Any, scales: Any) -> Any:
-    """Return float64 values, rows x K. scales: in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`)."""
+    """Return data times scales as float64, rows x K. scales: in blocks of 128 rows and 4 scales (torch's
+    `SWIZZLE_32_4_4`)."""
     if data.dtype == torch.float4_e2m1fn_x2:
         pairs = data.view(torch.uint8)
         values = E2M1[torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2).long()]
@@ -167,7 +169,7 @@ def dequantised(data: Any, scales: Any) -> Any:
 
 
 class Stream:
-    """The only stream; each call is complete when it returns."""
+    """The only CUDA stream; each call is complete when it returns."""
 
     cuda_stream = 0
     device = torch.device("cuda", 0)
@@ -193,7 +195,7 @@ class Stream:
 
 
 class Moment:
-    """A moment, in seconds of this machine."""
+    """A CUDA event: a time in seconds of this machine."""
 
     cuda_event = 0
 
@@ -216,8 +218,8 @@ class Moment:
 
 
 class Graph:
-    """A CUDA graph of the driver: replay runs the kernels that were launched in between. Torch's own work on tensors
-    runs once, when it is recorded."""
+    """A CUDA graph of the emulated driver. replay runs the kernels launched during the capture. Torch's own operations
+    run once, during the capture."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.recorded, self.runnable = ctypes.c_void_p(), ctypes.c_void_p()
@@ -238,7 +240,7 @@ class Graph:
 
 @contextlib.contextmanager
 def recorded(graph: Graph, *args: Any, **options: Any) -> Iterator[None]:
-    """Record the kernels that are launched, as `torch.cuda.graph` does."""
+    """Capture the kernels launched in the block, as `torch.cuda.graph` does."""
     graph.capture_begin()
     yield
     graph.capture_end()
@@ -249,7 +251,7 @@ def driver() -> ctypes.CDLL:
 
 
 def attribute(number: int) -> int:
-    """Return an attribute of the emulated GPU."""
+    """Return an attribute of the emulated GPU by CUDA's number."""
     value = ctypes.c_int()
     driver().cuDeviceGetAttribute(ctypes.byref(value), number, 0)
     return value.value
@@ -266,7 +268,7 @@ def properties(device: Any = None) -> SimpleNamespace:
 
 
 def adapt() -> None:
-    """Give torch.cuda the functions of the emulated GPU."""
+    """Replace functions of torch.cuda by those of the emulated GPU."""
 
     def nothing(*_: Any, **__: Any) -> None:
         pass

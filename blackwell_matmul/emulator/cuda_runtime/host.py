@@ -1,8 +1,7 @@
-"""Host of one program: its device memory, modules, handles and launches.
+"""CUDA state of one program: its device memory, modules, handles and launches.
 
-Device memory lies in a range of addresses that no program uses. A kernel may also access the memory of the program
-itself, as on a GPU with address translation: the mapping around the address is copied, and changed bytes are written
-back after the launch.
+Device memory has addresses that no program uses. A kernel may also access the program's own memory, as on a GPU with
+address translation. The mapping around such an address is copied, and changed bytes are written back after the launch.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ DEVICE_START = 0x10 << WINDOW_BITS
 """First address of device memory. Linux never gives a program addresses in this range."""
 
 DEFAULT_SHARED_BYTES = 48 << 10
-"""Shared memory of a CTA unless the function's attribute allows more (CUDA programming guide, "Shared Memory")."""
+"""Maximum bytes of shared memory of a CTA, unless the function's attribute allows more (CUDA programming guide, "Shared
+Memory")."""
 
 CONTEXT = 1
 """Handle of the only context."""
@@ -48,11 +48,12 @@ COOPERATIVE_TOO_LARGE = 720
 """Error code of a cooperative launch whose CTAs cannot all run at the same time."""
 
 MAX_DYNAMIC_SHARED, COOPERATIVE, CLUSTER_DIMENSION = 8, 2, 4
-"""Numbers of a function's attribute and of two of a launch (CUDA driver API, "Data types used by CUDA driver")."""
+"""CUDA's numbers of a function attribute and of two launch attributes (CUDA driver API, "Data types used by CUDA
+driver")."""
 
 
 class Refused(Exception):
-    """A call that ends with an error code, as on a GPU."""
+    """Raised to end a call with an error code, as CUDA does."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -60,7 +61,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EmulatedGpu:
-    """The GPU that a program finds. architecture: 100 for sm_100a. sms: its number of SMs."""
+    """The GPU that a program sees. architecture: 100 for sm_100a. sms: number of SMs."""
 
     architecture: int
     sms: int
@@ -102,7 +103,7 @@ class Function:
 
     @property
     def shared_bytes(self) -> int:
-        """Return the bytes of shared memory that the kernel declares."""
+        """Return the bytes of static shared memory that the kernel declares."""
         variables = [*self.module.parsed.variables, *self.entry.variables]
         return sum(each.nbytes or 0 for each in variables if each.space == "shared")
 
@@ -112,7 +113,7 @@ class Function:
 
     @property
     def architecture(self) -> int:
-        """Return the GPU architecture of the PTX: 90 for sm_90a. CUB chooses its tuning by this number."""
+        """Return the architecture of the PTX's target: 90 for sm_90a. CUB chooses its tuning by this number."""
         return int(self.module.parsed.target.removeprefix("sm_").rstrip("af"))
 
     @property
@@ -143,7 +144,7 @@ class HostSpace(GlobalSpace):
         return address >> WINDOW_BITS == DEVICE_START >> WINDOW_BITS
 
     def _borrow(self, address: int) -> bool:
-        """Copy the program's memory around an address; return False if the program has no memory there."""
+        """Copy the program's memory around an address, for kernels; return False if the program has no memory there."""
         start, end = self._range(address)
         if start == end:
             return False
@@ -157,7 +158,8 @@ class HostSpace(GlobalSpace):
         return True
 
     def _range(self, address: int) -> tuple[int, int]:
-        """Return begin and end of the allocation, or of the program's mapping, that contains an address."""
+        """Return begin and end of the pinned allocation or mapping of the program that contains an address; 0, 0
+        without one."""
         for start, nbytes in self.pinned.items():
             if start <= address < start + nbytes:
                 return start, start + nbytes
@@ -169,7 +171,7 @@ class HostSpace(GlobalSpace):
         return 0, 0
 
     def give_back(self) -> None:
-        """Write changed bytes back into the program's memory, and stop tracking it."""
+        """Write changed bytes back into the program's memory, and drop the copies."""
         for memory, before in self.borrowed:
             self.remove(memory)
             changed = np.flatnonzero(memory.data != before)
@@ -181,9 +183,9 @@ class HostSpace(GlobalSpace):
 
 
 class Host:
-    """The host of one program. objects: by handle. last: the code that the runtime reports next. checked: called with
-    the report of each launch; None: launches are not checked. captured: work for a graph, while a stream captures.
-    """
+    """CUDA state of one program. objects: by handle. last: error code that cudaGetLastError returns next. checked:
+    called with the report of each launch; None if launches are not checked. captured: work for a graph during a stream
+    capture."""
 
     def __init__(
         self, program: Channel, gpu: EmulatedGpu, choices: Choices, checked: Callable[[PtxReport], None] | None = None
@@ -213,13 +215,13 @@ class Host:
         return found
 
     def tell(self, text: str) -> None:
-        """Print a note for the user, the first time."""
+        """Print a note to the user, once for each text."""
         if text not in self.told:
             self.told.add(text)
             print(f"note: {text}", file=sys.stderr, flush=True)
 
     def text(self, value: str) -> int:
-        """Return the address of a string in the program's memory."""
+        """Return the address of a string in the program's memory, written on first use."""
         if value not in self.texts:
             self.texts[value] = self.program.allocate(len(value) + 1)
             self.program.write(self.texts[value], value.encode() + b"\0")
@@ -236,7 +238,7 @@ class Host:
         return self.memory.add(name, np.full(nbytes, UNCLEARED_BYTE, np.uint8)).base
 
     def pin(self, nbytes: int) -> int:
-        """Return the address of new memory of the program, which kernels access too."""
+        """Return the address of new pinned memory in the program."""
         address = self.program.allocate(nbytes)
         if not address:
             raise Refused(OUT_OF_MEMORY)
@@ -270,8 +272,8 @@ class Host:
     # --- modules
 
     def load(self, address: int, data: bytes | None = None) -> LoadedModule:
-        """Load the module of an image, and return it. address: of the image in the program's memory. data: its bytes,
-        if they are given."""
+        """Return the module of an image. address: of the image in the program's memory. data: the image's bytes, read
+        instead of the memory."""
         read: Read = self.program.read
         string: Callable[[int], str] = self.program.string
         if data is not None:
@@ -284,7 +286,7 @@ class Host:
             raise Refused(INVALID_IMAGE) from error
 
     def variable(self, module: LoadedModule, name: str) -> tuple[int, int]:
-        """Return the address and the bytes of a module's variable."""
+        """Return address and size in bytes of a module's variable."""
         variables = [each for each in module.parsed.variables if each.space in ("global", "const")]
         found = next((each for each in variables if each.name == name), None)
         if found is None:
@@ -294,7 +296,7 @@ class Host:
     # --- launches
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do the work of a stream; while a stream captures a graph, keep the work for the graph."""
+        """Do a stream's work at once; during a capture, keep the work for the graph."""
         if self.captured is None:
             work()
         else:
@@ -328,7 +330,7 @@ class Host:
         self.memory.give_back()
 
     def values(self, function: Function, parameters: int, extra: int = 0) -> list[bytes]:
-        """Return each parameter's bytes, from an array of addresses, or from a buffer that `extra` names."""
+        """Return each parameter's bytes, from an array of addresses, or from the buffer that `extra` names."""
         sizes = [each.nbytes or 0 for each in function.entry.parameters]
         if extra and not parameters:
             return self._packed(function.entry, self.program.words(extra, "5Q"))
@@ -336,7 +338,7 @@ class Host:
         return [self.program.read(place, nbytes) for place, nbytes in zip(places, sizes)]
 
     def _packed(self, entry: Entry, extra: Sequence[int]) -> list[bytes]:
-        """Return the parameters from one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER), each at its alignment."""
+        """Return each parameter's bytes from one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER), in which each is aligned."""
         at, values = extra[extra.index(1) + 1], []
         start = at
         for each in entry.parameters:
@@ -347,11 +349,11 @@ class Host:
 
 
 def blocks_per_sm(function: Function, shape: LaunchShape) -> int:
-    """Return the number of CTAs that an SM holds, limited by threads and shared memory."""
+    """Return the number of CTAs that fit on an SM, by threads and shared memory."""
     shared_bytes = function.shared_bytes + shape.shared_bytes + RESERVED_BYTES
     return min(32, 2048 // prod(shape.block), (MAX_SHARED_BYTES + RESERVED_BYTES) // shared_bytes)
 
 
 def extents(x: int, y: int, z: int) -> Extents:
-    """Return three extents of 32 bits."""
+    """Return the low 32 bits of three extents."""
     return x & 0xFFFFFFFF, y & 0xFFFFFFFF, z & 0xFFFFFFFF

@@ -1,7 +1,7 @@
-"""The PTX in a module's image: text, a fat binary, or a cubin that was compiled with -lineinfo.
+"""PTX in a module's image: text, a fat binary, or a cubin that was compiled with -lineinfo.
 
-A fat binary holds an entry for each GPU, with PTX (kind 1) or a cubin (kind 2); nvcc compresses the PTX with zstd or
-LZ4. ptxas with -lineinfo keeps its input in the section .nv_debug_ptx_txt, lines ended by a zero.
+A fat binary holds entries, each for one GPU, with PTX (kind 1) or a cubin (kind 2). nvcc compresses the PTX with zstd
+or LZ4. With -lineinfo, ptxas keeps its input in the section .nv_debug_ptx_txt, with lines that end in a zero byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from blackwell_matmul.base.errors import InputError
 
 Read = Callable[[int, int], bytes]
-"""Function that returns bytes of the program, for an address and a number of bytes."""
+"""Function that returns bytes of an image. Arguments: address and number of bytes."""
 
 ELF, FAT_WRAPPER, FAT_BINARY = b"\x7fELF", 0x466243B1, 0xBA55ED50
 PTX_KIND, CUBIN_KIND = 1, 2
@@ -38,7 +38,7 @@ class Section(NamedTuple):
 
 
 def ptx_of(read: Read, string: Callable[[int], str], address: int, architecture: int) -> str:
-    """Return the PTX of an image in memory; InputError if there is none. architecture: 100 for sm_100a."""
+    """Return the PTX of an image in memory; raise InputError if the image has none. architecture: 100 for sm_100a."""
     magic = read(address, 4)
     if magic == ELF:
         return cubin_ptx(read(address, elf_bytes(read(address, 64))))
@@ -52,7 +52,7 @@ def ptx_of(read: Read, string: Callable[[int], str], address: int, architecture:
 
 
 def cubin_ptx(cubin: bytes) -> str:
-    """Return the PTX that ptxas kept in a cubin."""
+    """Return the PTX that ptxas kept in a cubin; raise InputError if the cubin has none."""
     for each in sections(cubin):
         if each.name == PTX_SECTION:
             return cubin[each.place : each.place + each.nbytes].replace(b"\0", b"\n").decode(errors="replace")
@@ -60,7 +60,7 @@ def cubin_ptx(cubin: bytes) -> str:
 
 
 def elf_bytes(header: bytes) -> int:
-    """Return the size of a cubin. The program headers or section headers are its last part."""
+    """Return a cubin's size in bytes. Its last part is the table of program headers or of section headers."""
     programs, sections = struct.unpack_from("<QQ", header, 0x20)
     program_bytes, program_count, section_bytes, section_count = struct.unpack_from("<4H", header, 0x36)
     return int(max(programs + program_bytes * program_count, sections + section_bytes * section_count))
@@ -76,8 +76,7 @@ def sections(elf: bytes) -> Iterator[Section]:
 
 
 def fat_ptx(binary: bytes, architecture: int) -> str:
-    """Return the PTX of a fat binary: for the newest GPU that is not newer than this architecture, else for the
-    oldest."""
+    """Return the PTX of a fat binary: for the newest GPU up to this architecture, else for the oldest GPU."""
     found: dict[int, Callable[[], str]] = {}
     at = struct.unpack_from("<H", binary, 6)[0]
     while at < len(binary):
@@ -103,7 +102,7 @@ def _text(header: bytes, body: bytes) -> str:
 
 
 def unpacked_zstd(data: bytes, nbytes: int) -> bytes:
-    """Return the unpacked bytes of a zstd frame; InputError if libzstd is missing."""
+    """Return the unpacked bytes of a zstd frame; raise InputError if libzstd is missing."""
     name = ctypes.util.find_library("zstd")
     if name is None:
         raise InputError(
@@ -135,7 +134,7 @@ def unpacked_lz4(data: bytes, nbytes: int) -> bytes:
 
 
 def _length(data: bytes, at: int, code: int) -> tuple[int, int]:
-    """Return a length of LZ4 and the place after it. A length of 15 continues in bytes, up to the first below 255."""
+    """Return an LZ4 length and the index after it. A length of 15 continues in bytes, up to the first below 255."""
     more = 255 if code == 15 else 0
     while more == 255:
         more = data[at]
@@ -144,6 +143,6 @@ def _length(data: bytes, at: int, code: int) -> tuple[int, int]:
 
 
 def _repeat(made: bytearray, distance: int, count: int) -> None:
-    """Append a copy of bytes that begin `distance` before the end; a copy longer than the distance repeats."""
+    """Append `count` bytes, copied from `distance` before the end. A copy longer than the distance repeats."""
     piece = bytes(made[len(made) - distance :])
     made += (piece * (count // distance + 1))[:count]

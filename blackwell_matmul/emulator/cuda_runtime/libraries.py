@@ -1,4 +1,4 @@
-"""The shared libraries that a program loads as CUDA's: made from `host.c` by the machine's C compiler."""
+"""Shared libraries that a program loads as CUDA's, built from `host.c` by the machine's C compiler."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 SOURCE, FOR_PYTHON, FOR_TORCH = (Path(__file__).with_name(name) for name in ("host.c", "for_python.py", "for_torch.py"))
 DRIVER = "libcuda.so.1"
 RUNTIMES = tuple(f"libcudart.so.{version}" for version in ("11.0", "12", "13"))
-"""Versions of the CUDA runtime. Each version is a library of its own, since symbols contain the version."""
+"""File names of the CUDA runtime's versions. Each version is a library of its own, as its symbols contain the
+version."""
 
 SUFFIXES = ("_v2", "_v3", "_v4", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds")
-"""Endings of names for a newer form of an entry point, or for a stream of each thread; they all do the same."""
+"""Suffixes of entry points: newer versions, and variants for per-thread streams. All variants have the same effect
+here."""
 
 
 def build(folder: Path) -> None:
-    """Make the libraries in a folder; UnsupportedError, one sentence, where there is no C compiler."""
+    """Build the libraries in a folder; raise UnsupportedError, one sentence, if there is no C compiler."""
     shutil.copy(FOR_PYTHON, folder / "sitecustomize.py")
     shutil.copy(FOR_TORCH, folder)
     (folder / "entries.h").write_text(_entries())
@@ -62,7 +64,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _entries(of_runtime: bool = False) -> str:
-    """Return C code of the entry points: functions, aliases, and the driver's table."""
+    """Return C code for the entry points: functions, aliases, and the driver's table."""
     numbers = {each.name: number for number, each in enumerate(ENTRY_POINTS) if ("cuda" in each.name) == of_runtime}
     of = {f"{name}{suffix}": name for name in numbers for suffix in SUFFIXES} | {f"_{name}": name for name in numbers}
     others = {other: name for other, name in of.items() if other not in numbers}

@@ -1,4 +1,4 @@
-"""Runs a program with a replaced CUDA driver and runtime; the emulator executes its kernels."""
+"""Runs a program with a replaced CUDA driver and runtime; the emulator executes the program's kernels."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.emulator.scheduler import Choices, Limit, own_fault
 
 SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 103: 148, 120: 188, 121: 48}
-"""SMs of a GPU of each architecture (NVIDIA's data sheets: A100, RTX A6000 84, L40, H100 SXM, B200, B300, RTX PRO 6000
-Blackwell, GB10).
-"""
+"""Number of SMs of the GPU emulated for each architecture. From NVIDIA's data sheets: A100, RTX A6000 (84), L40, H100
+SXM, B200, B300, RTX PRO 6000 Blackwell, GB10."""
 
 MEMORY_BYTES = 8 << 30
 
@@ -37,11 +36,11 @@ def run(
     limit: Limit | None = None,
     checked: Callable[[PtxReport], None] | None = None,
 ) -> int:
-    """Run a program with an emulated GPU, and return its exit code: 128 + n if signal n ended it, as shells say.
+    """Run a program with an emulated GPU, and return its exit code: 128 + n if signal n ended it, as shells do.
 
-    command: the program and its arguments. target: the GPU, such as sm_90a. sms: its number of SMs, by which programs
-    size their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. checked: called behind each
-    launch with the report of its order; None: the order is not checked. Raises EmulationError or UnsupportedError, one
+    command: the program and its arguments. target: the GPU, such as sm_90a. sms: number of SMs, by which programs size
+    their grids; None: a real GPU's. order, limit: as of `emulate`, for each launch. checked: called after each launch
+    with the report of its order; None: the order is not checked. Raises EmulationError or UnsupportedError, one
     sentence with the line, for a fault in a kernel; the program has ended then. Raises InputError for a program that
     cannot be run.
     """
@@ -69,14 +68,14 @@ def _gpu(target: str, sms: int | None) -> EmulatedGpu:
 
 
 def _environment(folder: Path, target: str) -> dict[str, str]:
-    """Return the environment in which a program finds the libraries, and its compilers keep the PTX."""
+    """Return the environment in which a program finds the libraries, and compilers keep the PTX in their output."""
     paths = {
         name: os.pathsep.join([str(folder), *filter(None, [os.environ.get(name)])])
         for name in ("LD_LIBRARY_PATH", "PYTHONPATH")
     }
     return os.environ | paths | {
         "BLACKWELL_MATMUL_HOST": str(folder / "host"),
-        "PYTHONUNBUFFERED": "1",  # what a program has printed is seen when its kernel is at fault
+        "PYTHONUNBUFFERED": "1",  # a program's output appears before the fault of its kernel
         "TRITON_LIBCUDA_PATH": str(folder),
         "TRITON_DISABLE_LINE_INFO": "0",
         "CUTE_DSL_LINEINFO": "1",
@@ -98,7 +97,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 class _Service:
-    """Answers programs at a socket, each in a thread. fault: the first kernel's."""
+    """Answers programs at a socket, each in a thread of its own. fault: the first error of a kernel."""
 
     def __init__(
         self, path: Path, gpu: EmulatedGpu, choices: Choices, checked: Callable[[PtxReport], None] | None
@@ -136,7 +135,7 @@ class _Service:
 
 
 def answer(host: Host, number: int, words: Sequence[int]) -> int:
-    """Return the result of a call; raise for a fault in a kernel, and for a call that the emulator does not know."""
+    """Return the result of a call. Raise an error for a fault in a kernel, and for a call that is not emulated."""
     name, function, count = ENTRY_POINTS[number]
     try:
         return function(host, *words[:count]) or 0

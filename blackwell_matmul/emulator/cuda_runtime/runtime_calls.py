@@ -1,7 +1,7 @@
 """Entry points of the CUDA runtime, each a function with CUDA's name (CUDA runtime API reference manual).
 
-Most do what an entry point of the driver does with the same arguments, and most error codes are equal. The functions
-with two underscores are those that nvcc's host code calls (`crt/host_runtime.h` of the CUDA toolkit).
+Most have the arguments and the effect of a driver entry point, and most error codes are equal. nvcc's host code calls
+the functions with two underscores (`crt/host_runtime.h` of the CUDA toolkit).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUNTIME_NOTHING = (
 
 RUNTIME_HANDLES = ("cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaEventCreate",
            "cudaEventCreateWithFlags", "cudaMemPoolCreate")  # fmt: skip
-"""Entry points that return a handle without any state here."""
+"""Entry points that only return a new handle."""
 
 AS_THE_DRIVER = {
     "cudaDriverGetVersion": "cuDriverGetVersion", "cudaRuntimeGetVersion": "cuDriverGetVersion",
@@ -56,7 +56,7 @@ AS_THE_DRIVER = {
     "cudaOccupancyMaxPotentialClusterSize": "cuOccupancyMaxPotentialClusterSize",
     "cudaOccupancyAvailableDynamicSMemPerBlock": "cuOccupancyAvailableDynamicSMemPerBlock",
 }  # fmt: skip
-"""Entry points of the runtime with the same arguments and effect as an entry point of the driver."""
+"""Runtime entry points with the arguments and the effect of a driver entry point."""
 
 # --- errors and the device
 
@@ -85,12 +85,12 @@ def cudaGetDeviceProperties(host: Host, place: int) -> None:
 
 
 def cudaGetDeviceProperties_v2(host: Host, place: int) -> None:
-    """Write the structure of CUDA 12, in which some fields have other offsets."""
+    """Write the cudaDeviceProp of CUDA 12, in which some fields have other offsets."""
     _properties(host, place, {348: 1_000_000, 388: host.gpu.sms}, 1032)
 
 
 def _properties(host: Host, place: int, more: dict[int, int], nbytes: int) -> None:
-    """Write a cudaDeviceProp: the fields by their offset; all others are zero."""
+    """Write a cudaDeviceProp. more: further 32-bit fields by offset; fields that are not listed are zero."""
     major, minor = divmod(host.gpu.architecture, 10)
     words = {304: 65536, 308: 32, 320: MAX_THREADS, 360: major, 364: minor}
     words |= {324 + 4 * axis: extent for axis, extent in enumerate((*MAX_BLOCK, *MAX_GRID))}
@@ -112,7 +112,7 @@ def cudaPointerGetAttributes(host: Host, place: int, address: int) -> None:
 
 
 def cudaMalloc(host: Host, place: int, nbytes: int) -> None:
-    """Allocate device memory; no bytes are a null pointer, which the driver refuses."""
+    """Allocate device memory. A size of 0 gives a null pointer; the driver refuses this size."""
     host.program.put(place, "Q", host.allocate(nbytes) if nbytes else 0)
 
 
@@ -135,7 +135,7 @@ cudaMemcpy2DAsync = cudaMemcpy2D
 
 
 def _symbol(host: Host, symbol: int) -> int:
-    """Return the device address of a variable of the program."""
+    """Return the device address of a `__device__` variable, found by its host address."""
     return host.variable(*_registered(host, symbol))[0]
 
 
@@ -161,7 +161,7 @@ cudaMemcpyToSymbolAsync, cudaMemcpyFromSymbolAsync = cudaMemcpyToSymbol, cudaMem
 
 
 def __cudaRegisterFatBinary(host: Host, wrapper: int) -> int:
-    """Return a handle; the image is read when the first of its kernels is needed."""
+    """Return a handle; the image is read when the first of its kernels or variables is needed."""
     return host.handle(_FatBinary(wrapper))
 
 
@@ -187,7 +187,7 @@ __cudaRegisterVar = __cudaRegisterFunction
 def __cudaRegisterManagedVar(
     host: Host, binary: int, pointer: int, address: int, name: int, external: int, nbytes: int
 ) -> None:
-    """Give a variable of `__managed__` memory of the program, with its first value."""
+    """Allocate a `__managed__` variable in the program's memory, and write its initial value."""
     module, text = host.object(binary, _FatBinary).load(host), host.program.string(name)
     first = next((each.initial for each in module.parsed.variables if each.name == text), b"")
     module.kept[text] = host.pin(nbytes)
@@ -203,7 +203,7 @@ def _registered(host: Host, address: int) -> tuple[LoadedModule, str]:
 
 
 def _kernel(host: Host, function: int) -> Function:
-    """Return a kernel by the address of its host function or by its handle."""
+    """Return a kernel by its handle or by the address of its host function."""
     if isinstance(host.objects.get(function), Function):
         return host.object(function, Function)
     if function not in host.registered:
@@ -248,7 +248,7 @@ def __cudaPopCallConfiguration(host: Host, grid: int, block: int, shared: int, s
 
 
 def _launches(cooperative: bool) -> Callable[..., None]:
-    """Return an entry point that launches with two dim3, each passed in two words."""
+    """Return an entry point that launches a kernel. Its grid and block are dim3, each passed in two words."""
 
     def launch(
         host: Host, function: int, xy: int, z: int, block_xy: int, block_z: int, parameters: int, shared: int

@@ -1,1 +1,1 @@
-"""Device functions: their frames, the instruction `call`, and the functions that the CUDA toolkit promises."""
+"""Device functions: their stack frames, the instruction `call`, and functions of the CUDA toolkit such as printf."""

@@ -1,8 +1,8 @@
-"""Frames of device functions that run: their registers, their variables and the place to return to.
+"""Stack frames of device functions: registers, variables and the return address of each running call.
 
-Each lane has its own stack of frames, so that lanes diverge and converge in functions as elsewhere. A frame's variables
-and parameters lie in the warp's local memory, one part a lane. PTX ISA, "Function Declarations and Definitions",
-"call", "ret".
+Each lane has its own stack of frames, so that lanes can diverge and converge inside functions. A frame's variables and
+parameters are in the warp's local memory, one part per lane. PTX ISA, "Function Declarations and Definitions", "call",
+"ret".
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LANE_NUMBERS = np.arange(LANES, dtype=np.uint64)
 
 
 class FrameSlot(NamedTuple):
-    """Place of an argument or a result of a call. nbytes: 0 if any number fits.
+    """Place of an argument or a result of a call. nbytes: its size; 0 for a constant, which fits any size.
 
-    read: returns the bytes of each lane in a mask, lanes x nbytes. write: takes the mask and those bytes.
+    read: returns the bytes of each lane in a mask, lanes x nbytes. write: takes the mask and these bytes.
     """
 
     nbytes: int
@@ -32,9 +32,9 @@ class FrameSlot(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Callee:
-    """A device function. start: index of its first instruction. own: slots of its registers. frame_bytes: of a
-    thread's variables and parameters. addresses: slots of the variables' addresses, with their bytes and offsets.
-    """
+    """A device function. start: index of its first instruction. own: slots of its registers. frame_bytes: of a thread's
+    variables and parameters. addresses: slots that hold its variables' addresses, with bytes of the address and offset
+    in the frame."""
 
     name: str
     start: int
@@ -45,18 +45,17 @@ class Callee:
     addresses: list[tuple[int, int, int]] = field(default_factory=list)
 
     def slots(self) -> Iterator[int]:
-        """Yield the slots that belong to one call of the function."""
+        """Yield the slots whose contents belong to one call: registers and addresses of variables."""
         yield from self.own
         yield from (slot for slot, _, _ in self.addresses)
 
 
 @dataclass(slots=True, eq=False)
 class StackFrame:
-    """A call that runs. back: index to return to. before: each lane's frame before the call. lanes: not yet returned.
-
-    saved: contents of the function's slots before the call, None if no lane was in the function. start: of the frame's
-    variables in local memory. targets: where the caller wants the results. stack: before the call.
-    """
+    """A running call. back: index of the instruction to return to. before: each lane's frame before the call. lanes:
+    lanes that have not returned. saved: contents of the function's slots before the call, None if no lane was in the
+    function. start: offset of the frame's variables in local memory. targets: places of the results in the caller.
+    stack: top of the stack before the call."""
 
     callee: Callee
     back: int
@@ -70,15 +69,15 @@ class StackFrame:
 
 @dataclass(slots=True)
 class StackPool:
-    """Frames of one function in one warp. running: number of active calls. free: addresses of ended frames in local
-    memory."""
+    """Frames of one function in one warp. running: number of running calls. free: offsets in local memory of ended
+    frames."""
 
     running: int = 0
     free: list[int] = field(default_factory=list)
 
 
 def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequence[FrameSlot]) -> None:
-    """Begin a call in a mask's lanes."""
+    """Begin a call in a mask's lanes. back: index of the instruction to return to. targets: places of the results."""
     pool = warp.pools.setdefault(callee, StackPool())
     saved = [warp.registers[slot] for slot in callee.slots()] if pool.running else None
     start = pool.free.pop() if pool.free else warp.more_local(callee.frame_bytes)
@@ -93,7 +92,7 @@ def enter(warp: WarpState, mask: int, callee: Callee, back: int, targets: Sequen
 
 
 def leave(warp: WarpState, mask: int) -> dict[int, int]:
-    """End the current calls of a mask's lanes; return the lanes for each return address."""
+    """End the current calls of a mask's lanes. Return the lanes of each return address, an instruction's index."""
     ended: dict[StackFrame, int] = {}
     for lane in indices(mask):
         ended[warp.frames[lane]] = ended.get(warp.frames[lane], 0) | 1 << lane
@@ -112,7 +111,7 @@ def _end(warp: WarpState, frame: StackFrame, mask: int) -> None:
             (warp.set_predicate if isinstance(value, int) else warp.set)(slot, value, mask)
     for lane in indices(mask):
         warp.frames[lane] = frame.before[lane]
-    if warp.stack is not frame.stack:  # what the function has allocated by alloca is free
+    if warp.stack is not frame.stack:  # frees the function's alloca memory
         before = warp.stack_start if frame.stack is None else frame.stack
         warp.stack = np.where(lanes(mask), before, warp.stack)
     frame.lanes &= ~mask

@@ -32,7 +32,8 @@ from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 @instruction("call")
 def call(build: Builder, each: Statement) -> Act:
-    """Call: `call{.uni} (results), function, (arguments)`; of an address, a prototype or targets follow ("call")."""
+    """Call: `call{.uni} (results), function, (arguments)`. A call by address also names a prototype or targets
+    ("call")."""
     parts = list(each.operands)
     wanted = _listed(build, parts)
     if not parts:
@@ -65,7 +66,8 @@ def call(build: Builder, each: Statement) -> Act:
 
 
 def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
-    """Parse a list in parentheses at the front, if any; return the places of its elements."""
+    """Return the places of the elements of a list in parentheses, removed from the front of `parts`; empty if there is
+    none."""
     if parts and isinstance(parts[0], Vector):
         return [_place(build, part) for part in build.vector(parts.pop(0))]
     return []
@@ -74,8 +76,8 @@ def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
 def _call(
     callee: Callee | str, given: list[FrameSlot], wanted: list[FrameSlot], back: int, warp: WarpState, mask: int
 ) -> int | None:
-    """Begin a call of a device function, or execute a function of the CUDA toolkit. Return the index of the next
-    instruction."""
+    """Begin a call of a device function and return the index of its first instruction. Execute a function of the CUDA
+    toolkit and return None."""
     if isinstance(callee, str):
         _call_toolkit(callee, given, wanted, warp, mask)
         return None
@@ -121,7 +123,7 @@ def _call_toolkit(name: str, given: list[FrameSlot], wanted: list[FrameSlot], wa
 
 
 def _place(build: Builder, operand: Operand) -> FrameSlot:
-    """Return where an argument or a result lies: a register, a variable in `.param` space, or a number."""
+    """Return the place of an argument or a result: a register, a variable in `.param` space, or a constant."""
     if isinstance(operand, Register):
         return _in_register(build, operand)
     if isinstance(operand, Symbol):
@@ -175,5 +177,5 @@ def _in_memory(build: Builder, name: str) -> FrameSlot:
 
 
 def formal_place(build: Builder, formal: Formal) -> FrameSlot:
-    """Return where a device function has a parameter or a result."""
+    """Return the place of a device function's parameter or result."""
     return _in_memory(build, formal.name) if isinstance(formal, Variable) else _in_register(build, formal)

@@ -1,4 +1,4 @@
-"""Device functions that the CUDA toolkit promises: assertions, printing, memory (CUDA C++ programming guide).
+"""Device functions of the CUDA toolkit: assert, printf, malloc and free (CUDA C++ programming guide).
 
 Each takes the warp, the lane and the lane's arguments as unsigned integers, and returns an unsigned integer.
 """
@@ -20,7 +20,8 @@ from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.spaces import Undefined
 
 HEAP_BYTES = 8 << 20
-"""Memory for malloc (CUDA programming guide, "Heap Memory Allocation"); beyond, malloc returns a null pointer."""
+"""Bytes of memory for malloc (CUDA programming guide, "Heap Memory Allocation"). Beyond, malloc returns a null
+pointer."""
 
 HEAP = "memory of malloc"
 
@@ -30,7 +31,7 @@ _PRINTF_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|
 
 
 def _string(warp: WarpState, address: int) -> str:
-    """Return the characters up to a zero."""
+    """Return the characters at an address, up to a zero byte."""
     ((memory, places, _),) = where(warp, np.array([address], np.uint64), "", "reads")
     start = int(places[0]) - memory.base
     raw = memory.data[start : start + _LONGEST_STRING].tobytes()
@@ -38,7 +39,7 @@ def _string(warp: WarpState, address: int) -> str:
 
 
 def assertion(warp: WarpState, lane: int, message: int, file: int, line: int, function: int, size: int) -> int:
-    """Stop: `assert` in CUDA C++ ("Assertion")."""
+    """Raise Undefined with the text of a failed `assert` of CUDA C++ ("Assertion")."""
     texts = []
     for address in (message, file, function):
         try:
@@ -52,7 +53,7 @@ def assertion(warp: WarpState, lane: int, message: int, file: int, line: int, fu
 
 
 def print_formatted(warp: WarpState, lane: int, format: int, arguments: int) -> int:
-    """Print a line as C's printf does; return the number of arguments ("Formatted Output")."""
+    """Print text as C's printf does; return the number of arguments ("Formatted Output")."""
     reader = _Arguments(warp, arguments)
     text = _PRINTF_CONVERSION.sub(reader.converted, _string(warp, format))
     sys.stdout.write(text)
@@ -60,7 +61,7 @@ def print_formatted(warp: WarpState, lane: int, format: int, arguments: int) -> 
 
 
 class _Arguments:
-    """Arguments of vprintf in memory, aligned to their sizes."""
+    """Reader of vprintf's arguments in memory, each aligned to its size."""
 
     def __init__(self, warp: WarpState, address: int) -> None:
         self.warp, self.at, self.count = warp, address, 0
@@ -100,7 +101,7 @@ class _Arguments:
 
 
 def _narrow(value: int, length: str | None, signed: bool) -> int:
-    """Return an int as the char or short of %hhd or %hd."""
+    """Return an int cut to the char of %hhd or the short of %hd; unchanged for other lengths."""
     bits = {"hh": 8, "h": 16}.get(length or "")
     if bits is None:
         return value
@@ -132,4 +133,4 @@ TOOLKIT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "malloc": (allocate, (8,)),
     "free": (release, (8,)),
 }
-"""Functions by name, with the bytes of each argument."""
+"""Functions by name, each with the bytes of its arguments."""

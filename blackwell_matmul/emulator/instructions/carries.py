@@ -16,8 +16,8 @@ from blackwell_matmul.emulator.parser import SIZES_BYTES, Statement
 def with_carry(build: Builder, each: Statement) -> Act:
     """Add, subtract or multiply-add with carry: `addc{.cc}`, `madc.lo{.cc}` and similar. .cc writes the carry.
 
-    `a - b` is the sum of a, the complement of b and a carry of 1, which is also the carry without a borrow. NVIDIA's
-    division of 128-bit integers reads the carry of `subc.cc` by `addc`.
+    `a - b` is computed as a plus the complement of b plus a carry of 1. The written carry is 1 if there is no borrow.
+    NVIDIA's division of 128-bit integers reads the carry of `subc.cc` by `addc`.
     """
     type = last_type(each)
     bits, name = 8 * SIZES_BYTES[type], each.opcode.split(".")[0]
@@ -41,7 +41,7 @@ def with_carry(build: Builder, each: Statement) -> Act:
 
 
 def _total(name: str, high: bool, bits: int) -> Callable[[list[int], int], int]:
-    """Return a function that adds unsigned words; the carry is the bit above."""
+    """Return a function that adds unsigned words and a carry. The sum's bit above the word is the new carry."""
     mask = (1 << bits) - 1
     if name in ("add", "sub"):
         return lambda values, carry: (values[0] & mask) + ((~values[1] if name == "sub" else values[1]) & mask) + carry

@@ -1,4 +1,5 @@
-"""Cluster launch control: a running cluster takes the place of a waiting one (PTX ISA, "clusterlaunchcontrol")."""
+"""Cluster launch control: a running cluster cancels a waiting cluster and takes over its work (PTX ISA,
+"clusterlaunchcontrol")."""
 
 from __future__ import annotations
 
@@ -13,15 +14,17 @@ from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
 
 RESPONSE_BYTES = 16
-"""Bytes of a response, opaque to programs. Here: the first CTA's index and a flag, 32 bits each."""
+"""Bytes of a response. PTX leaves the contents undefined; here 32-bit words: index of the first CTA, and a flag."""
 
 REFUSED = (0x5A5AA5A5,) * 3
-"""First CTA that a refused request tells; PTX leaves the value open ("clusterlaunchcontrol.query_cancel")."""
+"""Index of the first CTA in the response to a refused request, which PTX leaves undefined
+("clusterlaunchcontrol.query_cancel")."""
 
 
 @instruction("clusterlaunchcontrol.try_cancel", order=Order("weak", "cta", "async"))
 def try_cancel(build: Builder, each: Statement) -> Act:
-    """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`, 16 bytes."""
+    """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`. A response has 16
+    bytes."""
     response, barrier = (shared_addresses(build, operand) for operand in each.operands.exactly(2))
     to_all = "multicast::cluster::all" in each.modifiers
 
@@ -59,7 +62,8 @@ def is_canceled(build: Builder, each: Statement) -> Act:
 
 @instruction("clusterlaunchcontrol.query_cancel.get_first_ctaid")
 def first_cta(build: Builder, each: Statement) -> Act:
-    """Return the first CTA: `.v4.b32.b128 {x, y, z, _}, response`, or `::x` and similar for one coordinate."""
+    """Return the canceled cluster's first CTA: `.v4.b32.b128 {x, y, z, _}, response`, or one coordinate (`::x` and
+    similar)."""
     targets, response = build.targets(each.operands[0]), build.source(each.operands[1], "b128")
     axis = next(("xyz".index(word[-1]) for word in each.modifiers if word.startswith("get_first_ctaid::")), None)
 

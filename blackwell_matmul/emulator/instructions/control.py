@@ -1,6 +1,6 @@
 """Branches, barriers of threads, exchange between lanes, fences (PTX ISA, "Control Flow", "Parallel Synchronization").
 
-The emulator has one memory, and every access is visible at once. A listener finds missing fences.
+The emulator has one memory, in which every access is visible at once. Only a listener finds missing fences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def branch(build: Builder, each: Statement) -> Act:
 
 @instruction("brx.idx")
 def branch_by_index(build: Builder, each: Statement) -> Act:
-    """Jump to the label of a table at an index, which lanes may choose differently ("brx.idx")."""
+    """Jump to the label at an index of a table; lanes may have different indices ("brx.idx")."""
     index, table = build.reader(each.operands[0], "u32"), each.operands[1]
     if not isinstance(table, Symbol) or table.name not in build.tables:
         raise Unknown(f"{table} is no table of labels")
@@ -52,7 +52,7 @@ def branch_by_index(build: Builder, each: Statement) -> Act:
 
 @instruction("ret", "exit")
 def end(build: Builder, each: Statement) -> Act:
-    """End a thread; `ret` in a device function ends the call ("ret", "exit")."""
+    """End a thread; in a device function, `ret` ends the call ("ret", "exit")."""
     if each.opcode.startswith("ret") and build.function is not None:
         return leave
     return wide(lambda warp, mask: EXIT)
@@ -70,7 +70,8 @@ def trap(build: Builder, each: Statement) -> Act:
     "fence", "membar", "griddepcontrol", "tcgen05.fence", "wgmma.fence",
 )  # fmt: skip
 def fence(build: Builder, each: Statement) -> Act:
-    """Tell the listener: the memory itself needs no fence, nor griddepcontrol, as one grid runs."""
+    """Report a fence to the listener. The emulator's memory needs no fences; griddepcontrol has no effect, as only one
+    grid runs."""
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
@@ -82,7 +83,7 @@ def fence(build: Builder, each: Statement) -> Act:
 
 @instruction("setmaxnreg", "nanosleep", "pmevent")
 def nothing(build: Builder, each: Statement) -> Act:
-    """Do nothing: hints."""
+    """Do nothing; the instruction is a hint."""
     return wide(lambda warp, mask: None)
 
 
@@ -90,12 +91,13 @@ def nothing(build: Builder, each: Statement) -> Act:
 
 
 BARRIERS = 16
-"""Barriers of a CTA (PTX ISA, "bar")."""
+"""Number of barriers of a CTA (PTX ISA, "bar")."""
 
 
 @instruction("bar", "barrier", order=Order("acq_rel", "cluster"))
 def barrier(build: Builder, each: Statement) -> Act:
-    """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`, by whole warps ("bar")."""
+    """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`. Whole warps arrive
+    ("bar")."""
     words = each.modifiers
     if "warp" in words:
         return _warp_barrier(build, each)
@@ -132,7 +134,8 @@ def barrier(build: Builder, each: Statement) -> Act:
 def _arrived_together(
     row: Row, mask: int, number: int, expected: int | None, arrives_only: bool, reduces: bool
 ) -> Waits | None:  # fmt: skip
-    """Count arrivals of a row's warps at their CTAs' barriers; return the warps that wait."""
+    """Count arrivals of a row's warps at their CTAs' barriers; return the waits of the warps that must wait, or
+    None."""
     row.verify_whole(mask)
     found = [(some[0].cta.named.setdefault(number, NamedBarrier()), some) for some in row.by_cta(mask)]
     if reduces or (expected and any(named.arrived + LANES * len(some) > expected for named, some in found)):
@@ -145,7 +148,7 @@ def _arrived_together(
 
 
 def _verify_barrier(number: Any, threads: Any) -> None:
-    """Check a barrier's number and thread count, None if unknown; Malformed for values beyond PTX's limits ("bar")."""
+    """Raise Malformed if a barrier's number or thread count is beyond PTX's limits ("bar"). None: not known yet."""
     if number is not None and not 0 <= number < BARRIERS:
         raise Malformed(f"barrier {number}; a CTA has barriers 0 to {BARRIERS - 1}")
     if threads is not None and (threads <= 0 or threads % LANES):
@@ -155,7 +158,7 @@ def _verify_barrier(number: Any, threads: Any) -> None:
 def _arrived(
     warps: list[WarpState], named: NamedBarrier, expected: int | None, arrives_only: bool, number: int
 ) -> Waiting | None:  # fmt: skip
-    """Count the arrival of a CTA's warps with all their lanes, including exited lanes.
+    """Count the arrival of warps of one CTA, all lanes of each, even exited lanes. Return the wait, or None.
 
     expected: number of threads; None for the threads of all live warps.
     """
@@ -180,7 +183,8 @@ def _arrived(
 
 
 def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBarrier], None]:
-    """Return `.red`'s vote: threads with a true predicate (.popc), all of them (.and), at least one (.or)."""
+    """Return a function that counts the votes of `bar.red`. Results: number of true predicates (.popc), all true
+    (.and), at least one true (.or)."""
     target, asked = build.target(each.operands[0]), build.predicate(each.operands[-1])
     mode = each.modifiers.first_of(("popc", "and", "or"))
 
@@ -218,7 +222,7 @@ def _warp_barrier(build: Builder, each: Statement) -> Act:
 
 
 def _cluster_barrier(build: Builder, each: Statement) -> Act:
-    """Arrive at or wait for barrier.cluster, over the cluster's threads that have not exited."""
+    """Arrive at or wait for barrier.cluster. All threads of the cluster take part, except exited threads."""
     if "arrive" in each.modifiers:
 
         def arrive(warp: WarpState, mask: int) -> None:
@@ -258,9 +262,10 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
 
 
 def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int], Waiting | None]) -> Act:
-    """Execute `act` once for all lanes that name the same members, as parts of a warp may name their own.
+    """Return an instruction that executes `act` once for all lanes with the same membermask. Parts of a warp may have
+    different membermasks.
 
-    act: takes the warp, the lanes and their members; returns a wait for others.
+    act: takes the warp, the lanes and their membermask; returns a wait for other lanes, or None.
     """
     read, place = build.reader(operand, "b32"), build.place
 
@@ -283,7 +288,8 @@ def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int],
 
 
 def _when_together(build: Builder, operand: Operand, act: Callable[[Any, int, int], None]) -> Act:
-    """Execute `act` as `_by_members` does, once all members have arrived."""
+    """Return an instruction that executes `act` as `_by_members` does, once all lanes of the membermask have
+    arrived."""
 
     def executed(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)
@@ -296,7 +302,7 @@ def _when_together(build: Builder, operand: Operand, act: Callable[[Any, int, in
 
 @instruction("elect.sync")
 def elect(build: Builder, each: Statement) -> Act:
-    """Elect one lane, here the lowest; PTX leaves the choice open: `elect.sync d|p, members` ("elect.sync")."""
+    """Elect one lane: `elect.sync d|p, membermask` ("elect.sync"). PTX leaves the choice open; here the lowest lane."""
     lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
 
     def act(warp: WarpState, mask: int, wanted: int) -> None:
@@ -309,7 +315,7 @@ def elect(build: Builder, each: Statement) -> Act:
 
 @instruction("shfl.sync")
 def shuffle(build: Builder, each: Statement) -> Act:
-    """Shuffle: `shfl.sync.mode.b32 d|p, a, b, c, members`; c holds the segment's mask and the clamp ("shfl.sync")."""
+    """Shuffle: `shfl.sync.mode.b32 d|p, a, b, c, membermask`; c holds the segment mask and the clamp ("shfl.sync")."""
     mode = each.modifiers.first_of(("up", "down", "bfly", "idx"))
     to, inside_to = build.pair(each.operands[0])
     targets = build.target(to), build.target(inside_to)
@@ -336,7 +342,7 @@ def shuffle(build: Builder, each: Statement) -> Act:
 
 @instruction("vote.sync")
 def vote(build: Builder, each: Statement) -> Act:
-    """Vote over the lanes: all, any and uni return a predicate, ballot a mask ("vote.sync")."""
+    """Vote: all, any and uni return a predicate, ballot returns a mask ("vote.sync")."""
     mode, target = each.modifiers.first_of(("all", "any", "uni", "ballot")), build.target(each.operands[0])
     asked = build.predicate(each.operands[1])
 
@@ -355,7 +361,8 @@ def vote(build: Builder, each: Statement) -> Act:
 
 @instruction("match")
 def match(build: Builder, each: Statement) -> Act:
-    """Match: match.any gives the lanes with an equal value, match.all all lanes if all are equal ("match.sync")."""
+    """Match: match.any returns the lanes with an equal value; match.all returns all lanes if all values are equal
+    ("match.sync")."""
     mode, type = each.modifiers.first_of(("any", "all")), last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
@@ -380,7 +387,7 @@ _REDUCE: Known[str, Callable[..., Any]] = Known({
 
 @instruction("redux.sync")
 def reduce(build: Builder, each: Statement) -> Act:
-    """Reduce over the lanes: sum, minimum, maximum or logic. All lanes get the result ("redux.sync")."""
+    """Reduce over the lanes: sum, minimum, maximum, and, or, xor. Every lane gets the result ("redux.sync")."""
     type = last_type(each)
     target, read = build.target(each.operands[0]), build.reader(each.operands[1], type)
     function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES_BYTES[type]]

@@ -19,16 +19,16 @@ from blackwell_matmul.emulator.parser import SIZES_BYTES, Operand, Statement, Sy
 from blackwell_matmul.emulator.unknown import Known, Unknown
 
 CLOCKS = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
-"""Special registers whose value changes during the run, and the shift of each from the time."""
+"""Special registers that count time; bits by which each shifts the count of executed instructions."""
 
 NARROW: dict[str, Any] = {
     "e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2, "e2m3x2": ml_dtypes.float6_e2m3fn,
     "e3m2x2": ml_dtypes.float6_e3m2fn, "e2m1x2": ml_dtypes.float4_e2m1fn, "ue8m0x2": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
-"""Pairs of narrow floats, 16 bits each; e2m1x2 has 8 bits."""
+"""Element type of each pair of narrow floats. A pair has 16 bits; e2m1x2 has 8 bits."""
 
 _NARROW_NAN = {to: np.uint8(0x7F).view(NARROW[to]) for to in ("e4m3x2", "e5m2x2")}
-"""NaN of each narrow type. Types of 4 and 6 bits have none and take the largest value."""
+"""NaN of each narrow type. Types of 4 and 6 bits have no NaN; the largest value takes its place."""
 
 _WIDE: dict[str, Any] = {
     "f16x2": np.float16,
@@ -40,7 +40,7 @@ _WIDE: dict[str, Any] = {
 
 @instruction("cvt")
 def convert(build: Builder, each: Statement) -> Act:
-    """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; of a pair, a is the upper half ("cvt")."""
+    """Convert: `cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`. In a pair, a becomes the upper half ("cvt")."""
     to, source = each.modifiers[-2:].exactly(2)
     by_chance = "rs" in each.modifiers
     if (source in NARROW and to not in _WIDE) or "scaled" in each.opcode or (by_chance and to not in _RANDOM_BITS):
@@ -67,9 +67,8 @@ def convert(build: Builder, each: Statement) -> Act:
 
 @instruction("cvt.pack")
 def convert_pack(build: Builder, each: Statement) -> Act:
-    """Clip two integers and pack them: `cvt.pack.sat.to.s32 d, a, b`, or above the low bits of c, as
-    `cvt.pack.sat.to.s32.b32 d, a, b, c` shifts it up ("cvt.pack"); b is the lowest.
-    """
+    """Clip two integers and pack them, b lowest: `cvt.pack.sat.to.s32 d, a, b` ("cvt.pack"). `cvt.pack.sat.to.s32.b32
+    d, a, b, c` puts the low bits of c above them."""
     words = each.modifiers.exactly(5 if len(each.operands) == 4 else 4)
     to = Known({f"{kind}{bits}": (kind, bits) for kind in "us" for bits in (2, 4, 8, 16)})[words[2]]
     bits = to[1]
@@ -103,14 +102,14 @@ def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
 
 
 def _clipped(values: list[Any], kind: Any, nan: int = 0) -> Array:
-    """Return whole numbers clipped to the type's range."""
+    """Return integers clipped to a type's range. nan: result for NaN."""
     low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
     whole = [int(min(max(x, low), high)) if x == x else nan for x in values]
     return np.array([each & (1 << 64) - 1 for each in whole], np.uint64).astype(kind)
 
 
 def narrowed(value: Array, kind: Any, words: tuple[str, ...]) -> Array:
-    """Return values rounded to a type of floats, clipped as .sat, .satfinite and .relu say."""
+    """Return values rounded to a float type, clipped by .sat, .satfinite and .relu."""
     value = _odd(value) if value.dtype.kind in "iu" and kind.itemsize < 8 else canonical(value)
     if "satfinite" in words:
         top = float(ml_dtypes.finfo(kind).max)
@@ -123,7 +122,7 @@ def narrowed(value: Array, kind: Any, words: tuple[str, ...]) -> Array:
 
 
 def _odd(value: Array) -> Array:
-    """Return integers in double precision, rounded to odd so that the next rounding is correct."""
+    """Return integers as float64, rounded to odd, so that a second rounding gives the correct result."""
     if value.dtype.itemsize < 8:
         return value.astype(np.float64)
     low = value & value.dtype.type(0x7FF)
@@ -133,7 +132,8 @@ def _odd(value: Array) -> Array:
 
 
 def _to_tf32(each: Statement) -> Callable[[Array], Array]:
-    """Round to 10 bits of mantissa: rna rounds ties away from zero, rn to even, rz cuts."""
+    """Return a function that rounds float32 to 10 mantissa bits: rna rounds ties away from zero, rn to even, rz
+    truncates."""
     top, relu = np.uint32(0x7F7FE000), "relu" in each.modifiers
     bias: Any = np.uint32(0x1000 if "rna" in each.modifiers else 0x0FFF if "rn" in each.modifiers else 0)
 
@@ -151,7 +151,7 @@ def _to_tf32(each: Statement) -> Callable[[Array], Array]:
 
 
 def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
-    """Convert two f32, or one pair of another type, to a pair."""
+    """Convert to a pair of floats: from two f32, or from a pair of another type."""
     reads = [build.reader(operand, _raw(source)) for operand in each.operands[1:]]
     target, nbytes = build.target(each.operands[0]), _pair_bytes(to)
     widen = build.fit(each.operands[0], nbytes)
@@ -169,13 +169,13 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
 
 
 _RANDOM_BITS = {"f16x2": 13, "bf16x2": 16}
-"""Random bits of an element in each half of a register: as many as float32 has beyond the element's."""
+"""Random bits for each element, in a half of a register: as many as float32 has more mantissa bits than the element."""
 
 
 def _to_pair_by_chance(build: Builder, each: Statement, to: str) -> Act:
-    """Convert two f32 to a pair, rounded by random bits: `cvt.rs.f16x2.f32 d, a, b, random`.
+    """Convert two f32 to a pair with stochastic rounding: `cvt.rs.f16x2.f32 d, a, b, random`.
 
-    An element is rounded away from zero if its discarded bits and the random bits have a carry.
+    An element is rounded away from zero if adding its discarded bits and the random bits carries.
     """
     a, b, random = (build.reader(operand, type) for operand, type in zip(each.operands[1:4], ("f32", "f32", "b32")))
     target, bits, finest = build.target(each.operands[0]), _RANDOM_BITS[to], ml_dtypes.finfo(_WIDE[to])
@@ -203,7 +203,7 @@ def _pair_bytes(type: str) -> int:
 
 
 def unpacked(word: Array, type: str) -> Array:
-    """Return pairs of floats from their bits, the lower half first."""
+    """Return pairs of floats as float32, lanes x 2, the lower half first."""
     if type == "e2m1x2":
         nibbles = np.stack([word & 15, word >> 4], axis=1).astype(np.uint8)
         return nibbles.view(NARROW[type]).astype(np.float32)
@@ -213,7 +213,7 @@ def unpacked(word: Array, type: str) -> Array:
 
 
 def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
-    """Return the bits of pairs."""
+    """Return the bits of pairs of floats."""
     if to == "ue8m0x2":
         return _exponents(values, words)
     kind = np.dtype(NARROW.get(to) or _WIDE[to])
@@ -229,7 +229,7 @@ def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
 
 
 def _exponents(values: Array, words: tuple[str, ...]) -> Array:
-    """Round to ue8m0: unsigned powers of two from 2^-127 to 2^127 and NaN; .rp rounds up, .rz down."""
+    """Return pairs of ue8m0: powers of two from 2^-127 to 2^127, and NaN. .rp rounds up, .rz down."""
     size = np.abs(values.astype(np.float64))
     mantissa, exponent = np.frexp(np.where(np.isinf(size), 2.0**127, np.maximum(size, 2.0**-127)))
     power = exponent - 1 + ((mantissa != 0.5) & ("rp" in words))
@@ -243,7 +243,7 @@ def _exponents(values: Array, words: tuple[str, ...]) -> Array:
 
 @instruction("mov")
 def move(build: Builder, each: Statement) -> Act:
-    """Move a register, an immediate or an address; split or join a wide register and its vector ("mov")."""
+    """Move a register, an immediate or an address. Split a wide register into a vector, or join a vector ("mov")."""
     to, source = each.operands.exactly(2)
     type = last_type(each)
     if type == "pred":
@@ -266,7 +266,7 @@ def move(build: Builder, each: Statement) -> Act:
 
 
 def _clock(target: int, word: Any, shift: int) -> Act:
-    """Read the number of instructions that the grid's warps have executed ("%clock", "%clock64", "%globaltimer")."""
+    """Read a clock: the number of instructions that all warps have executed ("%clock", "%clock64", "%globaltimer")."""
 
     def act(warp: WarpState, mask: int) -> Clock:
         return Clock(

@@ -31,7 +31,8 @@ _LANE = np.arange(LANES)
 
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(build: Builder, each: Statement) -> Act:
-    """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`; missing source bytes are zero."""
+    """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`. Bytes beyond the source bytes become
+    zero."""
     operands = each.operands[:-1] if any("cache_hint" in word for word in each.modifiers) else each.operands
     to, source = shared_addresses(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
@@ -60,10 +61,10 @@ def copy(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Copies:
-    """Copies of one cp.async by lanes of a warp. mask: lanes whose copies are pending. start: first index of the
-    warp's lanes in the arrays.
+    """Copies of one cp.async by lanes of a warp. mask: lanes whose copies are pending. start: index of the warp's first
+    lane in the arrays.
 
-    targets, places, sizes: arrays over all lanes that executed the instruction.
+    targets, places, sizes: target and source addresses and source bytes, over all lanes that executed the instruction.
     """
 
     warp: WarpState
@@ -75,7 +76,7 @@ class Copies:
     nbytes: int
 
     def __call__(self, part: int = ALL) -> None:
-        """Copy in these lanes."""
+        """Do the pending copies of these lanes."""
         now, self.mask = self.mask & part, self.mask & ~part
         if now:
             some = [self.start + lane for lane in indices(now)]
@@ -88,7 +89,7 @@ class Copies:
 
     @staticmethod
     def together(every: Sequence[Copies]) -> None:
-        """Do copies with equal keys. Undefined, before any copy, if one copy must be done alone."""
+        """Do copies with equal keys at once. Raise Undefined, before any copy, if a copy must be done alone."""
         nbytes, bank, memory = every[0].nbytes, every[0].warp.cta.bank, every[0].warp.grid.memory
         parts = []
         for _, group in itertools.groupby(every, lambda each: id(each.targets)):  # those of one instruction
@@ -138,7 +139,8 @@ def _copied(
 
 @instruction("cp.async.mbarrier.arrive")
 def arrive_behind_copies(build: Builder, each: Statement) -> Act:
-    """Arrive once for each lane when the lane's copies are complete. With .noinc the arrival was already counted."""
+    """Arrive at an mbarrier, once per lane, when the lane's copies are complete. .noinc: the expected count includes
+    these arrivals."""
     address, counted = shared_addresses(build, each.operands[0]), "noinc" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
@@ -167,7 +169,7 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
 
 
 def _spaces(each: Statement) -> Parts[str]:
-    """Return the state spaces that the opcode names, the target's first, without ::cta or ::cluster."""
+    """Return the state spaces in the opcode, the target's first, without ::cta or ::cluster."""
     return Parts(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
 
 
@@ -218,7 +220,7 @@ def _issue_bulk(
 
 
 def write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Array], None] | None = None) -> None:
-    """Write bytes, or reduce them into memory."""
+    """Write bytes to memory, or reduce them into memory."""
     into = memory.bytes(place, value.size, "writes")
     memory.hear(place, value.size, True)
     if reduce is None:
@@ -229,7 +231,7 @@ def write(memory: Memory, place: int, value: Array, reduce: Callable[[Array, Arr
 
 
 def bring(cta: CtaState, address: int, nbytes: int) -> None:
-    """Count bytes of the operation that completes at an mbarrier."""
+    """Subtract transferred bytes from an mbarrier's expected bytes (complete_tx)."""
     barrier, listener = cta.barrier(address), cta.cluster.grid.listener
     if listener is not None:
         listener.arrived(barrier, nbytes=nbytes)
@@ -247,7 +249,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Array], None]:
-    """Return a function that reduces bytes into memory, as elements of the type."""
+    """Return a function that reduces bytes into memory. type: of the elements; None for the opcode's."""
     function = _REDUCTIONS[each.modifiers.first_of(_REDUCTIONS)]
     kind = TYPES[type or last_type(each)]
 
@@ -260,7 +262,7 @@ def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Arr
 @instruction("st.async")
 @instruction("red.async", order=Order("relaxed", "cluster"))
 def store_async(build: Builder, each: Statement) -> Act:
-    """Store each lane's value in the cluster's shared memory, or reduce; its bytes count at the mbarrier of that CTA.
+    """Store, or reduce, a lane's value into shared memory of the cluster. The bytes count at the mbarrier of that CTA.
 
     `st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]` ("st.async", "red.async").
     """
@@ -291,7 +293,8 @@ def _arrived(
 @instruction("cp.async.bulk.tensor", order=Order("weak", "cta", "async"))
 @instruction("cp.reduce.async.bulk.tensor", order=Order("relaxed", "gpu", "async"))
 def tensor_copy(build: Builder, each: Statement) -> Act:
-    """Copy to shared memory `[to], [map, {x, y}], [mbarrier]{, mask}` or to global `[map, {x, y}], [from]`."""
+    """Copy a box to shared memory, `[to], [map, {x, y}], [mbarrier]{, mask}`, or to global memory, `[map, {x, y}],
+    [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):
         raise Unknown(f"{each.opcode} is not emulated")
     spaces = _spaces(each)
@@ -301,7 +304,7 @@ def tensor_copy(build: Builder, each: Statement) -> Act:
 def _described(
     build: Builder, each: Statement, operand: Operand
 ) -> tuple[Callable[[WarpState], Array], list[Callable[[WarpState], Array]]]:
-    """Return the map's address and the coordinates."""
+    """Return readers of the map's address and of the coordinates."""
     if not isinstance(operand, Address):
         raise Unknown(f"{operand} is no tensor map with coordinates")
     read = build.address(Address(operand.base, operand.offset))
@@ -353,14 +356,15 @@ def _box(found: tensor_map.Map, place: tuple[int, ...]) -> tensor_map.Box:
 
 
 def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
-    """Return the four rows of tile::gather4 or tile::scatter4, each at its own coordinate, of a rank-2 tensor."""
+    """Return the four rows of tile::gather4 or tile::scatter4 of a tensor of rank 2. Each row has its own
+    coordinate."""
     return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
 
 
 def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -> list[int]:
-    """Return the mbarrier that counts each target's bytes. Multicast uses the same offset in the target's CTA;
-    cta_group::2 uses the CTA of the pair with the parity of the address's rank.
-    """
+    """Return the address of the mbarrier that counts each target's bytes. With multicast, the mbarrier has the same
+    offset in the target's CTA. cta_group::2 selects, of the target's CTA pair, the CTA with the parity of the address's
+    rank."""
     if not is_multicast:
         return [signal]
     parity = signal >> RANK & 1
@@ -380,7 +384,7 @@ def _load(
 
 
 def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
-    """Write a box to shared memory, with the swizzle applied to each piece."""
+    """Write a box to shared memory, each piece at its swizzled address."""
     memory = cta.cluster.owner(target).shared
     memory.bytes(target, box.nbytes, "copies a box to")
     memory.hear(target, box.nbytes, True)
@@ -389,7 +393,8 @@ def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int
 
 
 def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
-    """Return the pieces' bytes from global memory; outside of the tensor zero, or NaN if the map says so."""
+    """Return the bytes of a box's pieces from global memory. Pieces outside of the tensor are zero, or NaN if the map
+    fills with NaN."""
     pieces = None
     if box.inside.size:
         memory = _tensor(cta, box, "copies a box from")
@@ -408,7 +413,7 @@ def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array
 
 
 def _tensor(cta: CtaState, box: tensor_map.Box, what: str) -> Memory:
-    """Return the memory that has the box's tensor; Undefined if it does not have all of the box."""
+    """Return the memory that holds the box's tensor; raise Undefined unless it holds the whole box."""
     first, end = box.ends
     memory = cta.cluster.grid.memory.at(int(box.inside[0]), what)
     memory.bytes(first, end - first, what)
@@ -416,7 +421,7 @@ def _tensor(cta: CtaState, box: tensor_map.Box, what: str) -> Memory:
 
 
 def _to_nearest_tf32(pieces: Array) -> Array:
-    """Round floats as an H200 does for maps of TFLOAT32: cvt.rn.tf32.f32, with one NaN."""
+    """Return floats rounded as an H200 does for maps of type TFLOAT32: as cvt.rn.tf32.f32, with a single NaN."""
     bits = pieces.view(np.uint32)
     even = bits >> np.uint32(13) & np.uint32(1)
     nearest = (bits + np.uint32(0x0FFF) + even) & np.uint32(0xFFFFE000)
@@ -485,12 +490,12 @@ _MAP_FIELDS = {
     "element_stride": "steps", "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle",
     "fill_mode": "fill", "swizzle_atomicity": "atom",
 }  # fmt: skip
-"""Fields of a map: PTX's name in tensormap.replace and the name here."""
+"""Name here of each field that tensormap.replace names."""
 
 
 @instruction("tensormap.replace")
 def replace(build: Builder, each: Statement) -> Act:
-    """Replace a map's field: `tensormap.replace.tile.field.space.b1024.type [map], {index,} value`."""
+    """Replace a field of a tensor map: `tensormap.replace.tile.field.space.b1024.type [map], {index,} value`."""
     field, space = _MAP_FIELDS[each.modifiers.first_of(_MAP_FIELDS)], _spaces(each)[0]
     address = addresses_of(build, each.operands[0], space)
     index = number_of(each.operands[1]) if len(each.operands) > 2 else 0
@@ -512,7 +517,7 @@ def replace(build: Builder, each: Statement) -> Act:
 
 @instruction("tensormap.cp_fenceproxy")
 def copy_map(build: Builder, each: Statement) -> Act:
-    """Copy a map from shared to global memory, with a fence ("tensormap.cp_fenceproxy")."""
+    """Copy a tensor map from shared to global memory, with a fence ("tensormap.cp_fenceproxy")."""
     to, source = build.address(each.operands[0]), shared_addresses(build, each.operands[1])
     nbytes = number_of(each.operands[2])
 
@@ -532,7 +537,7 @@ def copy_map(build: Builder, each: Statement) -> Act:
 
 @instruction("fence.proxy.tensormap::generic")
 def fence_maps(build: Builder, each: Statement) -> Act:
-    """Report the fence to the listener: `fence.proxy.tensormap::generic.release.scope` and `.acquire.scope [map],
+    """Report a fence to the listener: `fence.proxy.tensormap::generic.release.scope`, or `.acquire.scope [map],
     128`."""
     address = build.address(each.operands[0]) if each.operands else None
 

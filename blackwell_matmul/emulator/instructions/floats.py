@@ -1,7 +1,7 @@
-"""Floating point: sums, products, extremes, approximations; scalar and packed in pairs (PTX ISA, "Floating Point").
+"""Floating point: sums, products, minimum and maximum, approximations; scalar or packed (PTX ISA, "Floating Point").
 
-Results are exact where IEEE 754 defines them. Approximations (ex2, lg2, rcp …) give the nearest float, within PTX's
-stated error.
+Results are exact where IEEE 754 defines them. Approximations (ex2, lg2, rcp …) return the nearest float, within the
+error that PTX allows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from blackwell_matmul.emulator.unknown import Known, Unknown
 
 
 def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
-    """Apply `function` to operands of the opcode's last type, element by element if packed.
+    """Apply `function` to operands of the opcode's last type; to each element of a packed type.
 
-    arithmetic: NaNs are replaced by the hardware's.
+    arithmetic: True if NaN results become the hardware's NaN.
     """
     type, count, finish = last_type(each), len(each.operands), _finish(each)
 
@@ -53,14 +53,14 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
             return np.ascontiguousarray(compute(*parts)).view(values[0].dtype)
 
         return elementwise(build, each, packed, *[raw] * count)
-    if each.modifiers[-2:-1] == ("f32",):  # `add.f32.f16 d, a, c`: only what is added is of 32 bits, like the result
+    if each.modifiers[-2:-1] == ("f32",):  # `add.f32.f16 d, a, c`: the addend and the result have 32 bits
         types = ["f32", *[type] * (count - 2), "f32"]
         return elementwise(build, each, lambda *each: compute(*[v.astype(np.float32) for v in each]), *types)
     return elementwise(build, each, compute, *[type] * count)
 
 
 def _finish(each: Statement) -> Callable[[Array, Any], Array]:
-    """Return a function that rounds a result to its type and applies the modifiers."""
+    """Return a function that rounds a result to its type and applies .sat, .relu and .ftz."""
     words, rounding = each.modifiers, _direction(each)
     if "oob" in words:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -80,7 +80,8 @@ def _direction(each: Statement) -> str:
 
 
 def _rounded(each: Statement, function: Callable[..., Any], exact: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`; for directed rounding in double precision the rounded result of `exact` on fractions."""
+    """Return `function`. For directed rounding of float64, return a function that rounds the result of `exact` on
+    fractions."""
     direction, sums = _direction(each), not each.opcode.startswith(("mul", "div", "rcp"))
     return directed_double(exact, direction, sums) if direction and last_type(each) == "f64" else function
 
@@ -122,7 +123,7 @@ def multiply_add(build: Builder, each: Statement) -> Act:
 
 @instruction("min", "max")
 def extreme(build: Builder, each: Statement) -> Act:
-    """Take the minimum or maximum. A NaN gives way to a number, or wins with .NaN; -0 is below +0.
+    """Return the minimum or maximum. A NaN operand is ignored, or is the result with .NaN; -0 is below +0.
 
     .abs compares magnitudes; .xorsign gives the result the product of the signs ("min", "max").
     """
@@ -180,8 +181,7 @@ def reciprocal(build: Builder, each: Statement) -> Act:
 
 
 def _coarse(each: Statement, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return `function`; for .approx.ftz.f64, a function on the upper words of operand and result, with lower words of
-    zero."""
+    """Return `function`. For .approx.ftz.f64, operand and result keep their upper 32 bits; the lower bits are zero."""
     if not {"approx", "ftz"} <= {*each.modifiers} or last_type(each) != "f64":
         return function
     upper = lambda a: (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)  # noqa: E731
@@ -211,7 +211,7 @@ _TESTS: Known[str, Callable[[Array], Array]] = Known(
 
 @instruction("testp")
 def test(build: Builder, each: Statement) -> Act:
-    """Test a float's class (PTX ISA, "testp")."""
+    """Test the class of a float, such as finite or subnormal (PTX ISA, "testp")."""
     holds, read = _TESTS[each.modifiers[0]], build.reader(each.operands[1], last_type(each))
     target = build.target(each.operands[0])
     return wide(lambda warp, mask: warp.set_predicate(target, mask_of(holds(read(warp))), mask))

@@ -1,6 +1,6 @@
 """Matrices in the registers of a warp or warpgroup: mma.sync, ldmatrix, stmatrix, wgmma.
 
-PTX ISA, "Matrix Fragments for mma" and "wgmma": lane t holds row t / 4 and the elements from t % 4 on.
+Lane t holds elements of row t / 4, from column t % 4 on (PTX ISA, "Matrix Fragments for mma" and "wgmma").
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Parts, Unknown
 
 THREAD = np.arange(LANES) % 4
-"""Index of each lane among the four lanes of its row."""
+"""Index of each lane among the four lanes that share its row."""
 
 _ELEMENT_BITS = {"tf32": 32, "f16": 16, "bf16": 16, "packed e2m1": 4, "s4": 4, "u4": 4, "b1": 1} | dict.fromkeys(
     ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "s8", "u8"), 8
 )
 ELEMENTS = {"f64": 1} | {format: 32 // bits for format, bits in _ELEMENT_BITS.items()}
-"""Elements of each format in a register, of 64 bits for f64 and of 32 bits for others."""
+"""Number of elements in a register, by format. A register has 64 bits for f64, and 32 bits for other formats."""
 
 
 def words(warp: LaneState, slots: list[int]) -> Array:
-    """Return registers x lanes, raw."""
+    """Return the raw words of registers, registers x lanes."""
     return np.stack([warp.registers[slot] for slot in slots])
 
 
 def _fragments(raw: Array, format: str, of_a: bool) -> Array:
-    """Return the operand in the registers of each warp, warps x rows x K. raw: registers x lanes.
+    """Return an operand, warps x rows x K, from the registers of each warp. raw: registers x lanes.
 
     Register i of lane t holds row t / 4 + 8 · (i % 2) of A, and K from byte (i / 2) · 16.
     """
@@ -65,10 +65,10 @@ def _fragments(raw: Array, format: str, of_a: bool) -> Array:
 
 
 def accumulators(raw: Array, type: str) -> Array:
-    """Return accumulators as numbers: warps x 16 x N; warps x 8 x 8 for two registers. An f16 register holds two
-    neighbours of a row.
+    """Return accumulators as numbers: warps x 16 x N, or warps x 8 x 8 for two registers.
 
-    Register i of lane t holds row t / 4 + 8 · (i / 2 % 2) and column i / 4 · 8 + 2 · (t % 4) + i % 2.
+    Register i of lane t holds row t / 4 + 8 · (i / 2 % 2) and column i / 4 · 8 + 2 · (t % 4) + i % 2. An f16 register
+    holds two neighbours of a row.
     """
     if type == "f16":
         pairs = np.ascontiguousarray(raw).view(np.float16).reshape(*raw.shape, 2)
@@ -81,7 +81,7 @@ def accumulators(raw: Array, type: str) -> Array:
 
 
 def registers_of(value: Array, type: str) -> Array:
-    """Return the registers of accumulators: the inverse of `accumulators`."""
+    """Return the registers that hold these accumulators: the inverse of `accumulators`."""
     warps, rows, columns = value.shape
     parts = value.astype(TYPES[type], copy=False).reshape(warps, rows // 8, 8, columns // 8, 4, 2)
     raw = parts.transpose(3, 1, 5, 0, 2, 4).reshape(-1, warps * LANES)
@@ -92,9 +92,9 @@ def registers_of(value: Array, type: str) -> Array:
 
 
 def kept(warp: LaneState, slots: list[int], form: Any, make: Callable[[Array], Array]) -> Array:
-    """Return the value that `make` computes from registers, x lanes; cached until one of the registers is written.
+    """Return what `make` computes from registers x lanes; cached until one of the registers is written.
 
-    form: cache key that distinguishes values computed from the same registers.
+    form: cache key that distinguishes results of the same registers.
     """
     held = [warp.registers[slot] for slot in slots]
     found = warp.kept.get((slots[0], form))
@@ -105,9 +105,9 @@ def kept(warp: LaneState, slots: list[int], form: Any, make: Callable[[Array], A
 
 @instruction("mma.sync", "mma.sp")
 def multiply(build: Builder, each: Statement) -> Act:
-    """Multiply: `mma.sync.aligned.mMn8kK.row.col.d.a.b.c d, a, b, c` ("mma"); of 8 rows, A lies as B does.
+    """Multiply: `mma.sync.aligned.mMn8kK.row.col.d.a.b.c d, a, b, c` ("mma"). A of 8 rows is laid out like B.
 
-    `mma.sp` has half of A's elements, and `…, metadata, selector`.
+    In `mma.sp`, A has half of its elements; the operands end with `metadata, selector`.
     """
     types, rows = _types(each)
     d, a, b, c = (
@@ -145,12 +145,13 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 
 def _is_sparse(each: Statement) -> bool:
-    """Return true for mma.sp, and for mma.sync with .sp among its modifiers, as CUTLASS writes."""
+    """Return True for mma.sp, and for mma.sync with .sp among its modifiers, as CUTLASS writes."""
     return bool({"sp", "sp::ordered_metadata"} & {*each.modifiers})
 
 
 def _types(each: Statement) -> tuple[tuple[str, ...], int]:
-    """Return the types of D, A, B and C, and the rows of A; 4-bit types are packed if the kind says so."""
+    """Return the types of D, A, B and C, and the rows of A. 4-bit types are packed for kind::mxf4 and
+    kind::mxf4nvf4."""
     types = tuple(word for word in each.modifiers if word in ELEMENTS or word in ("f32", "s32"))
     if any(word.startswith("kind::mxf4") for word in each.modifiers):
         types = tuple(f"packed {type}" if type == "e2m1" else type for type in types)
@@ -161,7 +162,7 @@ def _types(each: Statement) -> tuple[tuple[str, ...], int]:
 
 
 def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], counts: list[int]) -> None:
-    """Check the registers of D, A, B and C. Of m8n8k4 of f16, which is four products, nothing is emulated."""
+    """Check the number of registers of D, A, B and C. m8n8k4 of f16, which computes four products, is not emulated."""
     k = next(int(word.split("k")[1]) for word in each.modifiers if re.fullmatch(r"m\d+n8k\d+", word))
     if (rows, k) == (8, 4) and types[1] == "f16":
         raise Unknown(f"{each.opcode} is not emulated")
@@ -173,12 +174,13 @@ def _verify_counts(each: Statement, rows: int, types: tuple[str, ...], counts: l
 
 
 def _spreading(build: Builder, each: Statement, types: tuple[str, ...]) -> Callable[[WarpState, Array], Array]:
-    """Return a function that puts A's elements to their places in a row, between zeros ("Sparse matrix storage").
+    """Return a function that moves a sparse A's elements to their positions in a row, with zeros between ("Sparse
+    matrix storage").
 
-    Four bits tell the places of two elements in four of K, of one tf32 in two, or of two pairs of 4-bit integers in
-    four pairs. Of each four lanes, one, two or all tell them. A word has 16 bits for a row of the upper eight and 16
-    bits for one of the lower eight. Of types of 8 bits and less, a word is of one row, and the next lane's of the row
-    eight below.
+    Four bits of metadata give the positions of two elements of four along K; of one tf32 element of two; or of two
+    pairs of 4-bit integers of four. The selector names the lanes of each four that hold metadata: one, two or all. A
+    word has 16 bits for a row of the upper eight rows, and 16 bits for the row eight below. For types of at most 8
+    bits, a word is for one row, and the next lane's word for the row eight below.
     """
     if types[1] not in _ELEMENT_BITS or "block_scale" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -203,7 +205,7 @@ def _spreading(build: Builder, each: Statement, types: tuple[str, ...]) -> Calla
 
 
 def _places_in_row(bits: Array, of_tf32: bool, ordered: bool) -> Array:
-    """Return the position in K of each element of sparse A; Undefined for metadata without a valid position."""
+    """Return the position in K of each element of sparse A; raise Undefined for metadata that is no valid position."""
     start = np.arange(bits.shape[1])
     if of_tf32:
         wrong, found = (bits != 0b1110) & (bits != 0b0100), 2 * start + (bits == 0b1110)
@@ -217,7 +219,7 @@ def _places_in_row(bits: Array, of_tf32: bool, ordered: bool) -> Array:
 
 
 def scale_block(each: Statement) -> int:
-    """Return the elements of K that share a scale; Unknown for a qualifier that the kind does not have."""
+    """Return the number of elements along K that share a scale; raise Unknown for a qualifier that the kind lacks."""
     kind = next((word[6:] for word in each.modifiers if word.startswith("kind::")), "no kind")
     sizes = [word for word in each.modifiers if word.startswith(("scale_vec::", "block16", "block32"))]
     return SCALE_BLOCKS[kind]["".join(sizes)]
@@ -226,11 +228,12 @@ def scale_block(each: Statement) -> int:
 def _scaling(
     build: Builder, each: Statement, types: tuple[str, ...]
 ) -> Callable[[WarpState, Array, Array], tuple[ScaledOperand, ScaledOperand]]:
-    """Return A and B with the block scales of A's rows and B's columns ("Block Scaling for mma.sync").
+    """Return a function that returns A and B with the scales of A's rows and of B's columns ("Block Scaling for
+    mma.sync").
 
-    The operands are `…, scales of A, {byte, thread}, scales of B, {byte, thread}`. Scales lie in one register from
-    `byte` on. Four lanes share a row. For A, lane 2 · thread of the four has the first eight rows and the next lane the
-    others. For B, lane `thread` has them.
+    The operands are `…, scales of A, {byte, thread}, scales of B, {byte, thread}`. Scales are in one register from
+    `byte` on. Of the four lanes that share a row, lane 2 · thread has the scales of A's first eight rows. The next lane
+    has those of the other rows. For B, lane `thread` has the scales.
     """
     block, kind = scale_block(each), SCALE_TYPES[last_type(each)]
     if last_type(each) == "ue4m3" and block != 16:
@@ -266,7 +269,7 @@ def _scaling(
 
 
 def _of_rows(warp: LaneState, mask: int, addresses: Array, count: int) -> tuple[Array, int]:
-    """Return the row addresses that the first lanes of each warp supply, and the mask of these lanes."""
+    """Return the row addresses, which the first lanes of each warp supply, and the mask of these lanes."""
     if isinstance(warp, Row):
         warp.verify_all(mask)
     return addresses.reshape(-1, LANES)[:, :count].reshape(-1), warp.all // ALL * ((1 << count) - 1)
@@ -284,9 +287,10 @@ def _count(each: Statement) -> int:
 
 @instruction("ldmatrix")
 def load_matrix(build: Builder, each: Statement) -> Act:
-    """Load matrices: `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`, each lane has a row of 16 bytes.
+    """Load matrices: `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`. Each lane has the address of a row of
+    16 bytes.
 
-    Matrices of 16 rows and 16 columns have elements of 8 bits and two registers.
+    Matrices of 16 rows and 16 columns have 8-bit elements and two registers.
     """
     shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
     _verify_registers(each, each.operands[0], count * (1 + (shape == "m16n16")))
@@ -328,7 +332,7 @@ def transpose_matrix(build: Builder, each: Statement) -> Act:
 def store_matrix(build: Builder, each: Statement) -> Act:
     """Store matrices, the inverse of ldmatrix: `stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`.
 
-    `stmatrix.sync.aligned.m16n8.xN.trans.shared.b8` stores accumulators of 8 bits, each column as a row of 16 bytes.
+    `stmatrix.sync.aligned.m16n8.xN.trans.shared.b8` stores 8-bit elements, each column as a row of 16 bytes.
     """
     shape, count, transposed = each.modifiers[2], _count(each), "trans" in each.modifiers
     of_bytes = shape == "m16n8"
@@ -418,7 +422,8 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Products:
-    """A warp's part of a wgmma. run: function that executes the parts of several warps together."""
+    """A warp's part of a wgmma. added: True if D is added. run: function that executes the parts of several warps
+    together."""
 
     warp: WarpState
     operands: list[int]
@@ -430,18 +435,18 @@ class Products:
 
     @property
     def alike(self) -> Any:
-        """Return a key that is equal for products that can be done together."""
+        """Return a key that is equal for parts that can be executed together."""
         return id(self.run), self.added, id(self.warp.row)
 
     @staticmethod
     def together(every: Sequence[Products]) -> None:
-        """Do the products with equal keys, of several warps of a row."""
+        """Execute parts with equal keys, of several warps of a row."""
         row, warps = every[0].warp.row, [each.warp for each in every]
         every[0].run(row.lanes if warps == row.warps else SomeWarps(row, warps), every)
 
 
 def _keeps(build: Builder, operand: Any) -> Any:
-    """Return a reader of scale-d, a predicate or an immediate: true if D is added to."""
+    """Return a reader of scale-d, a predicate or an immediate: True if the product is added to D."""
     if isinstance(operand, (Number, Not)) or build.is_predicate(operand):
         return build.predicate(operand)
     read = build.reader(operand, "b32")

@@ -1,7 +1,8 @@
-"""Groups of asynchronous operations: threads commit them, and wait until at most n are left.
+"""Groups of asynchronous operations: threads commit groups, and wait until at most n groups are pending.
 
-PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": groups of the executing thread. "wgmma.commit_group",
-"tcgen05.wait": groups of the executing warp. The kind of a group is the opcode's text before these words.
+cp.async and cp.async.bulk have groups per thread, wgmma and tcgen05.st per warp (PTX ISA, "cp.async.commit_group",
+"cp.async.bulk.commit_group", "wgmma.commit_group", "tcgen05.wait"). The kind of a group is the opcode before
+`.commit_group`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "t
 
 
 class LaneGroups:
-    """Groups of lanes with equal history: the committed groups, and the open one last.
-
-    read: how many of the first groups have been waited for by .read alone.
-    """
+    """Groups of lanes with equal history. groups: the committed groups, then the open group. read: number of the first
+    groups that were only waited for by .read."""
 
     __slots__ = ("groups", "lanes", "read")
 
@@ -33,13 +32,14 @@ class LaneGroups:
 
     def commit(self) -> None:
         while len(self.groups) > 1 and not self.groups[0]:
-            del self.groups[0]  # complete, and no wait can need it
+            del self.groups[0]  # complete, so no wait needs it
             self.read = max(0, self.read - 1)
         self.groups.append([])
 
 
 class Issued:
-    """An operation that some lanes have not waited for. part: completes some lanes' share; None if indivisible."""
+    """An operation for which some lanes have not waited. part: completes the operation for some lanes; None if
+    indivisible."""
 
     __slots__ = ("lanes", "operation", "part")
 
@@ -47,7 +47,7 @@ class Issued:
         self.operation, self.lanes, self.part = operation, lanes, part
 
     def end(self, warp: WarpState, lanes: int) -> None:
-        """Complete the operation for these lanes."""
+        """Complete the operation for these lanes; an indivisible operation for all lanes."""
         grid = warp.cta.cluster.grid
         if self.part is not None and self.lanes & ~lanes and not self.operation.done:
             outer, grid.completing = grid.completing, self.operation
@@ -60,7 +60,7 @@ class Issued:
 
 
 def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
-    """Return the groups of these lanes, separated from groups of other lanes."""
+    """Return the groups of these lanes, after separating them from lanes that share their groups."""
     every = warp.groups.setdefault(kind, [])
     if not every:
         every.append(LaneGroups(ALL, [[]]))
@@ -88,9 +88,8 @@ def commit(warp: WarpState, kind: str, mask: int = ALL) -> None:
 
 
 def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = False) -> None:
-    """Complete all but the last `count` groups that these lanes have committed. read: by .read, which completes them
-    as well, but for a listener they are still to be waited for.
-    """
+    """Complete all but the last `count` committed groups of these lanes. read: True for .read. The operations complete
+    too; for a listener, a wait for them is still missing."""
     listener = warp.cta.cluster.grid.listener
     for each in groups(warp, kind, mask):
         while len(each.groups) - each.read * (keeps := read and listener is not None) > count + 1:
@@ -103,7 +102,8 @@ def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = F
 
 
 def wait_in_row(row: Row, kind: str, count: int, mask: int) -> None:
-    """Complete all but the last `count` groups of each warp; Undefined if lanes of a warp have different groups."""
+    """Complete all but the last `count` groups of each warp; raise Undefined if lanes of a warp have different
+    groups."""
     row.verify_whole(mask)
     found = [groups(warp, kind) for warp, _ in row.parts(mask)]
     if kind == BULK or any(len(each) > 1 for each in found):
@@ -129,7 +129,7 @@ def number_of(operand: Operand) -> int:
 
 
 def _of(kind: str, mask: int) -> int:
-    """Return the lanes that own the groups."""
+    """Return the lanes whose groups count: all lanes for wgmma, else the executing lanes."""
     return ALL if kind == PRODUCTS else mask
 
 
@@ -147,7 +147,7 @@ def commit_group(build: Builder, each: Statement) -> Act:
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
 def wait_group(build: Builder, each: Statement) -> Act:
-    """Wait for groups, or by .read until their copies have read."""
+    """Wait until at most n groups are pending; with .read, until the sources of the others are read."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
     read = "read" in each.modifiers
 
@@ -166,9 +166,9 @@ def wait_group(build: Builder, each: Statement) -> Act:
 
 
 def _for_warpgroup(warps: Sequence[WarpState]) -> Waiting | None:
-    """Return the wait for other warps of the warpgroups, which commit to the same groups; None if all have.
+    """Return the wait for other warps of the warpgroups that have committed fewer groups; None if there are none.
 
-    A group is of the warpgroup (PTX ISA, "wgmma.commit_group").
+    A wgmma group belongs to the whole warpgroup (PTX ISA, "wgmma.commit_group").
     """
 
     def are_there() -> bool:

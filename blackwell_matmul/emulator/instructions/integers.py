@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.unknown import Known, Parts
 
 
 def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
-    """Apply `function` to the operands, read as these types; the result has the first type."""
+    """Apply `function` to the operands. types: type of the result, then of each operand."""
     target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[types[0]]]
     widen = build.fit(each.operands[0], SIZES_BYTES[types[0]])
     sources = each.operands.exactly(len(types))[1:]
@@ -34,7 +34,7 @@ def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *
 
 
 def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
-    """Apply `function` to operands of the opcode's last type; for a packed type such as s16x2, to both elements."""
+    """Apply `function` to operands of the opcode's last type; to both elements of a packed type such as s16x2."""
     type, _, count = last_type(each).partition("x")
     if not count:
         return elementwise(build, each, function, *[type] * len(each.operands))
@@ -47,7 +47,7 @@ def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
 
 
 def clipped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of integers up to 32 bits whose result is clipped to their type (.sat)."""
+    """Return a function like `function`, whose result is clipped to the operands' type (.sat, up to 32 bits)."""
 
     def clip(*values: Array) -> Array:
         kind = values[0].dtype
@@ -95,7 +95,7 @@ _COMBINE: dict[str, Callable[..., Any]] = {
 
 
 def integer_sum(build: Builder, each: Statement) -> Act:
-    """Add or subtract with wrapping; .sat clips."""
+    """Add or subtract modulo the width; .sat clips."""
     if "cc" in each.modifiers:
         return with_carry(build, each)
     function = np.add if each.opcode.startswith("add") else np.subtract
@@ -103,7 +103,7 @@ def integer_sum(build: Builder, each: Statement) -> Act:
 
 
 def integer_product(build: Builder, each: Statement) -> Act:
-    """Multiply with wrapping: mul.lo, mul.hi and mul.wide, and mad, which adds c."""
+    """Multiply modulo the width: mul.lo, mul.hi, mul.wide. mad adds c."""
     type, adds = last_type(each), each.opcode.startswith("mad")
     if "cc" in each.modifiers:
         return with_carry(build, each)
@@ -121,7 +121,7 @@ def integer_product(build: Builder, each: Statement) -> Act:
 
 @instruction("mul24", "mad24")
 def short_product(build: Builder, each: Statement) -> Act:
-    """Multiply the low 24 bits: .lo has bits 0 to 31 of the product, .hi has bits 16 to 47; mad24 adds c."""
+    """Multiply the low 24 bits: .lo returns bits 0 to 31 of the product, .hi bits 16 to 47. mad24 adds c."""
     shift = Known(lo=0, hi=16)[each.modifiers.first_of(("lo", "hi"))]
 
     def every(a: Array, b: Array, *c: Array) -> Array:
@@ -145,7 +145,7 @@ def _high(a: Array, b: Array) -> Array:
 
 @instruction("rem")
 def remainder(build: Builder, each: Statement) -> Act:
-    """Return the remainder. By zero it is the dividend, or all bits set for 64 bits, as on an H200."""
+    """Return the remainder. For a divisor of 0: the dividend, or all bits set for 64 bits, as on an H200."""
 
     def every(a: Array, b: Array) -> Array:
         undefined = ~(a ^ a) if a.dtype.itemsize == 8 else a
@@ -173,13 +173,13 @@ _OF_ONE_TYPE: dict[str, Callable[..., Any]] = {
     "abs.s16", "abs.s32", "abs.s64", "cnot", "sad",
 )  # fmt: skip
 def of_one_type(build: Builder, each: Statement) -> Act:
-    """Apply the opcode's function. div rounds towards zero; by zero it sets all bits, as hardware does; PTX leaves it
-    open."""
+    """Apply the opcode's function. div rounds towards zero. Division by zero, which PTX leaves undefined, sets all
+    bits, as hardware does."""
     return _same(build, each, _OF_ONE_TYPE[each.opcode.split(".")[0]])
 
 
 def integer_extreme(build: Builder, each: Statement) -> Act:
-    """Take the minimum or maximum; .relu makes a negative result 0."""
+    """Return the minimum or maximum; .relu makes a negative result 0."""
     function = np.minimum if each.opcode.startswith("min") else np.maximum
     if "relu" in each.modifiers:
         return _same(build, each, lambda a, b: np.maximum(function(a, b), a.dtype.type(0)))
@@ -193,7 +193,7 @@ def population(build: Builder, each: Statement) -> Act:
 
 @instruction("szext")
 def extend(build: Builder, each: Statement) -> Act:
-    """Extend a's low b bits with their sign, or with zeros ("szext"). .wrap takes b modulo 32; .clamp limits it."""
+    """Extend the low b bits of a by sign, or by zeros ("szext"). .wrap takes b modulo 32; .clamp limits b to 32."""
     wraps = "wrap" in each.modifiers
 
     def every(a: Array, b: Array) -> Array:
@@ -230,7 +230,7 @@ def leading_zeros(build: Builder, each: Statement) -> Act:
 
 @instruction("bfind")
 def highest_bit(build: Builder, each: Statement) -> Act:
-    """Find the highest set bit (of a negative number: the highest clear one), or its distance from the top."""
+    """Return the position of the highest bit that differs from the sign, or its distance from the top (.shiftamt)."""
     type = last_type(each)
     bits, shift = SIZES_BYTES[type] * 8, "shiftamt" in each.modifiers
 
@@ -265,7 +265,7 @@ def extract(build: Builder, each: Statement) -> Act:
 
 @instruction("bfi")
 def insert(build: Builder, each: Statement) -> Act:
-    """Insert a field of a into b: `bfi f, a, b, place, length`."""
+    """Insert the low bits of a into b: `bfi f, a, b, position, length`."""
     type = last_type(each)
 
     def every(a: Array, b: Array, c: Array, d: Array) -> Array:
@@ -282,7 +282,7 @@ def insert(build: Builder, each: Statement) -> Act:
 
 @instruction("bmsk")
 def bit_mask(build: Builder, each: Statement) -> Act:
-    """Set b bits from bit a on. .clamp limits both to 32; .wrap takes both modulo 32."""
+    """Return b bits set from bit a on. .clamp limits both operands to 32; .wrap takes both modulo 32."""
     short = (lambda x: x & np.uint64(31)) if "wrap" in each.modifiers else (lambda x: np.minimum(x, 32))
 
     def every(a: Array, b: Array) -> Array:
@@ -294,7 +294,7 @@ def bit_mask(build: Builder, each: Statement) -> Act:
 
 @instruction("shl", "shr")
 def shift(build: Builder, each: Statement) -> Act:
-    """Shift. Beyond the width the result is 0, or the sign for signed right shifts."""
+    """Shift. For amounts beyond the width the result is 0; of a signed right shift, the sign."""
     type = last_type(each)
     bits = SIZES_BYTES[type] * 8
     left = each.opcode.startswith("shl")
@@ -325,9 +325,9 @@ def funnel(build: Builder, each: Statement) -> Act:
 
 @instruction("lop3")
 def three_way_logic(build: Builder, each: Statement) -> Act:
-    """Combine three operands by a table: bit i is the result for i = 4·a + 2·b + c.
+    """Combine three operands by a table: bit 4·a + 2·b + c of the table is the result.
 
-    `lop3.or.b32 d|p, a, b, c, table, q` also combines "the result is not 0" with q ("lop3").
+    `lop3.or.b32 d|p, a, b, c, table, q` also sets p = (d is not 0) or q ("lop3").
     """
     table = number_of(each.operands[4])
 
@@ -362,12 +362,14 @@ _PERMUTED: Known[str, Callable[[Array, int], Array]] = Known({
     "ecr": lambda c, index: np.minimum(c & 3, index),
     "rc16": lambda c, index: 2 * (c & 1) + (index & 1),
 })  # fmt: skip
-"""Byte of b:a that each mode selects for a byte of the result; its bit 3, in the mode without a name, the sign."""
+"""Index of the byte of b:a that each mode selects for each result byte. Without a mode, bit 3 of the index asks for the
+sign."""
 
 
 @instruction("prmt")
 def permute(build: Builder, each: Statement) -> Act:
-    """Select four of the eight bytes in b:a by nibbles or by a mode ("prmt"); a nibble's top bit repeats the sign."""
+    """Select four of the eight bytes of b:a, by nibbles or by a mode ("prmt"). A nibble's top bit replicates the byte's
+    sign."""
     selects = _PERMUTED[each.modifiers[-1]]
 
     def every(a: Array, b: Array, c: Array) -> Array:
@@ -396,7 +398,7 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
 
 @instruction("dp2a")
 def dot_of_pairs(build: Builder, each: Statement) -> Act:
-    """Multiply a's two halves by b's lower or upper bytes, and add c ("dp2a")."""
+    """Multiply the two halves of a by the lower or upper two bytes of b, and add both products to c ("dp2a")."""
     half, *types = each.modifiers.exactly(3)
     long, narrow = TYPES[f"{types[0][0]}16"], TYPES[f"{types[1][0]}8"]
     begin = Known(lo=0, hi=2)[half]
@@ -418,7 +420,8 @@ COMPARE: Known[str, Callable[[Any, Any], Any]] = Known({
 
 
 def _ordered(name: str) -> Callable[[Any, Any], Any]:
-    """Return the comparison of this name. "…u" also holds for NaN; "num" and "nan" test for it."""
+    """Return the comparison of this name for floats. "ltu" and similar also hold for NaN; "num" and "nan" test for
+    NaN."""
     if name == "num":
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if name == "nan":
@@ -437,7 +440,7 @@ Pick = Callable[[LaneState], Array]
 
 
 def _compared(build: Builder, each: Statement, type: str) -> Pick:
-    """Return a function for the comparison of operands 1 and 2; of a packed type, a row of booleans for each lane."""
+    """Return a function that compares operands 1 and 2; for a packed type, lanes x 2 booleans."""
     packed = PACKED.get(type)
     compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
     a, b = (build.reader(operand, "b32" if packed else type) for operand in each.operands[1:3].exactly(2))
@@ -456,9 +459,9 @@ def _combining(each: Statement) -> Callable[..., Any] | None:
 
 @instruction("setp")
 def set_predicate(build: Builder, each: Statement) -> Act:
-    """Compare to predicates: `setp.op{.and}{.ftz}.type p|q, a, b{, c}`.
+    """Compare and set predicates: `setp.op{.and}{.ftz}.type p|q, a, b{, c}` ("setp").
 
-    q is the opposite of p; of packed floats, p is of the lower half and q of the upper ("setp").
+    q is the negation of p. For packed floats, p is the lower half's result and q the upper half's.
     """
     type, combine = last_type(each), _combining(each)
     compared, is_packed = _compared(build, each, type), type in PACKED
@@ -483,9 +486,10 @@ def set_predicate(build: Builder, each: Statement) -> Act:
 
 @instruction("set")
 def set_value(build: Builder, each: Statement) -> Act:
-    """Compare to values: `set.op{.and}{.ftz}.dtype.type d, a, b{, c}` sets all bits, or 1.0, if the comparison holds.
+    """Compare and set a value: `set.op{.and}{.ftz}.dtype.type d, a, b{, c}`. True is 1.0 for floats, all bits set for
+    integers.
 
-    Packed floats give a value for each half ("set").
+    Packed floats have a result for each half ("set").
     """
     to, type = each.modifiers[-2:].exactly(2)
     compared, combine = _compared(build, each, type), _combining(each)
@@ -528,7 +532,7 @@ def select(build: Builder, each: Statement) -> Act:
 
 @instruction("slct")
 def select_by_sign(build: Builder, each: Statement) -> Act:
-    """Take a where c is not negative, else b: `slct{.ftz}.dtype.type d, a, b, c`; NaN takes b ("slct")."""
+    """Return a if c is not negative, else b: `slct{.ftz}.dtype.type d, a, b, c`. NaN returns b ("slct")."""
     type, by = each.modifiers[-2:].exactly(2)
     sign = flushed if "ftz" in each.modifiers else lambda c: c
     return elementwise(build, each, lambda a, b, c: np.where(sign(c) >= 0, a, b), type, type, type, by)

@@ -58,7 +58,8 @@ def invalidate(build: Builder, each: Statement) -> Act:
     "mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx", order=Order("release")
 )
 def arrive(build: Builder, each: Statement) -> Act:
-    """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
+    """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`. The returned state is the
+    phase's number."""
     has_state = not isinstance(each.operands[0], Address)
     state, operands = each.operands[0] if has_state else Nothing(), each.operands[has_state:]
     target, address = build.target(state), shared_addresses(build, operands[0])
@@ -95,7 +96,8 @@ def arrive(build: Builder, each: Statement) -> Act:
 
 @instruction("mbarrier.try_wait", "mbarrier.test_wait", order=Order("acquire"))
 def wait(build: Builder, each: Statement) -> Act:
-    """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait waits a while, test_wait does not."""
+    """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait may wait for the phase; test_wait does
+    not."""
     target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
     by_parity = "parity" in each.modifiers
     phase = build.reader(each.operands[2], "b32" if by_parity else "b64")
@@ -132,7 +134,8 @@ def wait(build: Builder, each: Statement) -> Act:
 
 
 def _waits(row: Row, places: Array, phases: Array, mask: int, by_parity: bool) -> Waits:
-    """Return the warps of a row that do not find their phase complete; Undefined if lanes of a warp ask differently."""
+    """Return the warps of a row whose phase is not complete, with their waits. Raise Undefined if lanes of a warp wait
+    for different phases."""
     places, phases = places.reshape(-1, LANES), phases.reshape(-1, LANES)
     row.verify_whole(mask)
     if (places != places[:, :1]).any() or (phases != phases[:, :1]).any():
@@ -160,7 +163,7 @@ def _waiting(warp: WarpState, place: int, phase: int, by_parity: bool) -> Waitin
 
 
 def _hear(warp: WarpState, mask: int, places: Array, phases: Array, by_parity: bool) -> None:
-    """Report to the listener which lanes have observed which phase of which mbarrier."""
+    """Report to the listener the lanes that have observed the completion of a phase."""
     seen: dict[tuple[int, int], int] = {}
     for lane in indices(mask):
         seen[int(places[lane]), int(phases[lane])] = seen.get((int(places[lane]), int(phases[lane])), 0) | 1 << lane

@@ -27,20 +27,20 @@ from blackwell_matmul.emulator.spaces import (
 from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 
 STACK_BYTES = 16384
-"""Stack of a thread for alloca."""
+"""Bytes of a thread's stack for alloca."""
 
 ADDRESS_SPACES = Known({"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0})
 
 
 def space_of(each: Statement) -> str:
-    """Return the state space that the opcode names, without ::cta or ::cluster; "" for generic addresses."""
+    """Return the opcode's state space, without ::cta or ::cluster; "" for generic addresses."""
     return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ADDRESS_SPACES), "")
 
 
 def where(warp: LaneState, addresses: Array, space: str, what: str, mask: int = ALL) -> list[tuple[Memory, Array, Any]]:
-    """Return the memories behind some lanes' addresses, each with its addresses and lanes.
+    """Return the memories that contain some lanes' addresses, each with its addresses and its lanes.
 
-    mask: of the lanes, which count for a row alone. Undefined where the warps of a row need one memory each.
+    mask: of the lanes, used for a row only. Raises Undefined if the warps of a row need different memories.
     """
     window = ADDRESS_SPACES[space] >> WINDOW_BITS if space else int(addresses[0]) >> WINDOW_BITS
     if not space and int((addresses >> np.uint64(WINDOW_BITS)).max()) != window:
@@ -89,7 +89,8 @@ def _owner(cta: CtaState, address: int) -> CtaState:
 def gather(
     warp: LaneState, addresses: Array, space: str, nbytes: int, what: str = "reads", mask: int | None = 0
 ) -> Array:
-    """Return a word from each address, in any memory. mask: the lanes that a listener hears of; None: an operation."""
+    """Return a word from each address, in any memory. mask: lanes that access, for the listener; 0 reports nothing,
+    None reports the completing operation."""
     parts = where(warp, addresses, space, what, mask or ALL)
     if len(parts) == 1:
         memory, places, _ = parts[0]
@@ -116,14 +117,14 @@ def scatter(
 
 
 def _some(mask: int, which: Array) -> int:
-    """Return a mask of the selected lanes of `mask`. which: indices among the set bits of `mask`."""
+    """Return the mask of selected lanes. which: indices among the set bits of `mask`."""
     members = indices(mask)
     return sum(1 << members[place] for place in which.tolist() if place < len(members))
 
 
 @instruction("ld", "ldu")
 def load(build: Builder, each: Statement) -> Act:
-    """Load: `ld{.space}{.v2|.v4|.v8}.type`; a narrow value is zero- or sign-extended to its register."""
+    """Load: `ld{.space}{.v2|.v4|.v8}.type`. A narrow value is zero- or sign-extended to its register."""
     space, type = space_of(each), last_type(each)
     operands = build.vector(each.operands[0])
     targets, size, count = [build.target(each) for each in operands], SIZES_BYTES[type], len(operands)
@@ -152,7 +153,7 @@ def load(build: Builder, each: Statement) -> Act:
 
 
 def _aligned(warp: LaneState, addresses: Array, space: str, nbytes: int, what: str, mask: int) -> None:
-    """Check that an access of several words is aligned to its total size."""
+    """Check that an access of several words is aligned to its size in total."""
     for memory, places, _ in where(warp, addresses, space, what, mask):
         memory.places(places, nbytes, what)
 
@@ -164,7 +165,7 @@ def _spread(value: Array, which: Array) -> Array:
 
 
 def widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
-    """Return a function that extends the words of a narrow type into a wider register; None for one of equal size."""
+    """Return a function that extends words of a type to a wider register; None if the sizes are equal."""
     if not isinstance(register, Register) or SIZES_BYTES[build.types[register.slot]] == SIZES_BYTES[type]:
         return None
     size = SIZES_BYTES[build.types[register.slot]]
@@ -174,8 +175,8 @@ def widener(build: Builder, register: Operand, type: str) -> Callable[[Array], A
 
 
 def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[LaneState], Array]:
-    """Return a function for an operand's addresses; variables of parameter and shared space get addresses in their
-    window."""
+    """Return a function that returns an operand's addresses. Shared addresses are offsets in the cluster's window, also
+    for generic operands."""
     read = build.address(operand)
     _verify_space(build, operand, space)
     if space == "shared":
@@ -185,7 +186,7 @@ def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[Lane
 
 
 def _verify_space(build: Builder, operand: Operand, space: str, stores: bool = False) -> None:
-    """Check that a named variable is in the addressed state space."""
+    """Raise Malformed if a named variable is not in the state space of the opcode."""
     if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
         return
     own = build.spaces.get(operand.base.name, space)
@@ -196,7 +197,8 @@ def _verify_space(build: Builder, operand: Operand, space: str, stores: bool = F
 
 
 def shared_addresses(build: Builder, operand: Operand) -> Callable[[LaneState], Array]:
-    """Return an operand's shared addresses, in the cluster's window; generic ones as well."""
+    """Return a function that returns an operand's addresses in the cluster's shared window; the operand may be
+    generic."""
     return addresses_of(build, operand, "shared")
 
 
@@ -255,7 +257,7 @@ def clear(build: Builder, each: Statement) -> Act:
 
 @instruction("cvta")
 def convert_address(build: Builder, each: Statement) -> Act:
-    """Convert between a window's address and a generic one; for global memory and parameters they are equal."""
+    """Convert between an address of a state space and a generic address. For global memory they are equal."""
     space, to_window = space_of(each), "to" in each.modifiers
     target = build.target(each.operands[0])
     source = each.operands[1]
@@ -289,9 +291,10 @@ def is_space(build: Builder, each: Statement) -> Act:
 
 @instruction("mapa")
 def map_address(build: Builder, each: Statement) -> Act:
-    """Map an address to the cluster's CTA b: `mapa d, a, b` ("mapa").
+    """Map a shared address to the CTA with rank b: `mapa d, a, b` ("mapa").
 
-    Compilers hoist mapa out of predicates. So the address of a missing CTA is allowed, and its use stops.
+    Compilers hoist mapa out of predicates. So a rank that does not exist is allowed here; only an access there is an
+    error.
     """
     target, nbytes = build.target(each.operands[0]), SIZES_BYTES[last_type(each)]
     generic = space_of(each) == ""
@@ -319,7 +322,7 @@ def get_cta_rank(build: Builder, each: Statement) -> Act:
 
 
 def _stack(warp: WarpState) -> Array:
-    """Return each lane's stack top: its next address in local memory."""
+    """Return the top of each lane's stack: its next address in local memory."""
     if warp.stack is None:
         warp.stack_end = warp.more_local(STACK_BYTES) + np.arange(1, LANES + 1) * STACK_BYTES
         warp.stack = warp.stack_start = warp.stack_end - STACK_BYTES
@@ -328,7 +331,7 @@ def _stack(warp: WarpState) -> Array:
 
 @instruction("alloca")
 def allocate(build: Builder, each: Statement) -> Act:
-    """Allocate local memory of a lane's own: `alloca.type d, nbytes{, alignment}` ("alloca")."""
+    """Allocate local memory of each lane: `alloca.type d, nbytes{, alignment}` ("alloca")."""
     type = last_type(each)
     target, size = build.target(each.operands[0]), build.reader(each.operands[1], type)
     alignment = number_of(each.operands[2]) if len(each.operands) > 2 else 8
@@ -351,14 +354,14 @@ def allocate(build: Builder, each: Statement) -> Act:
 
 @instruction("stacksave")
 def save_stack(build: Builder, each: Statement) -> Act:
-    """Read the top of the stack ("stacksave")."""
+    """Return the top of the stack ("stacksave")."""
     target, word = build.target(each.operands[0]), WORDS[SIZES_BYTES[last_type(each)]]
     return lambda warp, mask: warp.set(target, _stack(warp).astype(word), mask)
 
 
 @instruction("stackrestore")
 def restore_stack(build: Builder, each: Statement) -> Act:
-    """Set the stack top to the value that stacksave read ("stackrestore")."""
+    """Set the top of the stack to a value from stacksave ("stackrestore")."""
     read = build.reader(each.operands[0], last_type(each))
 
     def act(warp: WarpState, mask: int) -> None:
@@ -378,12 +381,12 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "inc": lambda old, new: np.where(old >= new, 0, old + 1),
     "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
 }  # fmt: skip
-"""New contents of memory, of arrays of elements."""
+"""Functions that return the new contents of memory from the old contents and the operands, as arrays."""
 
 
 @instruction("atom", "red", order=Order("relaxed", "gpu"))
 def atomic(build: Builder, each: Statement) -> Act:
-    """Update memory one lane after the other; atom returns the old value ("atom", "red")."""
+    """Update memory, one lane after the other. atom returns the old value ("atom", "red")."""
     gives = each.opcode.startswith("atom")
     function, space = _OPERATIONS[each.modifiers.first_of(_OPERATIONS)], space_of(each)
     kind, size, count = _atomic_type(each)
@@ -400,7 +403,7 @@ def atomic(build: Builder, each: Statement) -> Act:
         places, news = address(warp)[which], [[part(warp)[which] for part in column] for column in values]
         if warp.grid.listener is not None:
             _hear_update(_one(warp), places, space, size * count, mask)
-        if isinstance(warp, Row):  # nothing may be updated where one lane is refused
+        if isinstance(warp, Row):  # no lane may update if one lane's access is illegal
             gather(warp, places + np.uint64((count - 1) * size), space, size, mask=mask)
         for turn in _turns(places):
             some = mask_of(np.isin(np.arange(warp.count), which[turn])) if isinstance(warp, Row) else 0
@@ -421,7 +424,7 @@ def atomic(build: Builder, each: Statement) -> Act:
 
 
 def _turns(places: Array) -> Iterator[Array]:
-    """Yield sets of lanes with distinct addresses. Lanes with equal addresses are in different sets, in lane order."""
+    """Yield sets of lanes whose addresses differ. Lanes with equal addresses are in different sets, in lane order."""
     left = np.arange(len(places))
     while left.size:
         _, first = np.unique(places[left], return_index=True)
@@ -443,8 +446,8 @@ def _hear_update(warp: WarpState, addresses: Array, space: str, nbytes: int, mas
 
 
 def _atomic_type(each: Statement) -> tuple[Any, int, int]:
-    """Return the element's type, the bytes of a word, and the words of a vector."""
-    type = each.modifiers.first_of(SIZES_BYTES)  # which assemblers also take in front of the operation
+    """Return the element's numpy type, the bytes of a word, and the number of words of a vector."""
+    type = each.modifiers.first_of(SIZES_BYTES)  # ptxas also accepts the type before the operation
     count = each.vector_elements or 1
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
     return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES_BYTES[type], count)
@@ -455,7 +458,7 @@ def _atomic_type(each: Statement) -> tuple[Any, int, int]:
 
 @instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cp.async.bulk.prefetch")
 def hint(build: Builder, each: Statement) -> Act:
-    """Ignore prefetch, createpolicy and similar; a policy is any number."""
+    """Ignore prefetch, createpolicy and similar hints; createpolicy returns 0."""
     if each.opcode.startswith("createpolicy"):
         target = build.target(each.operands[0])
         return wide(lambda warp, mask: warp.set(target, np.zeros(warp.count, np.uint64), mask))

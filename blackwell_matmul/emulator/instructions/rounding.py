@@ -16,8 +16,8 @@ DIRECTED = ("rz", "rm", "rp")
 
 
 def nearest(value: Array, kind: Any) -> Array:
-    """Return values rounded once, ties to even. ml_dtypes rounds float64 to bfloat16 through float32, so values are
-    rounded to odd first."""
+    """Return values rounded to nearest, ties to even. ml_dtypes rounds float64 to bfloat16 through float32. So such
+    values are first rounded to odd."""
     if kind == ml_dtypes.bfloat16 and value.dtype == np.float64:
         cut = directed(value, np.dtype(np.float32), "rz")
         value = (cut.view(np.uint32) | (np.isfinite(value) & (cut != value))).view(np.float32)
@@ -25,7 +25,7 @@ def nearest(value: Array, kind: Any) -> Array:
 
 
 def directed(value: Array, kind: Any, rounding: str) -> Array:
-    """Round towards zero (rz), down (rm) or up (rp): the nearest value, or its neighbour."""
+    """Return values rounded towards zero (rz), down (rm) or up (rp): the nearest value, or its neighbour."""
     exact, kind = value.astype(np.float64), np.dtype(kind)
     near = exact.astype(kind)
     far = near.astype(np.float64)
@@ -35,9 +35,10 @@ def directed(value: Array, kind: Any, rounding: str) -> Array:
 
 
 def directed_double(function: Callable[..., Any], rounding: str, sums: bool = False) -> Callable[..., Array]:
-    """Return a function of whole numbers or doubles whose exact result is rounded towards zero, down or up.
+    """Return a function like `function`, whose exact result is rounded to float64 towards zero, down or up.
 
-    sums: the first and the last operand are of a sum; a zero sum is -0 when rounded down, unless both terms are +0.
+    sums: True if the result is a sum of the first and the last operand. A zero sum rounded down is -0, unless both
+    terms are +0.
     """
 
     def one(*values: float) -> Any:
@@ -64,13 +65,13 @@ def _double(exact: Fraction) -> float:
 
 
 def _beside(exact: Fraction, near: float, rounding: str) -> float:
-    """Return the double nearest to an exact value, or its neighbour in the direction of rounding."""
+    """Return the float64 nearest to an exact value, or its neighbour in the direction of rounding."""
     is_over = {"rz": abs(near) > abs(exact), "rm": near > exact, "rp": near < exact}[rounding]
     return math.nextafter(near, {"rz": 0.0, "rm": -math.inf, "rp": math.inf}[rounding]) if is_over else near
 
 
 def directed_root(values: Array, rounding: str) -> Array:
-    """Return the square roots of doubles, rounded towards zero, down or up."""
+    """Return square roots in float64, rounded towards zero, down or up."""
 
     def one(value: float) -> float:
         near = math.sqrt(value)
@@ -84,14 +85,15 @@ def directed_root(values: Array, rounding: str) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c, rounded once; below double precision, by rounding to odd in double precision."""
+    """Return a * b + c, rounded once to float64. For narrower types, rounded to odd in float64, so that the next
+    rounding is correct."""
     if a.dtype == np.float64:
         return np.array([_fused(x, y, z) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())])
     product, addend = np.multiply(a, b, dtype=np.float64), c.astype(np.float64)  # the product is exact
     total = product + addend
     bits = total.view(np.int64)
     if (bits & _UNUSED).all():
-        return total  # lies between two numbers and beside their middle, where another rounding changes nothing
+        return total  # the sum is no tie of the next rounding, so that rounding twice changes nothing
     part = total - product
     error = (product - (total - part)) + (addend - part)
     inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(total)
@@ -99,7 +101,7 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 _UNUSED = np.int64((1 << 28) - 1)
-"""Bits of a double below the last bit of a float of 32 bits or less, and below half of that bit."""
+"""Bits of a float64 below half of the last bit of a float32 or a narrower float."""
 
 
 def _fused(x: float, y: float, z: float) -> float:

@@ -1,4 +1,4 @@
-"""Subnormals that are flushed to zero, and the NaN that the hardware gives (PTX ISA, "Floating Point Instructions")."""
+"""Subnormals, which .ftz flushes to zero, and the hardware's NaN (PTX ISA, "Floating Point Instructions")."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ NANS: dict[Any, Any] = {
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FFF).view(ml_dtypes.bfloat16),
     np.dtype(np.float32): np.uint32(0x7FFFFFFF).view(np.float32),
 }
-"""NaN result of arithmetic for each type; float64 returns the operand's NaN instead."""
+"""NaN result of arithmetic, by type. float64 returns the operand's NaN instead."""
 
 
 @functools.cache
 def tiny(kind: Any) -> Any:
-    """Return the smallest normal number."""
+    """Return the smallest normal number of a float type."""
     return kind.type(ml_dtypes.finfo(kind).tiny)
 
 
 def flushed(value: Array) -> Array:
-    """Flush subnormals to zero with their sign (.ftz)."""
+    """Return values with subnormals flushed to zeros of the same sign (.ftz)."""
     return np.where(np.abs(value) < tiny(value.dtype), np.copysign(value.dtype.type(0), value), value)
 
 
 def canonical(value: Array) -> Array:
-    """Return the result with each NaN replaced by the hardware's."""
+    """Return values with each NaN replaced by the hardware's NaN."""
     nan = NANS.get(value.dtype)
     if nan is None:
         return value

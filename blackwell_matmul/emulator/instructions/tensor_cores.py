@@ -1,7 +1,7 @@
 """Fifth-generation tensor cores: tensor memory and tcgen05 (PTX ISA, "TensorCore 5th Generation Family").
 
-Products and copies into tensor memory take effect late, in a CTA's issue order. A commit takes effect after the
-operations of its thread.
+Products, and copies into tensor memory, take effect late, in the order in which a CTA issued them. A commit takes
+effect after the operations of its thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def group_of(each: Statement) -> int:
 
 @instruction("tcgen05.alloc")
 def allocate(build: Builder, each: Statement) -> Act:
-    """Allocate 32 to 512 free columns, a power of two: `tcgen05.alloc [shared], columns`; shared gets the address."""
+    """Allocate free columns: `tcgen05.alloc [shared], columns`; shared memory gets the address. columns: 32 to 512, a
+    power of two."""
     address, count = shared_addresses(build, each.operands[0]), build.scalar(each.operands[1])
 
     @collective
@@ -113,7 +114,7 @@ def relinquish(build: Builder, each: Statement) -> Act:
 
 
 def _places(each: Statement) -> tuple[Array, Array]:
-    """Return lane and column behind the address, of each register (first axis) in each thread, by the shape."""
+    """Return lane and column of each register (first axis) in each thread, relative to the address, by the shape."""
     shape = each.modifiers.first_of(_SHAPES)
     repeats = next((int(word[1:]) for word in each.modifiers if word[0] == "x" and word[1:].isdigit()), 1)
     thread, half = np.arange(LANES), 0
@@ -132,14 +133,14 @@ def _places(each: Statement) -> tuple[Array, Array]:
 
 
 _SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers of one repetition, by shape."""
+"""Number of registers in one repetition, by shape."""
 
 
 class Window:
-    """The words of tensor memory that a warp loads or stores, by a shape. what: "reads" or "writes".
+    """Part of tensor memory that a warp loads or stores, by a shape. what: "reads" or "writes".
 
-    lane, column: behind the address, of each register (first axis) in each thread. is_plain: a thread has a lane, and a
-    register a column.
+    lane, column: of each register (first axis) in each thread, relative to the address. is_plain: True if each thread
+    has a lane, and each register a column.
     """
 
     def __init__(self, each: Statement, what: str) -> None:
@@ -149,9 +150,8 @@ class Window:
         self.first, self.columns = int(self.column.min()), int(np.ptp(self.column)) + 1
 
     def _start(self, warp: WarpState, address: int) -> tuple[int, int]:
-        """Return the first lane and column. A warp reaches its 32 lanes ("Access restrictions"), whichever 32 the
-        address names; kernels that name others run so on a B200.
-        """
+        """Return the first lane and column. A warp accesses its own 32 lanes ("Access restrictions"), whatever 32 lanes
+        the address names. Kernels whose addresses name other lanes run like this on a B200."""
         base, start = (address >> 16) % LANES, address & 0xFFFF
         if base + self.last_lane >= LANES:
             raise Undefined(f"{self.what} lanes {base} to {base + self.last_lane} of the 32 that a warp reaches")
@@ -159,7 +159,7 @@ class Window:
         return 32 * (warp.index % 4) + base, start
 
     def place(self, warp: WarpState, address: int) -> tuple[Any, Any]:
-        """Return lanes and columns, registers x threads; as slices, threads x registers, where nobody listens."""
+        """Return lanes and columns, registers x threads; without a listener, as slices, threads x registers."""
         lane, column = self._start(warp, address)
         if self.is_plain and warp.cta.tensor.listener is None:
             return slice(lane, lane + LANES), slice(column, column + self.columns)
@@ -168,8 +168,8 @@ class Window:
 
 @instruction("tcgen05.ld")
 def load(build: Builder, each: Statement) -> Act:
-    """Load from tensor memory immediately: `tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`. wait::ld
-    never waits."""
+    """Load from tensor memory at once: `tcgen05.ld.sync.aligned.shape.xN{.pack::16b}.b32 r, [taddr]`. So wait::ld never
+    waits."""
     if "red" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     packs = "pack::16b" in each.modifiers
@@ -203,7 +203,7 @@ def _verify_count(each: Statement, count: int, wanted: int) -> None:
 
 
 def _doubled(each: Statement) -> Statement:
-    """Double the columns of a load with pack::16b, which packs two neighbours into a register."""
+    """Return a load or store with twice the columns. pack::16b and unpack::16b keep two neighbours in a register."""
     words = [
         f"x{2 * int(word[1:])}" if word[0] == "x" and word[1:].isdigit() else word for word in each.opcode.split(".")
     ]
@@ -212,7 +212,8 @@ def _doubled(each: Statement) -> Statement:
 
 @instruction("tcgen05.st")
 def store(build: Builder, each: Statement) -> Act:
-    """Store late, by wait::st at the latest: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr], r`."""
+    """Store late, at the latest when wait::st waits: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr],
+    r`."""
     unpacks = "unpack::16b" in each.modifiers
     window = Window(_doubled(each) if unpacks else each, "writes")
     address = _tensor_address(build, each.operands[0])
@@ -271,7 +272,8 @@ def wait_stores(build: Builder, each: Statement) -> Act:
 def multiply(build: Builder, each: Statement) -> Act:
     """Multiply: `tcgen05.mma{.ws}.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
 
-    a: a descriptor or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b], enable`.
+    a: a matrix descriptor, or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b],
+    enable`.
     """
     modifiers = each.modifiers
     kind = next((word[6:] for word in modifiers if word.startswith("kind::")), "")
@@ -314,8 +316,8 @@ def multiply(build: Builder, each: Statement) -> Act:
 
 
 def _pair(cta: CtaState, group: int) -> list[CtaState]:
-    """Return the CTAs whose tensor memory is written: one CTA, or a pair, the even rank first. Ranks of a pair differ
-    in the lowest bit."""
+    """Return the CTAs whose tensor memory is written: one CTA, or a pair, the even rank first. A pair's ranks differ in
+    the lowest bit."""
     if group == 1:
         return [cta]
     ranks = (cta.rank & ~1, cta.rank | 1)
@@ -325,16 +327,16 @@ def _pair(cta: CtaState, group: int) -> list[CtaState]:
 
 
 def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
-    """Queue an operation behind all that this CTA gave to the tensor core."""
+    """Issue an operation that executes after all earlier tensor core operations of this CTA."""
     cta = warp.cta
     cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, warp, 1 << lane, cta.pipe)
 
 
 @dataclass(slots=True)
 class TensorProduct:
-    """A product with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
-    rows of the result. keeps: D is added to, times 2 ** -down. skipped: mask of lanes that are not written.
-    """
+    """A product, with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
+    rows of D. keeps: True if the product is added to D times 2 ** -down. skipped: mask of lanes that are not
+    written."""
 
     ctas: list[CtaState]
     shape: Shape
@@ -367,14 +369,14 @@ class TensorProduct:
             self._write(cta, partial(_added, -result if shape.negate else result, shape.saturates))
 
     def _parts_of_a(self, cta: CtaState) -> list[Array]:
-        """Return A for each part of N in lanes of its own, or A once for all parts."""
+        """Return A as a list: A for each part of N if A is in tensor memory, else A once."""
         shape = self.shape
         if not self.a_in_tensor:
             return [matrix(cta.shared, descriptor(self.a, True), shape.rows, shape.k, shape.a, shape.a_k_major)]
         return [_tensor_operand(cta, self.a, shape, shape.rows * part) for part in range(shape.stacked)]
 
     def _write(self, cta: CtaState, of_old: Callable[[Array | None], Array]) -> None:
-        """Write D. of_old: function of the old D, None if D is overwritten without a read."""
+        """Write D. of_old: returns D from the old D, or from None if the old D does not count."""
         type, (lane, column, ranges) = self.shape.d, _placed(self.shape, self.target)
         first, last = int(column[0, 0]), int(column[0, -1])
         cta.tensor.check(first, last - first + 1, "a product writes", int(lane[-1, -1]))
@@ -392,7 +394,7 @@ class TensorProduct:
 
 @functools.lru_cache(maxsize=1024)
 def _placed(shape: Shape, target: int) -> tuple[Array, Array, tuple[slice, slice] | None]:
-    """Return lanes and columns of D at an address of tensor memory, both also as slices if they are a rectangle."""
+    """Return lanes and columns of D at an address of tensor memory; also as slices if D is a rectangle, else None."""
     lane, column = (each + start for each, start in zip(layout(shape), (target >> 16, target & 0xFFFF)))
     first, last = (int(lane[0, 0]), int(column[0, 0])), (int(lane[-1, -1]), int(column[-1, -1]))
     if (last[0] - first[0] + 1, last[1] - first[1] + 1) != column.shape:
@@ -419,9 +421,8 @@ def _to_words(value: Array, type: str) -> Array:
 
 
 def _tensor_operand(cta: CtaState, address: int, shape: Shape, first: int) -> Array:
-    """Return A from tensor memory: a row in each lane, its K in columns of 32 bits, elements of 8 bits or less in
-    bytes ("Packing formats of elements in Tensor and Shared memory"). first: lane of its first row.
-    """
+    """Return A from tensor memory. first: lane of its first row. A row is in one lane, its K in columns of 32 bits.
+    Elements of at most 8 bits have a byte each ("Packing formats of elements in Tensor and Shared memory")."""
     if shape.a == "e2m1":
         raise Undefined("a product of e2m1 in tensor memory is not emulated: it is not known here which bits it has")
     start, count = address & 0xFFFF, shape.k // ELEMENTS[shape.a]
@@ -434,7 +435,7 @@ def _tensor_operand(cta: CtaState, address: int, shape: Shape, first: int) -> Ar
 def _scaled(
     cta: CtaState, parts_of_a: list[Array], right: Array, scales: list[int], shape: Shape
 ) -> tuple[list[ScaledOperand], ScaledOperand]:
-    """Return the parts of A, and B, with the scales of their blocks along K ("Block Scaling")."""
+    """Return the parts of A, and B, with their scales ("Block Scaling")."""
     of_a, of_b = (
         _scales(cta, _scale_column(address, id, name), rows, shape, id, name)
         for name, address, rows, id in zip("AB", scales, (shape.rows, shape.n), shape.scales)
@@ -444,7 +445,7 @@ def _scaled(
 
 
 def _scale_column(address: int, id: int, name: str) -> int:
-    """Return the column of scales. Bits 30 and 31 of an address may repeat the id, as in CUTLASS."""
+    """Return the column of scales. Bits 30 and 31 of the address may repeat the scale factor ID, as in CUTLASS."""
     if address >> 30 not in (0, id):
         raise Undefined(
             f"the address of {name}'s scales {address:#010x} says byte {address >> 30} in bits 30 and 31, and the "
@@ -456,15 +457,15 @@ def _scale_column(address: int, id: int, name: str) -> int:
 
 
 QUARTERS = np.arange(4)[:, None, None] * 32
-"""First lane of each quarter of tensor memory: copies x rows x words."""
+"""First lane of each quarter of tensor memory, with the shape copies x rows x words."""
 
 
 def _scales(cta: CtaState, start: int, rows: int, shape: Shape, id: int, name: str) -> Array:
     """Return the scales of A or B, rows x blocks.
 
-    Row r is in lane r % 32 of each quarter, and in column r / 32. For B, a part of N in lanes of its own has its
-    scales in the quarters of these lanes. Blocks are bytes, from byte `id`. Blocks beyond a word continue after the
-    columns of all rows.
+    Row r is in lane r % 32 of each quarter, and in column r / 32. Parts of N that are in lanes of their own have the
+    scales in the quarters of these lanes. Each block's scale is a byte, from byte `id` of a word. Blocks beyond a word
+    continue after the columns of all rows.
     """
     count, what = shape.k // shape.block, f"a product reads scales of {name} from"
     parts = shape.stacked if name == "B" else 1
@@ -489,7 +490,7 @@ def _scales(cta: CtaState, start: int, rows: int, shape: Shape, id: int, name: s
 def copy(build: Builder, each: Statement) -> Act:
     """Copy to tensor memory: `tcgen05.cp.cta_group::g.shape{.multicast}{.b8x16.b4x16_p64} [taddr], descriptor`.
 
-    Packed elements of 4 or 6 bits get the low bits of a byte each, as by ldmatrix ("Optional Decompression").
+    Each packed element of 4 or 6 bits gets a byte, in its low bits, as by ldmatrix ("Optional Decompression").
     """
     words_ = each.modifiers
     shape = words_.first_of(_COPIES)
@@ -514,7 +515,7 @@ _MULTICASTS = {"64x128b": [["warpx2::02_13"], ["warpx2::01_23"]], "32x128b": [["
 
 
 def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
-    """Return the destination lanes of each copy of the rows."""
+    """Return the destination lanes of each copy; .warpx2 and .warpx4 copy the rows several times."""
     asked = [word for word in modifiers if word.startswith("warpx")]
     if asked not in _MULTICASTS.get(shape, [[]]):
         raise Unknown(f"tcgen05.cp of {shape} {' '.join(asked) or 'without .warpx'} is not emulated")
@@ -543,7 +544,7 @@ def _copied(
 
 @instruction("tcgen05.commit", order=Order("release", "cluster"))
 def commit(build: Builder, each: Statement) -> Act:
-    """Arrive when the executing thread's tensor core operations are complete ("tcgen05.commit").
+    """Arrive at mbarriers when the executing thread's tensor core operations are complete ("tcgen05.commit").
 
     `tcgen05.commit.cta_group::g.mbarrier::arrive::one{.multicast::cluster}.b64 [mbarrier]{, ctas}`
     """
@@ -561,7 +562,7 @@ def commit(build: Builder, each: Statement) -> Act:
 
 
 def _track(warp: WarpState, lane: int, arrive: Callable[[], None]) -> None:
-    """Queue an arrival after the operations of this thread."""
+    """Issue an arrival that executes after the operations of this thread."""
     cta, given = warp.cta, warp.given.get(lane)
     warp.given[lane] = cta.cluster.grid.issue("other", arrive, warp, 1 << lane, given)
     if given is cta.pipe and given is not None:

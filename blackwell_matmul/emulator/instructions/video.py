@@ -15,7 +15,7 @@ from blackwell_matmul.emulator.parser import Negative, Operand, Selected, Statem
 from blackwell_matmul.emulator.unknown import Known, Parts, Unknown
 
 Read = Callable[[WarpState], Array]
-"""Reads 32 lanes as numbers of 64 bits."""
+"""Function that reads an operand in 32 lanes, as integers of 64 bits."""
 
 
 def _average(a: Array, b: Array) -> Array:
@@ -29,7 +29,7 @@ _OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 _SECOND: Known[str, Callable[[Array, Array], Array]] = Known(add=np.add, min=np.minimum, max=np.maximum)
-"""Operations of a result with c."""
+"""Secondary operations, which combine a result with c."""
 
 
 def _types(each: Statement, count: int) -> list[str]:
@@ -51,12 +51,12 @@ def _operation(name: str, each: Statement) -> tuple[Callable[[Array, Array], Arr
 
 
 def _parted(operand: Operand) -> tuple[Operand, str]:
-    """Return a register and the part selector of the operand; "" for the whole register."""
+    """Return an operand's register and its part selector, such as "b0"; "" for the whole register."""
     return (operand.register, operand.part) if isinstance(operand, Selected) else (operand, "")
 
 
 def _part(build: Builder, operand: Operand, type: str) -> Read:
-    """Return a function that reads a word, a half or a byte, extended by its type's sign."""
+    """Return a function that reads a word, a half or a byte, zero- or sign-extended by its type."""
     register, part = _parted(operand)
     read, bits = build.reader(register, "b32"), {"": 32, "b": 8, "h": 16}[part[:1]]
     kind, index = TYPES[f"{type[0]}{bits}"], int(part[1:] or 0)
@@ -75,9 +75,10 @@ def _low_word(value: Array) -> Array:
 
 @instruction("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset")
 def scalar(build: Builder, each: Statement) -> Act:
-    """Combine two parts: `vadd.dtype.atype.btype{.sat}{.op2} d{.part}, a{.part}, b{.part}{, c}`.
+    """Combine parts of two registers: `vadd.dtype.atype.btype{.sat}{.op2} d{.part}, a{.part}, b{.part}{, c}`.
 
-    op2 combines the result with c; a part of d merges it into c ("vadd, vsub, …", "vshl, vshr", "vset").
+    .op2 combines the result with c; with a part of d, the result replaces this part of c ("vadd, vsub, …", "vshl,
+    vshr", "vset").
     """
     name, words = each.opcode.split(".")[0], each.modifiers
     function, (to, *types) = _operation(name, each)
@@ -106,7 +107,8 @@ def scalar(build: Builder, each: Statement) -> Act:
 
 @instruction("vmad")
 def multiply_add(build: Builder, each: Statement) -> Act:
-    """Multiply parts and add: `vmad.dtype.atype.btype{.po}{.sat}{.scale} d, {-}a, {-}b, {-}c`; .po adds 1 ("vmad")."""
+    """Multiply parts and add c: `vmad.dtype.atype.btype{.po}{.sat}{.scale} d, {-}a, {-}b, {-}c`; .po adds 1
+    ("vmad")."""
     words = each.modifiers
     types = _types(each, 3)
     minus = [isinstance(operand, Negative) for operand in each.operands[1:4].exactly(3)]
@@ -133,7 +135,7 @@ def multiply_add(build: Builder, each: Statement) -> Act:
 def packed(build: Builder, each: Statement) -> Act:
     """Combine the halves or bytes of two words: `vadd2.dtype.atype.btype{.sat}{.add} d{.mask}, a{.part}, b{.part}, c`.
 
-    Parts select from b:a. The mask's elements are merged into c; with .add, they are added to it ("vadd2", "vadd4").
+    Parts select elements of b:a. The results in the mask replace elements of c; .add adds them to c ("vadd2", "vadd4").
     """
     name, count, words = each.opcode.split(".")[0][:-1], int(each.opcode.split(".")[0][-1]), each.modifiers
     function, (to, *types) = _operation(name, each)
@@ -164,7 +166,7 @@ def packed(build: Builder, each: Statement) -> Act:
 
 
 def _elements(part: str, begin: int, count: int) -> list[int]:
-    """Return the elements of b:a that a part such as h32 names, the lowest first."""
+    """Return the indices of the elements of b:a in a part selector such as h32, the lowest first."""
     chosen = [int(digit) for digit in reversed(part[1:])] or [*range(begin, begin + count)]
     if len(chosen) != count or max(chosen) >= 2 * count:
         raise Unknown(f"a part {part} of two registers is not emulated")

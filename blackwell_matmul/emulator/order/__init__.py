@@ -1,6 +1,6 @@
-"""Checks of races, missing fences and deadlocks in PTX that the emulator runs, by PTX's memory consistency model.
+"""Checks for races, missing fences and deadlocks in PTX during emulation, by PTX's memory consistency model.
 
-A listener of the emulator with state of its own. `clocks`: what lanes have observed. `agents`: lanes and streams of
-operations. `last_accesses`: those to each byte. `barriers`: what a barrier carries. `judging`: which unordered
-accesses are findings.
+The checks are a listener of the emulator with its own state. `clocks`: accesses that lanes have observed. `agents`:
+lanes and streams of operations. `last_accesses`: last accesses to each byte. `barriers`: clocks that a barrier passes
+on. `judging`: findings for unordered accesses.
 """

@@ -1,4 +1,4 @@
-"""Agents: lanes of a warp, in groups with equal knowledge, and streams of asynchronous operations."""
+"""Agents: lanes of a warp, in groups that have observed the same accesses, and streams of asynchronous operations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from blackwell_matmul.emulator.order.touched_registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 STREAMS = 1024
-"""Maximum number of streams of operations in a cluster, in addition to its lanes."""
+"""Maximum number of operation streams in a cluster."""
 
 
 class OperationStream(NamedTuple):
-    """Asynchronous operations that threads wait for in order. kind: of group, or "mbarrier". warp: number of the
-    issuing warp."""
+    """Asynchronous operations that threads wait for in order. kind: of their group, or "mbarrier". what: a noun for
+    reports. warp: number of the issuing warp, -1 for none."""
 
     kind: str
     what: str
@@ -30,8 +30,8 @@ class OperationStream(NamedTuple):
 
 @dataclass(slots=True)
 class LaneGroup:
-    """Lanes of a warp that have observed the same. seen: observed by relaxed reads, and acquired at the next fence.
-    released: what the last fence of each scope (cta, cluster, gpu) released."""
+    """Lanes of a warp that have observed the same accesses. seen: clock read by relaxed reads, to be acquired at the
+    next fence. released: clock that the last fence of each scope (cta, cluster, gpu) released."""
 
     mask: int
     known: VectorClock
@@ -43,7 +43,7 @@ class ClusterAgents:
     """The agents of a cluster, numbered from `base`: lanes in order, then streams. Warps are numbered within the
     cluster.
 
-    The object outlives the cluster and does not refer to its CTAs.
+    This object outlives the cluster, so it holds no reference to CTAs.
     """
 
     def __init__(self, cluster: Any, base: int) -> None:
@@ -62,7 +62,7 @@ class ClusterAgents:
         return int(warp.cta.rank * self.warps_of_cta + warp.index)
 
     def has_started(self, cta: Any, known: VectorClock) -> bool:
-        """Return True if `known` has any access of the CTA, even by a weak edge."""
+        """Return True if `known` has observed any access of the CTA, even by a weak edge."""
         width = self.warps_of_cta * LANES
         return bool(known.clocks[WEAK, cta.rank * width : (cta.rank + 1) * width].any())
 
@@ -70,7 +70,7 @@ class ClusterAgents:
         return f"warp {number % self.warps_of_cta} of CTA {self.indices[number // self.warps_of_cta]}"
 
     def stream(self, key: Any, kind: str, what: str, count: int = 1, warp: int = -1) -> int:
-        """Return the first agent of a stream. A stream has one agent for each of `count` lanes."""
+        """Return the first agent of a stream, made on first use. A stream has one agent for each of `count` lanes."""
         found = self.streams.get(key)
         if found is None:
             found = self.streams[key] = self.base + self.lanes + len(self.told)
@@ -82,18 +82,16 @@ class ClusterAgents:
         return self.told[place] if 0 <= place < len(self.told) else None
 
     def warp_of(self, agent: int) -> int:
-        """Return the number of the agent's warp; -1 for the agent of an mbarrier."""
+        """Return the number of the agent's warp; -1 for operations that an mbarrier counts."""
         stream = self.stream_of(agent)
         return (agent - self.base) // LANES if stream is None else stream.warp
 
 
 @dataclass(slots=True)
 class WarpAgents:
-    """The lanes of a warp. first: agent of lane 0. clock: of present accesses; it advances when lanes release.
-
-    copied: by lane, the clock up to which it has waited for its own cp.async; their agents begin at `copies`. last: the
-    last issued operation. products: number of issued wgmma.
-    """
+    """The agents of a warp's lanes. first: agent of lane 0. clock: of current accesses; advances when lanes release.
+    copied: by lane, the clock up to which the lane has waited for its cp.async, whose agents begin at `copies`. last:
+    the last issued operation. products: number of issued wgmma."""
 
     warp: Any
     cluster: ClusterAgents
@@ -112,7 +110,7 @@ class WarpAgents:
         return self.cluster.stream((self.warp, key), kind, name, count, number)
 
     def parts(self, mask: int) -> Iterator[LaneGroup]:
-        """Yield the groups of these lanes, separated from groups of other lanes."""
+        """Yield the groups of these lanes, after separating them from other lanes."""
         for each in list(self.groups):
             some = each.mask & mask
             if some and some != each.mask:
@@ -123,7 +121,7 @@ class WarpAgents:
                 yield each
 
     def known(self, mask: int) -> VectorClock:
-        """Return the union of all that these lanes have observed."""
+        """Return the union of the clocks that these lanes have observed."""
         found: VectorClock | None = None
         for each in self.groups:
             if each.mask & mask:
@@ -132,7 +130,8 @@ class WarpAgents:
         return found
 
     def sent(self, mask: int) -> VectorClock:
-        """Return the clock that these lanes release: what they have observed, and their own accesses until now."""
+        """Return the clock that these lanes release: accesses that they have observed, and their own accesses until
+        now."""
         lanes = lanes_of(mask)
         known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
         if self.copied is not None:
@@ -141,7 +140,8 @@ class WarpAgents:
         return known
 
     def learn(self, mask: int, agent: int, clock: int, rows: slice) -> None:
-        """Let these lanes observe a stream's operations up to a clock."""
+        """Record that these lanes have observed a stream's operations up to a clock. rows: rows of the clocks that
+        change."""
         for each in self.parts(mask):
             if not each.known.has(agent, clock, rows.stop - 1):
                 each.known = each.known.told(rows, agent, clock)
@@ -151,7 +151,7 @@ class WarpAgents:
             each.known = each.known.joined(known)
 
     def settle(self, mask: int, known: VectorClock) -> None:
-        """Merge these lanes into one group with this clock, which includes their own accesses."""
+        """Merge these lanes into one group with this clock, which must include their own accesses."""
         parts = list(self.parts(mask))
         first = parts[0]
         for each in parts[1:]:
@@ -163,8 +163,8 @@ class WarpAgents:
         first.known = known
 
     def fence(self, mask: int, order: Order) -> None:
-        """Execute a fence. Later relaxed writes release what these lanes have observed; values of earlier relaxed
-        reads are acquired. `order` may select one of both."""
+        """Execute a fence: acquire the clocks that earlier relaxed reads saw, and release what these lanes have
+        observed by later relaxed writes. A fence with .acquire or .release semantics does only one of both."""
         level = min(SCOPES.index(order.scope), 2)
         for each in list(self.parts(mask)):
             if each.seen is not None and order.semantics != "release":
@@ -180,19 +180,19 @@ def name_of(warp: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def lanes_of(mask: int) -> Array:
-    """Return the lanes in the mask, read-only."""
+    """Return the indices of the lanes in the mask, as a read-only array."""
     return np.array(indices(mask), np.int64)
 
 
 @dataclass(slots=True, eq=False)
 class Flying:
-    """An asynchronous operation. known: what its issuer had observed. clock: in its streams, which `agent` and `reader`
-    name for writes and reads; -1 until an mbarrier names the stream. since: clocks of the warps at the issue, in late
-    orders.
+    """An asynchronous operation in flight. known: clock that its issuer had observed. clock, agent, reader: its clock
+    in its streams for writes and for reads; -1 until an mbarrier determines the stream. since: clock of each warp at
+    the issue, if operations complete late.
 
-    begin: clock of the first operation that lanes of a warp issue by one execution of an instruction. sources: memory
-    and offset of all their reads. product: of a wgmma, its CTA, warpgroup and number. waited: True after the warp's
-    wait for a wgmma.
+    begin: clock of the first operation that the same execution of an instruction issued. sources: memory and offset of
+    all reads of these operations. product: of a wgmma, its CTA, warpgroup and number. waited: True once the warp has
+    waited for a wgmma.
     """
 
     known: VectorClock

@@ -1,4 +1,4 @@
-"""What barriers carry from arrivals to waits: mbarriers by phases, barriers of threads by rounds."""
+"""Clocks that barriers pass from arrivals to waits: mbarriers by phases, barriers of threads by rounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from blackwell_matmul.emulator.order.judging import MemoryAccess
 
 @dataclass(slots=True)
 class MbarrierOrder:
-    """An mbarrier. agent: of the operations whose bytes it counts, at clock `base` + phase + 1.
-
-    init: agent and clock of mbarrier.init. fenced: True after fence.mbarrier_init. phases: what each phase's arrivals
-    release. far: what threads of other CTAs release, for waits of cluster scope. uses: the last use by each agent, with
-    clock and instruction. seen: by phase, clock and site of the warps that waited for it. judged: phases whose waits
-    were compared with the end of the next phase. spoiled: writers of its bytes.
-    """
+    """An mbarrier. agent: of the operations whose bytes it counts, at clock `base` + phase + 1. init: agent and clock
+    of mbarrier.init. fenced: True after fence.mbarrier_init. phases: clock that each phase's arrivals release. far:
+    clock that threads of other CTAs release, for waits of cluster scope. uses: last use by each agent, as clock and
+    instruction. seen: for each phase, clock and instruction of the warps that waited for it. judged: number of phases
+    whose waits were compared with the end of the next phase. spoiled: last data write to its bytes."""
 
     barrier: Any
     cta: Any
@@ -39,8 +37,8 @@ class MbarrierOrder:
         return f"the mbarrier at {self.offset:,} of shared memory"
 
     def add(self, phase: int, known: VectorClock, strong: bool = True, is_far: bool = False) -> None:
-        """Add what an arrival releases. strong: False for a relaxed arrival or one of too narrow a scope. is_far: an
-        arrival by another CTA."""
+        """Add the clock that an arrival releases. strong: False for a relaxed arrival, or for a scope that is too
+        narrow. is_far: True for an arrival by another CTA."""
         if phase not in self.phases:
             for table in (self.phases, self.far):
                 table.pop(phase - 3, None)
@@ -55,7 +53,7 @@ class MbarrierOrder:
 
 @dataclass(slots=True)
 class Round:
-    """A round of a barrier of threads. known: what arrivals released. waiters: waiting warps and lanes."""
+    """A round of a barrier of threads. known: clock that its arrivals released. waiters: waiting warps and lanes."""
 
     cluster: Any
     barrier: Any
@@ -69,8 +67,8 @@ class Round:
 
 @dataclass(slots=True)
 class Flag:
-    """A location on which strong accesses synchronise. known: what was released for the CTA, the cluster and
-    the GPU."""
+    """A memory location by which strong accesses synchronise. known: clock released for the CTA, the cluster and the
+    GPU."""
 
     known: list[VectorClock | None]
     cta: Any

@@ -1,7 +1,8 @@
-"""Vector clocks: the accesses that happen before the present step of an agent (PTX ISA, "Causality Order").
+"""Vector clocks: the accesses that happen before the current step of an agent (PTX ISA, "Causality Order").
 
 An agent is a lane of a warp, or a stream of asynchronous operations that threads wait for in order. Agents of a cluster
-are numbered from the cluster's base. A cell is a 64-bit word that names one access: clock, agent, strength, site.
+are numbered from the cluster's base. A cell is a 64-bit word that identifies an access: clock, agent, strength, and
+site, the number of its instruction.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 ORDERED, WEAK, EARLIER, SHARED, GLOBAL, BEFORE, TENSOR, MAPS = range(8)
-"""Rows of a clock: accesses that happened before; those that would have, were relaxed or too narrow edges strong; what
-came earlier in time, as the issue of an operation before its end; those that the async proxy sees in shared and in
-global memory; those before a tcgen05.fence::before_thread_sync; those that a tcgen05.fence::after_thread_sync followed;
-those that a fence released for the tensormap proxy.
+"""Rows of a clock, each a set of accesses.
+
+ORDERED: happened before. WEAK: would have happened before if relaxed edges and edges of narrow scope were strong.
+EARLIER: came earlier in time, as an operation's issue before its end. SHARED, GLOBAL: visible to the async proxy in
+shared and in global memory. BEFORE: precede a tcgen05.fence::before_thread_sync. TENSOR: from BEFORE, after a
+tcgen05.fence::after_thread_sync. MAPS: released by a fence for the tensormap proxy.
 """
 
 ROWS = 8
@@ -24,10 +27,10 @@ OWN_ROWS = slice(ORDERED, EARLIER + 1)
 """Rows to which a thread's own accesses are added when the thread releases."""
 
 ASYNC_ROWS = slice(ORDERED, GLOBAL + 1)
-"""Rows that learn of an asynchronous operation of the async proxy when it is waited for."""
+"""Rows to which an operation of the async proxy is added by a wait for it."""
 
 TRACKED_ROWS = slice(ORDERED, BEFORE + 1)
-"""Rows of a clock that tcgen05.commit passes on for the operations that it tracks."""
+"""Rows that tcgen05.commit passes on for the operations that it tracks."""
 
 SITE_BITS, AGENT_BITS, CLOCK_BITS = 18, 24, 20
 STRONG = 1 << SITE_BITS
@@ -48,7 +51,7 @@ def clock_of(cell: int) -> int:
 
 
 class VectorClock:
-    """What an agent has observed: a clock for each row and each agent of its cluster; `far` has those of other
+    """Accesses that an agent has observed: for each row, a clock for each agent of its cluster. far: the same for other
     clusters, by base.
 
     Objects never change, so a reference serves as a copy.
@@ -60,7 +63,7 @@ class VectorClock:
         self.base, self.clocks, self.far = base, clocks, far
 
     def joined(self, other: VectorClock) -> VectorClock:
-        """Return the union of both."""
+        """Return the union of both clocks."""
         if other is self:
             return self
         if other.base == self.base and self.far is None and other.far is None:
@@ -76,7 +79,7 @@ class VectorClock:
         return VectorClock(self.base, _only(self.clocks, row), far or None)
 
     def told(self, rows: Any, agents: Any, clocks: Any) -> VectorClock:
-        """Return the knowledge after these agents are observed up to these clocks, in some rows."""
+        """Return the clock after observing these agents up to these clocks, in some rows."""
         first = int(agents if isinstance(agents, int) else agents[0]) - self.base
         last = first if isinstance(agents, int) else int(agents[-1]) - self.base
         made = _wide(self.clocks, last + 1)
@@ -91,7 +94,7 @@ class VectorClock:
         return VectorClock(self.base, made, self.far)
 
     def widened(self, rows: list[int], source: int) -> VectorClock:
-        """Return the clock with the row `source` added to other rows, the effect of a fence."""
+        """Return the clock with the row `source` added to other rows, as by a fence."""
         far = self.far and {base: _widened(clocks, rows, source) for base, clocks in self.far.items()}
         return VectorClock(self.base, _widened(self.clocks, rows, source), far)
 
@@ -114,7 +117,7 @@ class VectorClock:
         return False
 
     def missing(self, cells: Array, row: int) -> Array:
-        """Return a mask of the cells that are not observed in a row."""
+        """Return a mask of the cells that this clock has not observed in a row."""
         agents = (cells >> AGENT_SHIFT & AGENT_MASK) - self.base
         clocks, known = cells >> CLOCK_SHIFT, self.clocks[row]
         if int(agents.view(np.uint64).max()) < known.size:  # agents of earlier clusters are negative
@@ -129,7 +132,7 @@ class VectorClock:
 
 
 def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
-    """Return one bad cell for each pair of warp and instruction."""
+    """Return the index of one bad cell for each pair of warp and instruction."""
     places = np.flatnonzero(bad)
     if places.size > 1:
         some = cells[places]
@@ -140,7 +143,8 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
 
 
 def added(before: VectorClock | None, known: VectorClock, strong: bool) -> VectorClock:
-    """Return the clock of a barrier after an arrival. strong: False for a weak edge."""
+    """Return a barrier's clock after an arrival. known: clock that the arrival releases. strong: False for a weak
+    edge."""
     start = empty(known) if before is None else before
     return start.joined(known if strong else known.only(WEAK))
 
@@ -151,7 +155,7 @@ def either(a: VectorClock | None, b: VectorClock | None) -> VectorClock | None:
 
 
 def empty(known: VectorClock) -> VectorClock:
-    """Return empty knowledge of the same agents."""
+    """Return an empty clock for the same agents."""
     return VectorClock(known.base, np.zeros_like(known.clocks))
 
 

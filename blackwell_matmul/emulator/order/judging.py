@@ -1,4 +1,4 @@
-"""Rules from unordered accesses to findings: code, severity, sentence, missing edge and remedy."""
+"""Rules that turn unordered accesses into findings: code, severity, sentence, missing edge and remedy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from blackwell_matmul.emulator.order.ptx_findings import BENIGN, ERROR, UNPROMIS
 
 
 class MemoryAccess(NamedTuple):
-    """One access of a finding's two. who: agent, as text. kind: of the agent's stream; "" for an access by a thread.
-    warp: the thread's warp, or the warp that issued the operation."""
+    """One of a finding's two accesses. who: the agent, as text. kind: of the agent's stream; "" for a thread. warp: of
+    the thread, or the warp that issued the operation."""
 
     place: Place
     who: str
@@ -23,7 +23,7 @@ class MemoryAccess(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A kind of finding. edge: the missing edge, as text. mend: its remedy, as text."""
+    """A kind of finding. edge: the missing edge, as text. mend: the remedy, as text. section: of the PTX ISA."""
 
     code: str
     severity: str
@@ -42,14 +42,14 @@ WAITS_OF_KINDS = {
     "tcgen05.st": ("tcgen05.wait::st", "tcgen05.wait"),
     "mbarrier": ("a wait on the phase of the mbarrier that counts its bytes", "mbarrier.try_wait"),
 }
-"""Instruction that waits for operations of each kind of stream, with its section of the PTX ISA."""
+"""Instruction that waits for operations of each kind of stream, and its section of the PTX ISA."""
 
 MODEL = "Memory Consistency Model: Causality Order"
 PROXIES = "Memory Consistency Model: Proxies"
 
 
 def unordered(first: MemoryAccess, second: MemoryAccess) -> Rule:
-    """Return the rule for two unordered accesses, at least one of which is a write."""
+    """Return the rule for two unordered accesses, of which at least one is a write."""
     if first.kind:
         wait, section = WAITS_OF_KINDS.get(first.kind, ("a wait for it", MODEL))
         code = "overwritten-in-flight" if second.writes else "read-before-complete"
@@ -63,22 +63,24 @@ def unordered(first: MemoryAccess, second: MemoryAccess) -> Rule:
 
 
 def weakly_ordered(wrote: bool, is_over: bool = False) -> Rule:
-    """Return the rule for two accesses that only a relaxed barrier, or one of too narrow a scope, orders. wrote: the
-    first is a write. is_over: the first belongs to an operation after its wait, and the second is a write."""
+    """Return the rule for two accesses that only a relaxed barrier, or a barrier of narrow scope, orders. wrote: True
+    if the first access is a write. is_over: True if the first belongs to an operation that was waited for, and the
+    second is a write."""
     severity = ERROR if wrote and not is_over else UNPROMISED
     mend = ".release for the arrival and .acquire for the wait, .cluster where another CTA waits"
     return Rule("relaxed-order", severity, "release and acquire, of a scope that has both", mend, MODEL)
 
 
 def other_proxy(wrote: bool, space: str) -> Rule:
-    """Return the rule for an access by the async proxy after one by the generic proxy, without a fence between."""
+    """Return the rule for an access by the async proxy after an access by the generic proxy, without a proxy fence
+    between. wrote: True if the first access is a write."""
     severity = ERROR if wrote else UNPROMISED
     mend = f"fence.proxy.async{space} by the threads of the first, before the edge (Triton: fence_async_shared)"
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
 def unfenced_map() -> Rule:
-    """Return the rule for a copy by a changed tensor map, without a fence of the tensormap proxy after the change."""
+    """Return the rule for a copy by a changed tensor map, without a tensormap proxy fence between."""
     edge = "fence.proxy.tensormap::generic.release behind the write, and .acquire of this map before the copy"
     mend = "tensormap.cp_fenceproxy or that release by the writer; .acquire.gpu [map], 128 behind the edge"
     return Rule("missing-proxy-fence", ERROR, edge, mend, "membar, fence: fence.proxy.tensormap")
@@ -124,14 +126,14 @@ NO_WGMMA_FENCE = Rule(
 
 
 def unfenced() -> Rule:
-    """Return the rule for tensor memory that one warp accesses after another, without tcgen05.fence."""
+    """Return the rule for tensor memory that two warps access in order, but without tcgen05.fence between."""
     mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
     section = "tcgen05 Memory Consistency Model"
     return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)
 
 
 def pipelined() -> Rule:
-    """Return the rule for an order of two tcgen05 operations of one thread that PTX does not list."""
+    """Return the rule for two tcgen05 operations of one thread whose order PTX does not guarantee."""
     mend = "other columns, or tcgen05.commit and a wait in between"
     return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
 
@@ -150,6 +152,6 @@ def as_finding(rule: Rule, text: str, first: Place, second: Place | None = None)
 
 
 def place_of(step: Any) -> Place:
-    """Return the place of an instruction."""
+    """Return the place of an instruction in PTX and source."""
     at = step.source.location
     return Place(step.source.line, at.file if at else "", at.line if at else 0, step.source.text)

@@ -1,8 +1,8 @@
-"""The last accesses to memory: for each unit of bytes a cell for the writer, and cells for the readers since then.
+"""Last accesses to memory: for each unit of bytes, a cell for the last writer, and cells for the readers since then.
 
 A unit has 16 bytes until an access is smaller. Readers of shared and tensor memory have a slot for each warp of the
-CTA, and one for each warp's asynchronous operations. A later access replaces an earlier one there, because whoever has
-observed the later one has observed the earlier one. Readers of global memory share two slots.
+CTA, and a slot for each warp's asynchronous operations. In a slot the later access replaces the earlier access: an
+agent that has observed the later access has also observed the earlier one. Readers of global memory share two slots.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteShadow:
-    """Last accesses of a memory, recorded for units of bytes, as units x slots. Slot 0 of a unit is the last writer;
-    `slots` more are readers.
+    """Last accesses to a memory, as units x slots. Slot 0 of a unit is the last writer; the other `slots` slots are
+    readers.
 
-    shift: log2 of the initial unit in bytes.
+    shift: log2 of a unit's bytes at first.
     """
 
     def __init__(self, nbytes: int, slots: int, shift: int = 4) -> None:
@@ -26,7 +26,7 @@ class ByteShadow:
         self.cells = np.zeros(((nbytes >> shift) + 16, 1 + slots), np.int64)
 
     def index(self, offsets: Array, nbytes: int) -> tuple[Any, int]:
-        """Return the units of accesses, in order, and the number of units of each. A range without gaps is a slice."""
+        """Return the units of accesses, in order, and the number of units per access. A single access gives a slice."""
         if offsets.size == 1:
             start = int(offsets[0])
             self._fit((start | nbytes) & 15)
@@ -38,7 +38,7 @@ class ByteShadow:
         return units, per
 
     def _fit(self, low: int) -> None:
-        """Make units as small as the lowest set bit."""
+        """Split the units until their size divides all addresses and sizes in `low`."""
         while low & (1 << self.shift) - 1:
             self.shift -= 1
             old, self.cells = self.cells, np.zeros((2 * len(self.cells), 1 + self.slots), np.int64)
@@ -46,12 +46,12 @@ class ByteShadow:
             self.cells[2 * used] = self.cells[2 * used + 1] = old[used]
 
     def write(self, index: Any, word: Any) -> None:
-        """Record a writer, and forget the readers before it."""
+        """Record a writer, and remove the readers before it."""
         self.cells[index] = 0
         self.cells[index, 0] = word
 
     def place(self, unit: int) -> int:
-        """Return the first byte of a unit."""
+        """Return the offset of a unit's first byte."""
         return unit << self.shift
 
 
@@ -63,7 +63,7 @@ def occupied(block: Array) -> tuple[Array, Array, Array]:
 
 
 class TensorShadow:
-    """Cells of tensor memory, slots x lanes x columns; slot 0 has the writers. used: slots in use by readers."""
+    """Last accesses to tensor memory, as slots x lanes x columns. Slot 0 has the writers. used: reader slots in use."""
 
     def __init__(self, lanes: int, columns: int, slots: int) -> None:
         self.slots = slots + 1
@@ -71,12 +71,12 @@ class TensorShadow:
         self.used: set[int] = set()
 
     def read(self, index: Any, slot: int, word: int) -> None:
-        """Record a reader. slot: its number among readers."""
+        """Record a reader. slot: index among the reader slots."""
         self.used.add(slot + 1)
         self.cells[slot + 1][index] = word
 
     def write(self, index: Any, word: int) -> None:
-        """Record a writer, and forget the readers before it."""
+        """Record a writer, and remove the readers before it."""
         for slot in self.used:
             self.cells[slot][index] = 0
         self.cells[0][index] = word

@@ -1,7 +1,7 @@
-"""`OrderListener`: listens to a run of the emulator and reports unordered accesses.
+"""`OrderListener`: a listener of the emulator that reports unordered accesses.
 
-Each access is compared with the last accesses of the same bytes. It is ordered after those that its agent has observed.
-`rules` has the rules for each kind of event.
+Each access is compared with the last accesses to the same bytes. The access is ordered after those that its agent has
+observed. `rules` has the rules for each kind of event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class OrderListener(EmulationListener):
-    """A listener that checks the order. findings: by lines and codes, in the order of discovery."""
+    """A listener that checks the order of accesses. findings: by instructions and severity, in the order of
+    discovery."""
 
     def __init__(self) -> None:
         run = self.run = RunState()
@@ -49,7 +50,7 @@ class OrderListener(EmulationListener):
             self.mbarriers: ["initialised", "invalidated", "arrived", "passed"], self.threads: ["joined", "ended"],
             self.fences: ["fenced"],
         }.items():  # fmt: skip
-            for event in events:  # which only this rule hears
+            for event in events:  # events of this rule alone
                 setattr(self, event, getattr(rule, event))
 
     # --- the run
@@ -82,7 +83,8 @@ class OrderListener(EmulationListener):
             self._forget(cta.cluster)
 
     def _forget(self, cluster: Any) -> None:
-        """Drop the state of a cluster whose threads have all exited, except its agent numbers."""
+        """Drop the state of a cluster whose threads have all exited, once no operation of it is in flight. Its agent
+        numbers stay."""
         ctas, flying = cluster.ctas, (each.warp.cta.cluster for each in self.run.grid.pending)
         if id(cluster) not in self.living or any(each is cluster for each in flying):
             return

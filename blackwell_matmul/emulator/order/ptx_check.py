@@ -1,4 +1,4 @@
-"""`check_ptx`: run PTX in some orders, and report races, missing fences and deadlocks."""
+"""`check_ptx`: runs PTX in one or more orders of completion, and reports races, missing fences and deadlocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from blackwell_matmul.emulator.parser import parse
 from blackwell_matmul.emulator.scheduler import Limit, Progress
 
 DEFAULT_ORDERS = ("eager",)
-"""Orders that run by default. In "eager" an operation completes when it is issued: its values are right, and one fault
-hides no other. The happens-before relation does not depend on the order, except for the paths that a program takes."""
+"""Orders of completion that run by default. In "eager" an operation completes when it is issued: its values are right,
+and one fault hides no other. The happens-before relation does not depend on the order of completion, except for the
+paths that a program takes."""
 
 
 def check_ptx(
@@ -34,11 +35,12 @@ def check_ptx(
     progress: Progress | None = None,
     limit: Limit | None = None,
 ) -> PtxReport:
-    """Check the order of accesses in compiled code: in PTX of any compiler, or in a bundle of this project.
+    """Check the order of accesses in PTX of any compiler, or in a bundle of this project.
 
-    The arguments are those of `emulate`. orders: orders of completion, one run each. The last run writes the tensors;
-    each run begins with their first contents. A fault that ends a run, such as a deadlock or an address outside of
-    every tensor, is a finding. After another end, such as a limit, the report's `stopped` has the sentence.
+    The arguments are those of `emulate`. orders: orders of completion, with one run each. Each run begins with the
+    tensors' first contents; the tensors keep the results of the last run. A fault that ends a run, such as a deadlock
+    or an address outside of every tensor, is a finding. If a run ends for another reason, such as a limit, the report's
+    `stopped` has the sentence.
 
     Raises InputError for arguments that do not fit.
     """
@@ -70,7 +72,7 @@ def check_ptx(
 
 
 def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
-    """Return the name and target of a kernel whose run was stopped."""
+    """Return name and target of a kernel whose run stopped."""
     if isinstance(code, Bundle) or is_folder(code):
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return bundle.plan.kernel, bundle.target
@@ -79,7 +81,7 @@ def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
 
 
 def _cloned(value: object) -> object:
-    """Return a copy of a torch tensor; None for a value that a launch cannot write."""
+    """Return a copy of a torch tensor; None for other values, which a launch cannot write."""
     return value.clone() if hasattr(value, "clone") and hasattr(value, "data_ptr") else None
 
 
@@ -103,11 +105,11 @@ STOPS = (
     (" again and again ", "livelock", "a store of the value that the load waits for, before that or by another warp"),
     ("endless: ", "livelock", "a condition that ends"),
 )  # fmt: skip
-"""Faults that stop a run: text in the emulator's message, code of the finding, and remedy."""
+"""Faults that stop a run: a text of the emulator's message, the finding's code, and the remedy."""
 
 
 def _stopped(report: PtxReport, text: str) -> None:
-    """Add the fault that ended a run as a finding. An unknown end becomes the report's `stopped`."""
+    """Add the fault that ended a run as a finding; an unknown reason becomes the report's `stopped`."""
     for words, code, mend in STOPS:
         if words in text:
             found = PtxFinding(code, ERROR, text.removesuffix("."), mend=mend)

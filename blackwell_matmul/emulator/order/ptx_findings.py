@@ -1,4 +1,4 @@
-"""Findings of `check_ptx`, and the report of all of them."""
+"""Findings of `check_ptx`, and the report that lists them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 ERROR, UNPROMISED, BENIGN = "error", "unpromised", "benign"
-"""Classes: wrong by PTX; right only by an order that PTX does not promise; two accesses without order whose order
-cannot matter, by a written rule.
-"""
+"""Severities of a finding. error: wrong by PTX. unpromised: right only by an order that PTX does not guarantee. benign:
+two unordered accesses whose order cannot matter, by a written rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instruction. line: of the PTX. file, source_line: of the source, "" and 0 if `.loc` names none."""
+    """An instruction. line: in the PTX. file, source_line: in the source; "" and 0 without `.loc`."""
 
     line: int
     file: str
@@ -29,10 +28,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PtxFinding:
-    """A finding. code: as docs/findings.md has it. first, second: the accesses in the order of this run; second is None
-    for a finding about one instruction. edge: the missing order. mend: the remedy. rule: the section of the PTX ISA, or
-    the rule by which the finding is benign.
-    """
+    """A finding. code: one of those in docs/findings.md. first, second: the accesses in the order of this run; second
+    is None for a finding about one instruction. edge: the missing edge. mend: the remedy. rule: the section of the PTX
+    ISA, or the rule that makes the finding benign."""
 
     code: str
     severity: str
@@ -56,9 +54,10 @@ class PtxFinding:
 
 @dataclass(slots=True)
 class PtxReport:
-    """Result of a check. orders: the orders of completion that ran. instructions, ctas: of the runs together.
+    """Result of a check. orders: orders of completion that ran. instructions, ctas: totals of all runs.
 
-    not_run: a sentence for each instruction that is not emulated and was not reached. stopped: why a run ended early.
+    not_run: a sentence for each instruction that is not emulated and was not executed. stopped: why a run ended early,
+    or "".
     """
 
     kernel: str
@@ -84,8 +83,8 @@ class PtxReport:
         return not self.errors and not self.stopped
 
     def lines(self, all: bool = False) -> Iterator[str]:
-        """Yield the report, errors first. Findings with a common code and line are printed once. all: also print
-        benign findings."""
+        """Yield the lines of the report, errors first. Findings with a common code and line are printed once. all: True
+        to print benign findings, too."""
         for severity in (ERROR, UNPROMISED, *([BENIGN] if all else [])):
             told: dict[object, PtxFinding] = {}
             alike: Counter[str] = Counter()
@@ -104,7 +103,7 @@ class PtxReport:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, object]:
-        """Return plain data for JSON."""
+        """Return the report as plain data for JSON."""
         return {
             "kernel": self.kernel, "target": self.target, "ok": self.ok, "orders": list(self.orders),
             "instructions": self.instructions, "ctas": self.ctas, "stopped": self.stopped,

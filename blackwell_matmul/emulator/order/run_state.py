@@ -1,4 +1,4 @@
-"""`RunState`: the state of a run that all rules share, and the reports of two accesses."""
+"""`RunState`: state of a run that all rules share, and its findings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from blackwell_matmul.emulator.order.judging import MemoryAccess, Rule
 from blackwell_matmul.emulator.order.ptx_findings import ERROR, Place, PtxFinding
 
 Words = Callable[[], str]
-"""Function that describes where two accesses overlap."""
+"""Function that returns a text for the place where two accesses overlap."""
 
 
 class Site(NamedTuple):
-    """An instruction, with the memory order of its opcode."""
+    """An instruction, with the memory order of its opcode. step: the Executable."""
 
     step: Any
     order: Order
@@ -27,8 +27,8 @@ class Site(NamedTuple):
 
 
 class RunState:
-    """State of a run. findings: by lines and codes, in the order of discovery. owners: CTAs by their memory. issuers:
-    by site, the cluster and warp that issued the operations that an mbarrier counts."""
+    """State of a run. findings: by instructions and severity, in the order of discovery. owners: CTA of each memory.
+    issuers: by instruction, the cluster and the warp that issued operations that an mbarrier counts."""
 
     grid: Any
 
@@ -53,7 +53,7 @@ class RunState:
         return found
 
     def here(self) -> tuple[int, Site]:
-        """Return the running instruction, with its number."""
+        """Return the number and the Site of the running instruction."""
         number = self.site_of(self.grid.current)
         return number, self.sites[number]
 
@@ -83,14 +83,14 @@ class RunState:
         )
 
     def _issuer(self, agent: int, site: int) -> Any:
-        """Return the warp that accessed or issued. For operations that an mbarrier counts, return the last issuing
-        warp at `site`."""
+        """Return the warp of a thread or of an operation. For operations that an mbarrier counts, return the last warp
+        that issued them at `site`."""
         cluster = self.cluster_of(agent)
         number = cluster.warp_of(agent)
         return (cluster.base, number) if number >= 0 else self.issuers.get(site)
 
     def access_of(self, flying: Flying, writes: bool) -> MemoryAccess:
-        """Return an access of an operation. Its stream may be unknown yet."""
+        """Return the access of an operation, whose stream may not be known yet."""
         agent = flying.agent if writes else flying.reader
         stream = self.cluster_of(agent).stream_of(agent) if agent >= 0 else None
         cluster, warp = flying.warp.cluster, flying.warp.warp
@@ -101,7 +101,8 @@ class RunState:
     # --- findings
 
     def tell(self, rule: Rule, first: MemoryAccess, second: MemoryAccess, a: int, b: int, where: str) -> None:
-        """Report two instructions once, preferably by accesses of one warp, whose order is certain."""
+        """Report a pair of instructions once. Accesses of one warp replace those of two warps, as their order is
+        certain."""
         key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
         before = self.findings.get(key)
         if before is None or (certain and key not in self.certain):
@@ -110,15 +111,16 @@ class RunState:
             self.certain.add(key)
 
     def tell_text(self, rule: Rule, text: str, first: Place, second: Place | None = None) -> None:
-        """Report an instruction once, with this text."""
+        """Report an instruction once for each rule, with this text."""
         self.findings.setdefault((rule.code, rule.severity, first.line), judging.as_finding(rule, text, first, second))
 
     def tell_unknown(
         self, known: VectorClock, one: int, wrote: bool, own: int | Flying, site: int, writes: bool, where: Words,
         later: bool = False, rule: Rule | None = None,
     ) -> None:  # fmt: skip
-        """Report an access (a cell) that a second one has not observed. later: the first came after the issue of the
-        second, an operation. rule: the kind of finding; None: derived from both accesses."""
+        """Report an earlier access (the cell `one`) that the current access has not observed. own: agent or operation
+        of the current access. later: True if the earlier access came after the issue of the operation. rule: kind of
+        finding; None: derived from both accesses."""
         a = one & SITE_MASK
         agent = agent_of(one)
         if rule is None and known.has(agent, one >> CLOCK_SHIFT, WEAK):
@@ -132,7 +134,7 @@ class RunState:
         self.tell(rule or judging.unordered(first, second), first, second, a, site, where())
 
     def _is_told(self, a: int, b: int, severity: str, one: int, own: int | Flying) -> bool:
-        """Return True if the two instructions were reported before, of one warp or now of two."""
+        """Return True if the two instructions were reported before and a new report would not replace the old one."""
         key = (min(a, b), max(a, b), severity)
         if key in self.certain or key not in self.findings:
             return key in self.certain

@@ -1,8 +1,8 @@
-"""Registers that asynchronous operations still use: of wgmma until wgmma.wait_group, of tcgen05.ld until
-tcgen05.wait::ld; and registers of a wgmma that were written after the last wgmma.fence.
+"""Registers of pending asynchronous operations, and registers written after the last wgmma.fence.
 
-A mov makes its result as held as its source: compilers rename registers so, and assemblers remove such a mov. Only
-instructions that touch such registers are wrapped before the run; the others cost nothing.
+wgmma uses registers until wgmma.wait_group, tcgen05.ld until tcgen05.wait::ld. A mov from such a register makes its
+result pending, too: compilers rename registers by mov, and assemblers remove such a mov. Before a run, only the
+instructions that touch such registers are wrapped; the other instructions cost nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 from blackwell_matmul.emulator.parser import Address, Not, Operand, Pair, Register, Statement, Vector
 
 WITHOUT_RESULT = ("st", "red", "bar", "barrier", "mbarrier", "cp", "tcgen05", "fence", "bra", "ret")
-"""Instructions whose first operand is a source."""
+"""Names of instructions whose first operand is a source."""
 
 
 @dataclass(slots=True)
 class HeldRegisters:
-    """Registers of a warp. held: agent, clock and site of the operation that uses them, and True if it writes.
-
-    fresh: registers written since the last wgmma.fence, with the site. fenced: True after the first fence. early:
-    findings of tcgen05.ld results that were used before tcgen05.wait::ld, by the site of the load, until that wait.
-    """
+    """Registers of a warp. held: agent, clock and instruction of the pending operation, and True if the operation
+    writes. fresh: registers written since the last wgmma.fence, with the instruction. fenced: True after the first
+    fence. early: findings for results of tcgen05.ld used before tcgen05.wait::ld, by the load's instruction, until that
+    wait."""
 
     held: dict[int, tuple[int, int, int, bool]] = field(default_factory=dict)
     fresh: dict[int, int] = field(default_factory=dict)
@@ -32,7 +31,8 @@ class HeldRegisters:
 
 
 class Touched(NamedTuple):
-    """Registers of operations that an instruction touches. fresh: of a wgmma, and written here. moves: True for mov."""
+    """Registers of asynchronous operations that an instruction touches. fresh: registers of a wgmma that it writes.
+    moves: True for mov."""
 
     writes: set[int]
     reads: set[int]
@@ -57,7 +57,7 @@ def slots(operand: Operand) -> Iterator[int]:
 
 
 def results(each: Statement) -> set[int]:
-    """Return the registers that an instruction writes; none for tcgen05.ld and wgmma."""
+    """Return the registers that an instruction writes; empty for instructions in WITHOUT_RESULT."""
     return set(slots(each.operands[0])) if each.operands and _name(each) not in WITHOUT_RESULT else set()
 
 
@@ -75,15 +75,14 @@ def is_wgmma(each: Statement) -> bool:
 
 
 def held_by(each: Statement) -> tuple[set[int], set[int]]:
-    """Return the registers that an asynchronous operation writes, and those that it reads, until the wait for the
-    operation."""
+    """Return the registers that an asynchronous operation writes, and those that it reads, until it is waited for."""
     written = set(slots(each.operands[0]))
     read = set(slots(each.operands[1])) if is_wgmma(each) and isinstance(each.operands[1], Vector) else set()
     return written, read
 
 
 def watch(steps: list[Any], hear: Callable[[Any, Any, int, Touched], None]) -> None:
-    """Wrap each step that touches a register of a wgmma or a tcgen05.ld. hear is called before the step runs."""
+    """Wrap each step that touches a register of a wgmma or tcgen05.ld. hear: called before the step runs."""
     products = _closed(steps, _held(steps, is_wgmma))
     watched = products | _closed(steps, _held(steps, _is_load))
     for place, step in enumerate(steps if watched else []):
@@ -105,7 +104,7 @@ def _held(steps: list[Any], is_one: Callable[[Statement], bool]) -> set[int]:
 
 
 def _closed(steps: list[Any], watched: set[int]) -> set[int]:
-    """Return these registers and their copies by mov."""
+    """Return these registers, and all registers that mov copies them to."""
     moves = [step.source for step in steps if step.source.opcode.startswith("mov")] if watched else []
     before = 0
     while len(watched) != before:

@@ -1,1 +1,1 @@
-"""Matrices of the tensor cores: shapes of tcgen05.mma and block scales, and wmma, whose registers PTX leaves open."""
+"""Matrices of tensor cores: shapes and block scales of tcgen05.mma, and wmma."""

@@ -1,8 +1,8 @@
 """Sums of block-scaled products in fixed point, as measured on tensor cores (MMA-Sim, arXiv 2511.10909).
 
-An instruction cuts D and each product to some bits after the largest exponent, and adds them exactly. The sum is cut to
-float32. A term of 8-bit kinds is a product of two elements. A term of fp4 kinds is the exact sum of 16 products, times
-both scales.
+An instruction truncates D and each term to a number of bits below the largest exponent, and adds them exactly. The sum
+is truncated to float32. For 8-bit kinds, a term is one product. For fp4 kinds, a term is the exact sum of 16 products,
+times both scales.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import numpy as np
 from blackwell_matmul.emulator.lanes import Array
 
 NORMAL = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0, "ue4m3": -6, "ue8m0": -127, "f32": -126}
-"""Exponent of the least normal number of a type."""
+"""Exponent of the smallest normal number, by type."""
 
 FRACTION_BITS = 23
-"""Bits of a significand of float32 after the point."""
+"""Fraction bits of a float32."""
 
 EIGHT_BITS, FOUR_BITS = 25, 35
-"""Bits kept after the largest exponent, for elements of 8 bits and of 4 bits."""
+"""Bits kept below the largest exponent, for elements of 8 bits and of 4 bits."""
 
 GROUP = 16
-"""Products of fp4 that are added exactly."""
+"""Number of fp4 products that are added exactly."""
 
 NONE = -(1 << 16)
-"""Exponent of a zero product, lower than the exponents of all other products."""
+"""Exponent of a zero product, lower than that of any other product."""
 
 MOST_AT_ONCE = 1 << 15
-"""Maximum number of products in one numpy call: the capacity of a CPU cache."""
+"""Maximum number of products in one numpy call, so that they fit into a CPU cache."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Numbers in float64, each exact, with the exponents of their fixed point."""
+    """Exact numbers in float64, with the exponents of their fixed-point form."""
 
     values: Array
     exponents: Array
 
     @classmethod
     def of(cls, values: Array, type: str) -> Terms:
-        """Return terms for numbers of a type; numbers that are not finite count as zero."""
+        """Return terms for numbers of a type; infinities and NaN count as zero."""
         values = np.where(np.isfinite(values), values, 0).astype(np.float64)
         exponents = np.maximum(np.frexp(values)[1] - 1, NORMAL[type])
         return cls(values, np.where(values == 0, NONE, exponents))
@@ -56,14 +56,16 @@ class Terms:
         return Terms(self.values * other.values, self.exponents + other.exponents)
 
     def outer(self, other: Terms, places: slice) -> Terms:
-        """Return the products of each column with the same column of `other`: places x rows x rows."""
+        """Return the outer product of column k here and column k of `other`, for each k in `places`: places x rows x
+        rows."""
         left, right = (Terms(each.values.T[places], each.exponents.T[places]) for each in (self, other))
         return left[:, :, None].times(right[:, None])
 
 
 @dataclass(frozen=True)
 class ScaledOperand:
-    """Rows of A, or columns of B, rows x K, with scales, rows x blocks. type, scale: their types."""
+    """Values of A, or of B transposed, rows x K, with scales, rows x blocks. type, scale: types of values and
+    scales."""
 
     values: Array
     factors: Array
@@ -72,12 +74,12 @@ class ScaledOperand:
 
     @property
     def wide(self) -> Array:
-        """Return the elements multiplied by their scales."""
+        """Return the values multiplied by their scales."""
         return self.values * np.repeat(self.factors, self.values.shape[1] // self.factors.shape[1], axis=1)
 
 
 def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array | None) -> Array:
-    """Return `block_sum` of parts of A, each with its part of B's columns; d: None for nothing."""
+    """Return D + A times B for parts of A, each with its own part of B's columns. d: None for zero."""
     count = len(parts_of_a)
     d = np.zeros((len(parts_of_a[0].values), len(b.values)), np.float32) if d is None else d
     rights = zip(np.split(b.values, count), np.split(b.factors, count), np.split(d, count, axis=1))
@@ -89,7 +91,7 @@ def block_sums(parts_of_a: list[ScaledOperand], b: ScaledOperand, d: Array | Non
 
 
 def block_sum(a: ScaledOperand, b: ScaledOperand, d: Array) -> Array:
-    """Return D + A times B of one instruction in float32."""
+    """Return D + A times B of one instruction, in float32."""
     packed = a.type.startswith("packed")
     terms = [Terms.of(d, "f32")[None], *(_groups(a, b) if packed else _products(a, b))]
     found = _sum(terms, FOUR_BITS if packed else EIGHT_BITS)
@@ -117,7 +119,7 @@ def _groups(a: ScaledOperand, b: ScaledOperand) -> Iterator[Terms]:
 
 
 def _sum(terms: list[Terms], bits: int) -> Array:
-    """Return the sum of an iterable of terms, rows x columns."""
+    """Return the sum of terms, rows x columns. bits: number of bits kept below the largest exponent."""
     least = NORMAL["f32"]
     top = np.maximum(functools.reduce(np.maximum, [each.exponents.max(axis=0) for each in terms]), least)
     unit = np.ldexp(1.0, bits - top)

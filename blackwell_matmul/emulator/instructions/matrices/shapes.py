@@ -1,4 +1,4 @@
-"""Shapes of tcgen05.mma: the instruction descriptor, the legal values, and the places of D in tensor memory."""
+"""Shapes of tcgen05.mma: the instruction descriptor, its legal values, and D's layout in tensor memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ SCALE_BLOCKS: Known[str, Known[str, int]] = Known(
         "mxf4nvf4": Known({"scale_vec::2X": 32, "block32": 32, "scale_vec::4X": 16, "block16": 16}),
     }
 )
-"""Elements of K that share a scale, by kind and qualifier, "" for none (tables 36 and 57)."""
+"""Number of elements along K that share a scale, by kind and qualifier, "" for none (tables 36 and 57)."""
 
 
 SCALE_IDS = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
-"""Bytes that a row's scales may begin at, by their number (table 37, and "Scale Factor A ID" of tcgen05.mma)."""
+"""Bytes at which a row's scales may begin, by the number of scales (table 37, and "Scale Factor A ID" of
+tcgen05.mma)."""
 
 
 @dataclass(frozen=True, eq=False)  # `shape_of` keeps those that it has made
 class Shape:
-    """Instruction descriptor (PTX ISA, "Instruction Descriptor"): types, majors, M and N in 32 bits.
+    """Fields of an instruction descriptor of 32 bits (PTX ISA, "Instruction Descriptor"): types, majors, M and N.
 
-    m: over all CTAs. group: CTAs. stationary: `.ws`. scales: bytes of a word that hold A's and B's scale of the first
-    block of K.
+    m: over all CTAs. group: number of CTAs. stationary: True for `.ws`. block: elements that share a scale, 0 for none.
+    scales: index of the byte that holds the first scale of A and of B.
     """
 
     m: int
@@ -57,20 +58,19 @@ class Shape:
 
     @property
     def stacked(self) -> int:
-        """Return the number of parts of N that are placed in different lanes ("Data Path Layout Organization")."""
+        """Return the number of parts of N that are in lanes of their own ("Data Path Layout Organization")."""
         return 128 // self.rows if self.stationary or self.group == 2 else 1
 
     @property
     def skips_lanes(self) -> bool:
-        """Return True if a CTA's rows use the lower 16 of each 32 lanes."""
+        """Return True if a CTA's rows use only the lower 16 of each 32 lanes."""
         return self.rows == 64 and self.stacked == 1
 
 
 @dataclass(frozen=True)
 class MmaKind:
-    """A kind of tcgen05.mma. k: of one instruction. formats: of A and B, accumulators: of D, by number in the
-    instruction descriptor. reserved: bits of the descriptor that must be zero.
-    """
+    """A kind of tcgen05.mma. k: K of one instruction. formats: types of A and B by their number in the instruction
+    descriptor; accumulators: types of D. reserved: bits of the descriptor that must be zero."""
 
     k: int
     formats: dict[int, str]
@@ -92,17 +92,16 @@ MMA_KINDS = {
 """Kinds by name (PTX ISA, "Instruction Descriptor", tables 42 to 44)."""
 
 LONG_K = 96
-"""K of the fp4 kinds where bit 31 of the instruction descriptor is set, on sm_103a.
+"""K of the fp4 kinds if bit 31 of the instruction descriptor is set, on sm_103a.
 
-Table 39 has pairs of 256 rows alone. CUTLASS has 128 rows of one CTA as well (`SM103_MXF4_ULTRA_SS_VS`).
+Table 39 allows only CTA pairs with 256 rows. CUTLASS also uses one CTA with 128 rows (`SM103_MXF4_ULTRA_SS_VS`).
 """
 
 
 @functools.lru_cache(maxsize=256)
 def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool = False) -> Shape:
-    """Return the shape in an instruction descriptor; Undefined for bits that are illegal. block: elements that share a
-    scale, 0 for none.
-    """
+    """Return the fields of an instruction descriptor; raise Undefined for illegal bits. block: elements that share a
+    scale, 0 for none."""
     known, scaled = MMA_KINDS[kind], block > 0
     text = f"the instruction descriptor {bits:#010x}"
     if bits >> 2 & 1:
@@ -131,7 +130,8 @@ def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool 
 
 
 def _verify_scales(shape: Shape, text: str) -> None:
-    """Check PTX ISA, "Valid combinations of scale_vectorsize with types and MMA-Kind" and "Scale Factor A ID"."""
+    """Check scales by PTX ISA, "Valid combinations of scale_vectorsize with types and MMA-Kind" and "Scale Factor A
+    ID"."""
     if shape.scale == "ue4m3" and shape.block != 16:
         raise Undefined(f"{text} has scales of UE4M3 (bit 23 is 0), which blocks of 16 have; blocks of 32 have UE8M0")
     count = shape.k // shape.block
@@ -166,14 +166,14 @@ def _columns(shape: Shape) -> list[int]:
 
 
 def row_lanes(shape: Shape) -> Array:
-    """Return the lane of each row of a CTA, of the first part of N."""
+    """Return the lane of each row of a CTA, for the first part of N."""
     row = np.arange(shape.rows)
     return row // 16 * 32 + row % 16 if shape.skips_lanes else row
 
 
 @functools.lru_cache(maxsize=256)
 def layout(shape: Shape) -> tuple[Array, Array]:
-    """Return lane and column of each element of a CTA's rows ("Data path layouts"), read-only."""
+    """Return lane and column of each element of a CTA's rows ("Data path layouts"), as read-only arrays."""
     column, width = np.arange(shape.n)[None, :], shape.n // shape.stacked
     lane = row_lanes(shape)[:, None] + shape.rows * (column // width)
     return lane, column % width + 0 * lane

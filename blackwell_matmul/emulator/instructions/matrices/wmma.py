@@ -1,6 +1,7 @@
-"""Matrices of wmma, whose places in registers PTX leaves open (PTX ISA, "wmma instructions").
+"""wmma; PTX leaves the layout of its matrices in registers open (PTX ISA, "wmma instructions").
 
-Here registers hold a matrix from the first lane on, and again where they have room: A, C and D by rows, B by columns.
+Here the registers hold a matrix from the first lane on, repeated to fill them. A, C and D are stored by rows, B by
+columns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from blackwell_matmul.emulator.parser import Statement
 from blackwell_matmul.emulator.unknown import Unknown
 
 _BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "f64": 8}
-"""Bytes of one load by a lane. 4 for types not listed here, whose words hold eight s4 or u4, or 32 b1."""
+"""Bytes of a lane's load, by type; 4 for other types, which hold eight s4 or u4, 32 b1, or one element."""
 
 
 def _extents(each: Statement) -> tuple[int, int, int]:
@@ -31,7 +32,7 @@ def _extents(each: Statement) -> tuple[int, int, int]:
 
 
 def _addresses(build: Builder, each: Statement, role: str, at: int) -> tuple[Callable[[WarpState], Array], int]:
-    """Return a function that gives the address of each word, in the order of registers, and the bytes of a word."""
+    """Return a function that returns each word's address, in the order of registers, and the bytes of a word."""
     type, (m, n, k) = last_type(each), _extents(each)
     nbytes, per = _BYTES.get(type, 4), ELEMENTS[type] if type in ("s4", "u4", "b1") else 1
     lines, length = {"a": (m, k // per), "b": (n, k // per)}.get(role, (m, n))
@@ -81,7 +82,8 @@ def store(build: Builder, each: Statement) -> Act:
 
 @instruction("wmma.mma")
 def multiply(build: Builder, each: Statement) -> Act:
-    """Multiply: `wmma.mma.sync.aligned.{row|col}.{row|col}.mMnNkK.d{.a.b}.c{.satfinite} d, a, b, c`; a, b: else f16."""
+    """Multiply: `wmma.mma.sync.aligned.{row|col}.{row|col}.mMnNkK.d{.a.b}.c{.satfinite} d, a, b, c`. Without types, a
+    and b are f16."""
     types = [word for word in each.modifiers if word in ELEMENTS or word in ("f32", "s32")]
     types = [types[0], "f16", "f16", types[1]] if len(types) == 2 else types
     m, n, k = _extents(each)

@@ -1,1 +1,1 @@
-"""Rules of PTX's memory model, by kind of event and memory. Each listens to its part of a run and reports findings."""
+"""Rules of PTX's memory model, by kind of event and memory. Each rule gets its events of a run and reports findings."""

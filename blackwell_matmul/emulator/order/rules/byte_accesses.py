@@ -1,4 +1,4 @@
-"""Checks of accesses to shared and global memory. Each is compared with the last ones of the same bytes."""
+"""Checks of accesses to shared and global memory. Each access is compared with the last accesses to the same bytes."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ from blackwell_matmul.emulator.order.rules.lifetimes import Lifetimes
 from blackwell_matmul.emulator.order.run_state import RunState
 
 GLOBAL_READERS = 2
-"""Places for readers of a unit of global memory."""
+"""Number of reader slots of a unit of global memory."""
 
 COLLECTIVE = ("tcgen05.alloc", "tensormap.cp_fenceproxy")
-"""Instructions whose accesses belong to the warp as a whole."""
+"""Prefixes of instructions whose accesses belong to the whole warp."""
 
 SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
 
 
 class Range(NamedTuple):
-    """Units of memory that an access touches. per: units of each lane. values: the stored values."""
+    """Units of memory that an access touches. index: of the units in the shadow. per: units of each lane. values:
+    stored values."""
 
     memory: Any
     shadow: ByteShadow
@@ -62,7 +63,7 @@ class Range(NamedTuple):
         return self.shadow.place(unit)
 
     def is_same(self, place: int) -> bool:
-        """Return True if a store leaves a lane's word unchanged."""
+        """Return True if a store does not change a lane's word."""
         lane = place // max(self.per, 1)
         value = np.ascontiguousarray(self.values[lane : lane + 1]).view(np.uint8)
         start = self.start(lane * self.per)
@@ -70,7 +71,7 @@ class Range(NamedTuple):
 
 
 class ByteAccesses:
-    """Rules of reads and writes of bytes. objects: valid mbarriers by memory and offset."""
+    """Rules for reads and writes of bytes. objects: valid mbarriers by memory and offset."""
 
     def __init__(self, run: RunState, flags: Flags, lifetimes: Lifetimes) -> None:
         self.run, self.flags, self.lifetimes = run, flags, lifetimes
@@ -106,8 +107,8 @@ class ByteAccesses:
             self._by_threads(range, offsets, self.run.warps[warp], mask, writes)
 
     def _check_objects(self, range: Range, offsets: Array, nbytes: int, warp: Any, mask: int, writes: bool) -> None:
-        """Report data accesses to an mbarrier ("Contents of the mbarrier object"). They become an error at the next
-        mbarrier operation on the object."""
+        """Report data accesses to a valid mbarrier ("Contents of the mbarrier object"). The next mbarrier operation on
+        the object makes them an error."""
         run, objects = self.run, self.objects[range.memory]
         if not objects or offsets.min() >= max(objects) + 8 or offsets.max() + nbytes <= min(objects):
             return
@@ -164,7 +165,7 @@ class ByteAccesses:
         self, range: Range, before: Array, some: Any, known: VectorClock, agents: WarpAgents, lanes: Array,
         strong: bool, writes: bool,
     ) -> None:  # fmt: skip
-        """Report the earlier accesses that lanes of equal knowledge have not observed."""
+        """Report the earlier accesses that lanes of one group have not observed."""
         cells, units, slots = occupied(before[some])
         if not units.size:
             return
@@ -184,7 +185,8 @@ class ByteAccesses:
             )
 
     def _is_other(self, cells: Array, own: Array, agents: WarpAgents) -> Array:
-        """Return a mask of the cells that are neither the lane's own nor a cp.async that the lane has waited for."""
+        """Return a mask of the cells that are neither the lane's own access nor a cp.async for which the lane has
+        waited."""
         theirs = cells >> AGENT_SHIFT & AGENT_MASK
         bad: Array = theirs != own + agents.first
         if agents.copied is not None:
@@ -192,7 +194,7 @@ class ByteAccesses:
         return bad
 
     def _both_strong(self, one: int, own: int, site: int) -> bool:
-        """Return True if two strong accesses have scopes that include both ("Morally strong operations")."""
+        """Return True if the scopes of two strong accesses include both agents ("Morally strong operations")."""
         if not one & STRONG:
             return False
         a, b = self.run.cluster_of(agent_of(one)), self.run.cluster_of(own)
@@ -215,8 +217,8 @@ class ByteAccesses:
         run.tell_unknown(known, one, wrote, own, site, writes, partial(range.where, unit))
 
     def _by_warp(self, range: Range, agents: WarpAgents, writes: bool) -> None:
-        """Record an access by a whole warp, such as the write of the address by tcgen05.alloc, which is visible to all
-        proxies of the warp."""
+        """Record an access by a whole warp, such as tcgen05.alloc's write of the address. All proxies of the warp
+        observe it."""
         mask, (site, _) = agents.warp.alive, self.run.here()
         agent = agents.stream("warp", "", "lane 0")
         flying = Flying(agents.sent(mask), agents, mask, agents.clock, site, "", agent, agent)
@@ -227,7 +229,8 @@ class ByteAccesses:
     # --- by operations
 
     def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
-        """Check and record an access by an operation. mask: lanes, if the stream has an agent for each lane."""
+        """Check and record an access by an asynchronous operation. mask: its lanes, if its stream has an agent for each
+        lane."""
         memory, shadow, index, per, _ = range
         if not writes:
             flying.sources.add((memory, range.start(0)))
@@ -238,7 +241,7 @@ class ByteAccesses:
         self._note(memory, shadow, index, flying, writes, lanes_of(mask).repeat(max(per, 1)) if mask else None)
 
     def read_by_operation(self, memory: Any, index: Any, flying: Flying) -> None:
-        """Record a read by an operation, after the check of its order."""
+        """Record a read by an asynchronous operation whose order was checked already."""
         self._note(memory, self.shadows[memory], index, flying, False)
 
     def _note(
@@ -287,7 +290,7 @@ class ByteAccesses:
     def _is_unordered(
         self, range: Range, cells: Array, units: Array, missing: Array, flying: Flying, mask: int, writes: bool
     ) -> Array:  # fmt: skip
-        """Return a mask of the unobserved cells that are faults. A lane's own accesses are none, nor are two
+        """Return a mask of the unobserved cells that are faults. A lane's own accesses are no faults, nor are two
         reductions."""
         if flying.per_lane and mask:
             agents, lanes = flying.warp, lanes_of(mask).repeat(max(range.per, 1))[units]
@@ -302,7 +305,8 @@ class ByteAccesses:
         return missing
 
     def _is_same_copy(self, cells: Array, flying: Flying) -> Array:
-        """Return a mask of the cells of equal copies: the same bytes, the same instruction, other lanes."""
+        """Return a mask of the cells that belong to equal copies: the same bytes, by other lanes of the same
+        instruction."""
         same = (cells & SITE_MASK == flying.site) & (cells >> CLOCK_SHIFT >= flying.begin)
         warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
         return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])
@@ -319,7 +323,7 @@ class ByteAccesses:
         return self.run.sites[flying.site].order.semantics == "relaxed"
 
     def _is_later(self, one: int, flying: Flying) -> bool:
-        """Return True for a thread's access after the issue of an operation that takes effect only now."""
+        """Return True if a thread accessed after the issue of an operation that completes only now."""
         agent = agent_of(one)
         cluster = self.run.cluster_of(agent)
         if flying.since is None or cluster is not flying.warp.cluster or cluster.stream_of(agent) is not None:
@@ -327,7 +331,8 @@ class ByteAccesses:
         return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent), 1 << CLOCK_BITS)
 
     def settle(self, flying: Flying, agent: int, clock: int) -> None:
-        """Record the pending accesses of an operation, once the mbarrier that counts it has determined its stream."""
+        """Record the pending accesses of an operation, whose stream is known once an mbarrier has counted the
+        operation."""
         self.run.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
             word = cell(clock, agent, flying.site, writes and self._is_reduction(flying))

@@ -1,4 +1,5 @@
-"""Fences, and what later accesses, arrivals and proxies observe by them (PTX ISA, "membar, fence", "Proxies")."""
+"""Fences, which make observed accesses visible to later accesses, arrivals and proxies (PTX ISA, "membar, fence",
+"Proxies")."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Fences:
             widen(agents, mask, [TENSOR], BEFORE)
 
     def _proxy(self, agents: WarpAgents, mask: int, words: list[str]) -> None:
-        """Let the async proxy observe accesses of the spaces in the opcode; of both spaces if it names none."""
+        """Make observed accesses visible to the async proxy: in the spaces of the opcode, or in both without any."""
         if "tensormap::generic" in words and "release" in words:
             widen(agents, mask, [MAPS], ORDERED)
         if not {"async", "async::generic"} & {*words}:
@@ -55,7 +56,7 @@ class Fences:
 
 
 def widen(agents: WarpAgents, mask: int, rows: list[int], source: int) -> None:
-    """Add one row of the clocks of lanes to other rows, including the lanes' own accesses until now."""
+    """Add one row of the lanes' clocks to other rows, with the lanes' own accesses until now."""
     lanes = np.array(indices(mask)) + agents.first
     for each in agents.parts(mask):
         known = each.known if source != ORDERED else each.known.told(rows, lanes, agents.clock)

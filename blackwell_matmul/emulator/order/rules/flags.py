@@ -1,4 +1,4 @@
-"""Flags: locations by which strong accesses synchronise (PTX ISA, "Release and Acquire Patterns")."""
+"""Flags: memory locations by which strong accesses synchronise (PTX ISA, "Release and Acquire Patterns")."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from blackwell_matmul.emulator.order.run_state import RunState, Site
 
 
 class Flags:
-    """Clocks released by strong writes, by memory and offset."""
+    """Clocks that strong writes have released, by memory and offset."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
         self.flags: dict[Any, dict[int, Flag]] = {}
 
     def overwritten(self, memory: Any, offsets: Array) -> None:
-        """Drop the releases that weak writes have replaced."""
+        """Drop the clocks of flags that weak writes have overwritten."""
         for offset in offsets.tolist() if memory in self.flags else ():
             self.flags[memory].pop(offset, None)
 

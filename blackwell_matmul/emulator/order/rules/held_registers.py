@@ -1,4 +1,4 @@
-"""Uses of registers that a wgmma or a tcgen05.ld still reads or writes."""
+"""Uses of registers that a pending wgmma or tcgen05.ld still reads or writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class RegisterUses:
-    """Rules for instructions that access registers of pending asynchronous operations."""
+    """Rules for instructions that use registers of pending asynchronous operations."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
 
     def hold(self, agents: WarpAgents, agent: int, site: int) -> None:
-        """Record the registers of a wgmma or a tcgen05.ld in flight."""
+        """Record the registers of a wgmma or a tcgen05.ld as pending."""
         each, found = self.run.sites[site].step.source, agents.registers
         if site in found.early:
             self.tell_early(agents, ERROR)
@@ -37,7 +37,7 @@ class RegisterUses:
         self.run.tell(rule, a, b, 0, 0, "registers of the wgmma" if fresh else "its registers")
 
     def used(self, warp: Any, step: Any, mask: int, touched: touched_registers.Touched) -> None:
-        """Check an instruction that touches registers of a wgmma or a tcgen05.ld in flight."""
+        """Check an instruction that uses registers of a pending wgmma or tcgen05.ld."""
         agents = self.run.warps[warp]
         found = agents.registers
         if touched.fresh:
@@ -75,8 +75,9 @@ class RegisterUses:
         run.tell(rule, first, second, held, -1 if moves else site, "registers")
 
     def tell_early(self, agents: WarpAgents, severity: str) -> None:
-        """Report results of tcgen05.ld that were used too early. Without a wait this is an error. With a later wait the
-        assembler sees that the registers depend on the load; Triton relies on that."""
+        """Report results of tcgen05.ld that were used before a wait. Without any later wait, this is an error. With a
+        later wait the use is unpromised: the assembler sees that the registers depend on the load, and Triton relies on
+        that."""
         for site, (rule, first, second) in agents.registers.early.items():
             key = (site, site) if severity == ERROR else (0, 1)
             self.run.tell(rule._replace(severity=severity), first, second, *key, "registers")

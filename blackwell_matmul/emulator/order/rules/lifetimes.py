@@ -1,7 +1,8 @@
-"""The life of a CTA: accesses by other CTAs of its cluster to its shared memory, and operations in flight at its end.
+"""Lifetimes of CTAs: accesses by other CTAs of the cluster to their shared memory, and operations in flight at their
+end.
 
-Distributed shared memory needs a target CTA that has started and not ended (CUDA programming guide, "Distributed Shared
-Memory"; PTX ISA, "Cooperative Thread Arrays").
+Distributed shared memory requires that the target CTA has started and not ended (CUDA programming guide, "Distributed
+Shared Memory"; PTX ISA, "Cooperative Thread Arrays").
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from blackwell_matmul.emulator.order.run_state import RunState, Words
 
 
 class Lifetimes:
-    """Checks of accesses to other CTAs' shared memory. over: CTAs that have exited."""
+    """Checks of accesses to other CTAs' shared memory. over: CTAs that have exited, with the last instruction."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
@@ -46,7 +47,7 @@ class Lifetimes:
     # --- the end of a CTA
 
     def ended(self, cta: Any, shadow: ByteShadow | None, mbarriers: list[MbarrierOrder]) -> None:
-        """Check all accesses to the memory of a CTA whose threads have all exited."""
+        """Check the accesses to the memory of a CTA whose threads have all exited."""
         site, _ = self.run.here()
         self.over[cta] = site
         known: VectorClock | None = None
@@ -62,7 +63,7 @@ class Lifetimes:
                 self._in_flight(access, cta, site)
 
     def _check_bytes(self, cta: Any, shadow: ByteShadow | None, known: VectorClock, site: int) -> None:
-        """Check accesses by other CTAs, and by operations, which have columns of their own in the shadow."""
+        """Check accesses by other CTAs and by operations, which have reader slots of their own."""
         if shadow is None:
             return
         for column in (0, *range(1 + len(cta.warps), shadow.cells.shape[1])):
@@ -72,7 +73,7 @@ class Lifetimes:
                 self._left(cta, one, column == 0, site)
 
     def _left(self, cta: Any, one: int, wrote: bool, site: int) -> None:
-        """Report an access that may come after the end of the CTA, unless a thread of the CTA made it."""
+        """Report an access that may come after the end of the CTA, unless a thread of this CTA accessed."""
         run = self.run
         access = run.access(agent_of(one), one & SITE_MASK, wrote)
         if not self._is_own(cta, access):
@@ -87,7 +88,7 @@ class Lifetimes:
         return bool(access.warp[1] // cluster.warps_of_cta == cta.rank)
 
     def _in_flight(self, access: MemoryAccess, cta: Any, site: int) -> None:
-        """Report the CTA's own operation in flight."""
+        """Report an operation of the CTA that is in flight at the CTA's end."""
         place = self.run.place(site)
         text = f"{access.who} {access.verb} shared memory of CTA {cta.index} at {access.place}, which ends at {place}"
         self.run.tell_text(judging.IN_FLIGHT_AT_EXIT, text, access.place, place)

@@ -1,4 +1,4 @@
-"""Checks of mbarriers: their users, and what their phases carry from arrivals to waits (PTX ISA, "mbarrier")."""
+"""Checks of mbarriers: their uses, and the clocks that phases pass from arrivals to waits (PTX ISA, "mbarrier")."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from blackwell_matmul.emulator.order.rules.thread_barriers import add_relaxed
 from blackwell_matmul.emulator.order.run_state import RunState
 
 KEPT_PHASES = 4
-"""Number of latest phases of an mbarrier whose waits are kept."""
+"""Number of the latest phases of an mbarrier for which waits are kept."""
 
 
 class Mbarriers:
-    """Checks of mbarriers. valid: by the identity of the emulator's object. used: number of phases at each place until
-    now."""
+    """Checks of mbarriers. valid: by id of the emulator's mbarrier. used: number of phases so far at each offset of a
+    CTA."""
 
     def __init__(self, run: RunState, memory: ByteAccesses, lifetimes: Lifetimes) -> None:
         self.run, self.memory, self.lifetimes = run, memory, lifetimes
@@ -78,7 +78,7 @@ class Mbarriers:
         self._write_object(found.cta, found.offset, agents, lane)
 
     def _use(self, found: MbarrierOrder, agent: int, known: VectorClock, site: int) -> None:
-        """Check that the user of an mbarrier has observed its initialisation."""
+        """Check that the agent that uses an mbarrier has observed its initialisation."""
         first, since = found.init
         if found.spoiled is not None:
             one, place = found.spoiled, self.run.place(site)
@@ -136,7 +136,7 @@ class Mbarriers:
             self._committed(found, phase, flying)
 
     def _arrived_copies(self, found: MbarrierOrder, phase: int, flying: Flying) -> None:
-        """Add the cp.async of some lanes to a phase, and none of the lanes' other accesses."""
+        """Add the cp.async of some lanes to a phase, without the lanes' other accesses."""
         agents = flying.warp
         if agents.copies:
             lanes = np.array(indices(flying.lanes))
@@ -174,10 +174,11 @@ class Mbarriers:
             agents.receive(mask, known)
 
     def _surely(self, found: MbarrierOrder, agents: WarpAgents, mask: int, number: int) -> int:
-        """Return the first phase on which a wait by parity can pass, after the last phase that is observed to be over.
+        """Return the first phase on which a wait by parity can pass, after the last phase that the warp knows to be
+        over.
 
-        A wait names the parity of a phase alone ("mbarrier.test_wait, try_wait": .parity). number: the last phase that
-        is over.
+        A wait by parity names only the parity of a phase ("mbarrier.test_wait, try_wait": .parity). number: the last
+        phase that is over.
         """
         known = agents.known(mask)
         oldest = max(number - KEPT_PHASES, -1)
@@ -186,8 +187,8 @@ class Mbarriers:
         return last + (number - last) % 2
 
     def _is_over(self, found: MbarrierOrder, phase: int, agents: WarpAgents, known: VectorClock) -> bool:
-        """Return True if a warp has observed a wait that saw the end of the phase, or everything that the phase
-        carries."""
+        """Return True if a warp knows that a phase is over: it has observed a wait that saw the end, or all that the
+        phase passes on."""
         seen, told = found.seen.get(phase, {}), found.told(phase, "cluster")
         if agents.first in seen or (told is not None and known.covers(told)):
             return True

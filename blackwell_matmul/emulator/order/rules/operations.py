@@ -15,8 +15,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class Operations:
-    """Checks of asynchronous operations. products: the warps' parts of each wgmma, until every warp has waited for
-    them."""
+    """Checks of asynchronous operations. products: each warp's part of a wgmma, until every warp has waited for it."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
@@ -41,7 +40,7 @@ class Operations:
         agents.clock += 1
 
     def _name(self, made: Flying, opcode: str) -> None:
-        """Assign an operation to its stream. An mbarrier names the stream of operations without a group."""
+        """Assign an operation to a stream. For operations without a group, an mbarrier determines the stream later."""
         agents, lane = made.warp, made.lanes.bit_length() - 1
         if opcode.startswith("cp.async.c"):
             if agents.copied is None:
@@ -78,10 +77,10 @@ class Operations:
             self._waited_warpgroup(agents, [each.heard for each in operations])
 
     def _waited_warpgroup(self, agents: WarpAgents, products: list[Flying]) -> None:
-        """Let a warp observe the parts of the other warps: a group belongs to the warpgroup (PTX ISA,
+        """Record that a warp has observed the other warps' parts, as a group belongs to the warpgroup (PTX ISA,
         "wgmma.commit_group").
 
-        A part of the last product stands for earlier ones. All parts were issued before one was complete.
+        The part of the last product includes earlier parts. All parts were issued before one was complete.
         """
         for each in self.products[products[-1].product]:
             if each.warp is not agents:
@@ -104,10 +103,10 @@ class Operations:
 
 
 def _goes_on(last: Flying, made: Flying) -> bool:
-    """Return True for an operation that the next lane issues in the same execution of an instruction."""
+    """Return True if the next lane issues an operation in the same execution of an instruction."""
     return last.site == made.site and last.clock + 2 == made.clock and last.lanes < made.lanes
 
 
 def loads_of(agents: WarpAgents) -> int:
-    """Return the stream of a warp's tcgen05.ld."""
+    """Return the agent of a warp's tcgen05.ld."""
     return agents.stream("ld", "tcgen05.ld", "a tcgen05.ld")

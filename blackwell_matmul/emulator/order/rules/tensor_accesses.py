@@ -1,4 +1,4 @@
-"""Accesses of tensor memory, by lanes and columns, and its allocations (PTX ISA, "tcgen05")."""
+"""Accesses to tensor memory, by lanes and columns, and its allocations (PTX ISA, "tcgen05")."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class TensorAccesses:
-    """Checks of accesses to tensor memory. pairs: the agent and clock of each allocation for a pair, by its CTA."""
+    """Checks of accesses to tensor memory. pairs: by CTA, agent and clock of each allocation with cta_group::2."""
 
     def __init__(self, run: RunState, registers: RegisterUses) -> None:
         self.run, self.registers = run, registers
@@ -81,7 +81,7 @@ class TensorAccesses:
         shadow.cells[:, :, part] = 0
 
     def _of_pair(self, agents: WarpAgents, site: int, gives_back: bool) -> None:
-        """Check that a warp has observed the start of the other CTA of its pair, or, before dealloc, that CTA's
+        """Check that a warp has observed the start of the other CTA of its pair; before dealloc, that CTA's
         allocation."""
         run, warp, known = self.run, agents.warp, agents.known(agents.warp.alive)
         cta = warp.cta.cluster.ctas[warp.cta.rank ^ 1]
@@ -95,7 +95,7 @@ class TensorAccesses:
             run.tell_text(judging.NOT_ALLOCATED, f"{who.format('frees')} CTA {cta.index} has allocated it", place)
 
     def _in_flight(self, known: VectorClock, one: int, own: int, site: int, columns: str) -> None:
-        """Report an access that dealloc has not observed, or only by arrivals of too narrow a scope."""
+        """Report an access that dealloc has not observed, or only by arrivals of narrow scope."""
         run = self.run
         first, second = run.access(agent_of(one), one & SITE_MASK, False), run.access(own, site, True)
         rule = judging.unordered(first, second)._replace(code="dealloc-in-flight")
@@ -105,7 +105,7 @@ class TensorAccesses:
 
 
 class TensorPart:
-    """Lanes and columns of an access. index: of cells; slices if they form a rectangle."""
+    """Lanes and columns of an access. index: of the cells, as slices if they form a rectangle."""
 
     def __init__(self, run: RunState, shadow: TensorShadow, rows: Array, columns: Array) -> None:
         self.run, self.shadow = run, shadow
@@ -116,12 +116,12 @@ class TensorPart:
         self.index: Any = (slice(low, high), slice(left, right)) if is_whole else (rows, columns)
 
     def by(self, known: VectorClock, agent: int, clock: int, site: int, pipelined: int = -1) -> None:
-        """Set the agent of the access. pipelined: stream of a thread's tcgen05 operations, which run in order."""
+        """Set the agent of the access. pipelined: agent of the same thread's tcgen05 operations, which run in order."""
         self.known, self.agent, self.site, self.pipelined = known, agent, site, pipelined
         self.word = cell(clock, agent, site)
 
     def check(self, slot: int, writes: bool) -> None:
-        """Report the cells of a slot that the access has not observed. Slot 0 holds the writers."""
+        """Report the cells of a slot that the access has not observed. Slot 0 has the writers."""
         cells = distinct(self.shadow.cells[slot][self.index])
         if not cells.size:
             return
@@ -150,13 +150,13 @@ class TensorPart:
         return f"lane {lane}, column {column} of tensor memory"
 
     def _check_pipelined(self, one: int, slot: int, writes: bool) -> None:
-        """Report orders of a thread's tcgen05 operations that PTX does not list: an mma, then a cp."""
+        """Report two tcgen05 operations of a thread whose order PTX does not guarantee: an mma, then a cp."""
         opcodes = self.run.sites[self.site].opcode, self.run.sites[one & SITE_MASK].opcode
         if ".cp." in opcodes[0] and ".mma" in opcodes[1]:
             self._tell(one, slot, writes, judging.pipelined())
 
     def _check_fence(self, one: int, slot: int, writes: bool) -> None:
-        """Report, once, tensor memory that one warp accesses after another without tcgen05.fence."""
+        """Report, once in a run, tensor memory that two warps access without tcgen05.fence between."""
         run = self.run
         if run.warp_of(agent_of(one)) == run.warp_of(self.agent):
             return
@@ -165,7 +165,7 @@ class TensorPart:
 
 
 def distinct(cells: Array) -> Array:
-    """Return the different cells, without 0. Equal cells lie in long runs."""
+    """Return the different nonzero cells. Equal cells are neighbours in long runs."""
     flat = cells.reshape(-1)
     starts = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     found = {int(flat[0]), *flat[starts].tolist()} - {0}

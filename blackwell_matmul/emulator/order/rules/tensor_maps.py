@@ -1,7 +1,8 @@
-"""Tensor maps that a kernel writes. The tensormap proxy reads them (PTX ISA, "membar, fence": .proxykind).
+"""Tensor maps that a kernel writes and the tensormap proxy reads (PTX ISA, "membar, fence": .proxykind).
 
-The writer releases by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy. After an edge, a fence with
-.acquire names the map. A copy by the map comes after that fence.
+The writer releases the map by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy. After a
+synchronisation, the reader acquires the map by fence.proxy.tensormap with .acquire. A copy by the map comes after that
+fence.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from blackwell_matmul.emulator.order.run_state import RunState
 from blackwell_matmul.emulator.tensor_map import ENCODED_MAP_BYTES
 
 Acquired = tuple[WarpAgents, int, VectorClock]
-"""A fence that acquired a tensor map: the warp, its clock value, and what the warp had observed."""
+"""A fence that acquired a tensor map: the warp, its clock value, and the clock that the warp had observed."""
 
 
 class TensorMaps:
-    """Checks of uses of tensor maps, and of the fences that acquire them, by memory, offset and CTA. last: memory and
-    offset of the map that the last copy used, and the copy's site."""
+    """Checks of uses of tensor maps. acquired: fences that acquired a map, by memory, offset and CTA. last: memory and
+    offset of the map of the last copy, and the copy's instruction."""
 
     def __init__(self, run: RunState, memory: ByteAccesses) -> None:
         self.run, self.memory = run, memory
@@ -45,7 +46,7 @@ class TensorMaps:
         self.last = memory, int(places[0]) - memory.base, site
 
     def issued(self, flying: Flying) -> None:
-        """Record that a copy may read its map, in the last version, until the copy is complete."""
+        """Record that a copy reads its map until the copy is complete."""
         last, self.last = self.last, None
         if last is not None and last[2] == flying.site:
             memory, offset, _ = last
@@ -53,7 +54,7 @@ class TensorMaps:
             self.memory.read_by_operation(memory, index, flying)
 
     def _check(self, key: Any, agents: WarpAgents, mask: int) -> None:
-        """Report observed writes of a map that no fence has brought to the tensormap proxy."""
+        """Report observed writes to a map that no fence has made visible to the tensormap proxy."""
         memory, offset, _ = key
         shadow, (site, _) = self.memory.shadows[memory], self.run.here()
         index, _ = shadow.index(np.array([offset]), ENCODED_MAP_BYTES)
@@ -65,7 +66,7 @@ class TensorMaps:
                 self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.unfenced_map())
 
     def _is_acquired(self, key: Any, known: VectorClock, agents: WarpAgents, one: int) -> bool:
-        """Return True if an observed fence has acquired the map after a write and its release."""
+        """Return True if an observed fence acquired the map after a write to the map and the writer's release."""
         for whose, clock, knew in self.acquired.get(key, ()):
             if whose is agents or any(known.has(whose.first + lane, clock) for lane in range(LANES)):
                 if knew.has(agent_of(one), clock_of(one), MAPS):

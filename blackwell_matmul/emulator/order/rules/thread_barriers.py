@@ -11,7 +11,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class ThreadBarriers:
-    """Checks of barriers of threads. rounds: those in progress; of a cluster, the last two."""
+    """Checks of barriers of threads. rounds: current rounds; of barrier.cluster, the last two."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
@@ -51,7 +51,8 @@ class ThreadBarriers:
 
 
 def add_relaxed(add: Callable[..., None], agents: WarpAgents, mask: int, level: int) -> None:
-    """Add a relaxed arrival to a barrier: what the last fence released, and the rest by a weak edge."""
+    """Add a relaxed arrival to a barrier: strongly what the last fence released, weakly all other accesses. level:
+    index of the scope: 0 for cta, 1 for cluster."""
     for each in agents.parts(mask):
         released = each.released[level]
         if released is not None:

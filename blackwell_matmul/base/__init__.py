@@ -1,4 +1,4 @@
-"""Foundations of all rooms: errors, checks of values, files written whole, digests, records, processes, Ctrl-C.
+"""Foundations of all rooms: errors, checks of values, atomic file writes, digests, records, processes, Ctrl-C.
 
 `moved` keeps old module names working.
 

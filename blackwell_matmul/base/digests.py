@@ -51,7 +51,7 @@ def _tilus() -> Path | None:
     """Return tilus's folder without importing it."""
     try:
         found = importlib.util.find_spec("tilus")
-    except ImportError:  # hidden, as by a test
+    except ImportError:  # a test may hide tilus
         found = None
     return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
 

@@ -66,7 +66,7 @@ def answered(say: Callable[[], None], last: bool = False) -> Iterator[threading.
     watch = threading.Thread(target=_watch, args=(reader, say, over), daemon=True)
     watch.start()
     handler = signal.signal(signal.SIGINT, lambda number, frame: _once(came, frame))
-    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written at once, also inside a long call
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # gets a byte at once, even inside a long call
     try:
         yield came
     finally:
@@ -151,6 +151,6 @@ class Pool(ProcessPoolExecutor):
             self.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
-            if thread is not None:  # Python's exit would write to a pipe that this thread closes meanwhile
+            if thread is not None:  # else Python's exit may write to a pipe that this thread closes
                 thread.join(GRACE_S)
         super().__exit__(kind, error, at)

@@ -82,7 +82,8 @@ class OldNames:
         return ModuleSpec(name, cast(Any, self), origin=f"{PROJECT}.{new}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module of the new name; the import system gives it the old name's spec until `exec_module`."""
+        """Return the module of the new name. The import system gives it the spec of the old name; `exec_module`
+        restores its own."""
         module = import_module(str(spec.origin))
         spec.loader_state = module.__spec__
         return module

@@ -43,7 +43,7 @@ def _has_few_items(value: object) -> bool:
 def _short(spell: Callable[[Any], str], value: object) -> str:
     try:
         words = spell(value)
-    except Exception:  # another's code, or an integer too long for Python to print
+    except Exception:  # foreign code may raise; an integer may be too long to print
         return ""
     return words if len(words) <= LONGEST_VALUE_CHARACTERS and words.isprintable() else ""
 

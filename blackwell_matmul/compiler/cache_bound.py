@@ -22,7 +22,7 @@ if sys.platform != "win32":
     import fcntl
 
 VARIABLE = "BLACKWELL_MATMUL_CACHE_MIB"
-"""Environment variable with another limit, in MiB."""
+"""Environment variable that sets another limit, in MiB."""
 
 MOST_MIB = 2048
 """Default limit in MiB."""
@@ -52,7 +52,7 @@ class KeptEntry(NamedTuple):
 
 
 def most_bytes() -> int:
-    """Return the limit in bytes; InputError if the environment variable is no number."""
+    """Return the limit in bytes; raise InputError if the environment variable is no number."""
     named = os.environ.get(VARIABLE, "").strip()
     if named and not (named.isascii() and named.isdigit() and int(named[:12]) > 0):
         raise InputError(f"{VARIABLE} is {shown(named)}; it must be a whole number of MiB, at least 1.")

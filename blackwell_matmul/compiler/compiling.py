@@ -283,7 +283,7 @@ def _one(
     try:
         return compile(script, *args, schedule=schedule, target=target, cache=cache)
     except BlackwellMatmulError as error:
-        return type(error)(*error.args)  # without the traceback, which cannot be pickled
+        return type(error)(*error.args)  # a new error without traceback, which cannot be pickled
 
 
 def _in_this_process(job: Job, pins: Sequence[Pins], tell: Progress) -> list[Bundle | BlackwellMatmulError]:

@@ -1,8 +1,8 @@
 """Kernels with a cluster of one CTA: remote arrivals and multicast loads become local.
 
-A script for clusters of any size signals every CTA of a cluster that a stage is empty, and loads into all of them. In a
+A script for clusters of any size signals every CTA of a cluster that a stage is empty, and loads into all CTAs. In a
 cluster of one CTA, local loads and arrivals mean the same and are faster. The order is unchanged: the same threads
-signal the same barriers, with the same semantics and scope. `Program.lone_cta` is true if a kernel qualifies.
+signal the same barriers, with the same semantics and scope. `Program.lone_cta` is True if a kernel qualifies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Timelines: instrumented kernels record the start and end of their instructions.
 
-Around each marked instruction, every executing warp writes two records to its row of a buffer in global memory, the
-kernel's last argument. A record is the low half of %clock64 and the mark's number. %clock64 counts cycles of one SM,
-and SMs differ. %globaltimer is one clock for all SMs, in ns, but steps by 32 ns or more. So each warp writes both at
-its start and end, which aligns the SMs and gives their clock. In between, the low half of %clock64 suffices for
-instructions below 2**32 cycles.
+The kernel's last argument is a buffer in global memory with a row for each warp. Before and after each marked
+instruction, every executing warp writes a record to its row: the low half of %clock64 and the mark's number. %clock64
+counts cycles of one SM, and SMs differ. %globaltimer is one clock for all SMs, in ns, but steps by 32 ns or more. So
+each warp writes both clocks at its start and end, which aligns the SMs and shows their clock rate. In between, the low
+half of %clock64 suffices for instructions below 2**32 cycles.
 
 A row is a header of 64 bytes and 8 bytes for each record; surplus records are counted, not written. A row with count 0
 was not written, so zero the buffer before the launch. An instrumented kernel never starts early. A mark costs a read of

@@ -301,11 +301,10 @@ class LaunchPlan:
         return cast("Callable[..., Launch]", space["launch"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function does not travel
+        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # the generated function cannot be pickled
 
     def _refuse(self, index: int, *values: int | float) -> None:
-        """Raise InputError for the parameter with this index; an index after the last parameter is that of a failed
-        check."""
+        """Raise InputError for a parameter or a failed check. index: first of the parameters, then of the checks."""
         if index < len(self.parameters):
             name, value, kind = self.parameters[index].name, values[index], self.parameters[index].type
             raise InputError(f"{name} of {self.spoken} is {shown(value)}, which does not fit {kind}.")

@@ -35,7 +35,7 @@ FAMILIES: Mapping[str, str] = {
     "STL": "spill, store",
     "LDL": "spill, load",
 }
-"""PTX or CUDA name of each prefix of SASS opcodes."""
+"""PTX or CUDA name of the instructions, by the beginning of their SASS opcode."""
 
 _PLACE = re.compile(r'//## File "(?P<file>.*?)", line (?P<line>\d+)')
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
@@ -52,7 +52,7 @@ class SassInstruction:
 
 
 def instructions_that_matter(cubin: bytes) -> list[SassInstruction]:
-    """Return the instructions of `FAMILIES`, in order of appearance; UnsupportedError without a disassembler."""
+    """Return the instructions of `FAMILIES`, in order of appearance; raise UnsupportedError without a disassembler."""
     found: dict[str, list[tuple[str, int]]] = {}
     for opcode, place in _instructions(disassembled(cubin)):
         if _family(opcode):

@@ -180,9 +180,9 @@ def through_float(cast: Any, source: Any) -> Any:
 def rounded(template: str) -> str:
     """Return a float32 product with explicit rounding.
 
-    tilus decodes numbers below a byte with `mul.f32` on a denormal operand, which must not be flushed. ptxas 13.0
-    flushes it if the product becomes a float64 (cvt.ftz.f64.f32); .rn prevents that. Removable when tilus writes the
-    rounding.
+    tilus decodes types of less than 8 bits with `mul.f32` on a denormal operand, which must not be flushed. ptxas 13.0
+    flushes the operand if the product becomes a float64 (cvt.ftz.f64.f32); .rn prevents that. Removable when tilus
+    writes the rounding.
     """
     return template.replace("mul.f32 ", "mul.rn.f32 ")
 

@@ -49,10 +49,10 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
             raise InputError(f"{name}: {error}.") from error
     if isinstance(given, (int, float, bytes, np.integer, np.floating, np.bool_)):
         return int(given) if isinstance(given, np.bool_) else given
-    wraps_pointer = parameter.nbytes == parameter.alignment == 8  # a tensor of CuTe DSL
+    wraps_pointer = parameter.nbytes == parameter.alignment == 8  # CuTe DSL passes a tensor as a struct with a pointer
     is_pointer = wraps_pointer and isinstance(given, np.ndarray) and given.nbytes != 8
     if parameter.type == "b8" and isinstance(given, _RAW_KINDS) and not is_pointer:
-        return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)  # such as an encoded CUtensorMap
+        return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)  # for example, an encoded CUtensorMap
     if parameter.nbytes != 8 or parameter.type == "f64":
         raise InputError(f"parameter {place} of {kernel.name} is {_declared(parameter)}; it was given {shown(given)}.")
     return address_of(memory, name, given)
@@ -124,7 +124,10 @@ def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
         raise InputError(f"{name} is on {tensor.device}; the emulator takes tensors on the CPU.")
     require_memory(name, tensor)
     storage = torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
-    return storage.numpy(), tensor.storage_offset() * tensor.element_size()  # data_ptr() of no elements is 0
+    return (
+        storage.numpy(),
+        tensor.storage_offset() * tensor.element_size(),
+    )  # not data_ptr(), which is 0 for a tensor without elements
 
 
 def _packed(kernel: Entry, place: int, value: Any) -> bytes:

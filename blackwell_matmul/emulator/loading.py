@@ -22,7 +22,7 @@ from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES,
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
 from blackwell_matmul.emulator.unknown import Malformed, NotEmulated, Parts, Unknown
 
-assert instructions and function_calls  # their functions are registered
+assert instructions and function_calls  # the imports register the functions that build instructions
 
 MAX_THREADS = 1024
 MAX_GRID, MAX_BLOCK, MAX_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 16
@@ -150,7 +150,7 @@ class LoadedKernel:
         for each in entry.instructions:
             self.builder.place = len(self.steps)
             self.steps.append(self._built(each))
-        self.steps.append(self._built(Statement("ret", Parts(), None, 0, "ret", None)))  # ptxas adds one, too
+        self.steps.append(self._built(Statement("ret", Parts(), None, 0, "ret", None)))  # ptxas adds a `ret`, too
 
     def _built(self, each: Statement) -> Executable:
         where = f"PTX line {each.line}" + (f" ({each.location.file}:{each.location.line})" if each.location else "")

@@ -64,7 +64,7 @@ class Strand:
     def ready(self) -> bool:
         if self.blocked is None or self.timed_out:
             return True
-        last = None  # warps of a CTA may share a wait
+        last = None  # several warps of a CTA may have the same Waiting
         for _, _, wait in self.blocked:
             if wait is not last and not wait.ready():
                 return False
@@ -287,17 +287,17 @@ class WarpState(LaneState):
         self.kept = {}
         self.groups: dict[str, list[Any]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
-        self.local_bytes = local_bytes  # of a thread, in use
+        self.local_bytes = local_bytes  # bytes in use by each thread
         self.local = Memory("local memory", LOCAL, np.full(LANES * local_bytes, 0x5A, np.uint8))
         self.frames: list[Any] = [None] * LANES
         self.pools: dict[Any, Any] = {}
         self.timed_out = False
         self.carry = 0  # a mask of lanes
-        self.stack: Any = None  # the next byte of each lane's alloca, the first one, and the end
+        self.stack: Any = None  # each lane's next address for alloca; its first and its end below
         self.stack_start: Any = None
         self.stack_end: Any = None
         self.pipe: Any = None
-        self.product_groups = 0  # of wgmma, committed
+        self.product_groups = 0  # number of committed wgmma groups
         self.given: dict[int, Any] = {}  # last tensor core operation of each lane
 
     def parts(self, mask: int) -> Iterable[tuple[WarpState, int]]:
@@ -332,7 +332,7 @@ class Row(LaneState):
         self.lanes: LaneState = self if len(warps) > 1 else warps[0]
         self._by_cta: dict[int, list[list[WarpState]]] = {}
         self.kept, self.alive = {}, self.all  # stays the mask of all lanes, even if some have exited
-        self.written: dict[int, Array] = {}  # registers that one warp after the other has written
+        self.written: dict[int, Array] = {}  # arrays in `registers` that no other reference shares
         for place, warp in enumerate(warps):
             warp.start = LANES * place
             warp.row, warp.registers = self, WarpRegisters(self, warp.start) if len(warps) > 1 else registers
@@ -392,7 +392,7 @@ class Row(LaneState):
         """Return a register's array, which the caller may change until the next instruction."""
         old = self.registers[slot]
         if self.written.get(slot) is not old:
-            same = isinstance(old, np.ndarray) and old.dtype == dtype  # else of the slot that nobody reads
+            same = isinstance(old, np.ndarray) and old.dtype == dtype  # False for the slot for unused results
             self.registers[slot] = self.written[slot] = old = old.copy() if same else np.zeros(self.count, dtype)
         return np.asarray(old)
 
@@ -406,7 +406,7 @@ class Row(LaneState):
                 return int.from_bytes(words.tobytes(), "little")
             return content.reshape(-1, LANES)[places].reshape(-1)
 
-        found = {id(each): taken(each) for each in self.registers}  # registers may share contents
+        found = {id(each): taken(each) for each in self.registers}  # several registers may share one array
         parts = [_part_of(each, taken(each.mask), {*warps}) for each in self.strands]
         return [found[id(each)] for each in self.registers], [each for each in parts if each.mask]
 

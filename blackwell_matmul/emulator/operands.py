@@ -31,7 +31,7 @@ RESERVED_WGMMA = bit_mask(14, 15, 30, 31, 46, 47, 48, *range(52, 62))
 RESERVED_TCGEN05 = bit_mask(14, 15, 30, 31, *range(53, 61))
 
 
-@dataclass(frozen=True, eq=False)  # `descriptor` keeps those that it has made
+@dataclass(frozen=True, eq=False)  # compared by identity, as `descriptor` caches its results
 class Descriptor:
     """A matrix descriptor, in bytes. leading, stride: byte offsets, used by layout in `chunks`.
 

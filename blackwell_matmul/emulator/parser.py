@@ -341,7 +341,7 @@ class _Parser:
                 raise self.fault(f"{token.text!r} is no directive of a module")
             is_extern = token.text in (".extern", ".common", ".weak")
         registers: list[str] = []
-        for is_kernel, self.at in sorted(bodies):  # the functions first: their registers precede a kernel's
+        for is_kernel, self.at in sorted(bodies):  # functions first, as their registers precede a kernel's
             self.in_kernel = is_kernel
             if is_kernel:
                 self.kernel(module, Entry("", [], registers=[*registers]))
@@ -417,7 +417,8 @@ class _Parser:
             raise self.fault(f"{kernel.name} has both .maxntid and .reqntid")
 
     def function(self, module: Module, function: Entry) -> None:
-        """Parse a device function: `.func (results) name (parameters) { … }`, or `;` (PTX ISA, ".func")."""
+        """Parse a device function: `.func (results) name (parameters) { … }` (PTX ISA, ".func"). A declaration ends
+        with `;` instead of a body."""
         self.scopes = [{}]
         if self.accept(".attribute"):
             self.skip_behind(")")

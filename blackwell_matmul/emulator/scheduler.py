@@ -147,7 +147,9 @@ class Execution:
         self.in_rows = self.listener is None and self.order != "random"
         self.most = self.most if self.in_rows else 1
         self.clusters = len(self.waiting)
-        self.states: Counter[tuple[int, bytes]] = Counter()  # of warps whose instructions have had no effect for long
+        self.states: Counter[tuple[int, bytes]] = (
+            Counter()
+        )  # states seen while no instruction has an effect, and how often
         seconds = self.choices.limit.seconds
         self.deadline = inf if seconds is None else time.monotonic() + seconds
         self.stretch = TURN_STEPS if seconds is None else TIMED_STEPS
@@ -241,7 +243,7 @@ class Execution:
         waits: dict[ClusterState, dict[int, Waiting]] = {cluster: {} for cluster in self.resident}
         for strand in self._strands():
             for warp, _, wait in strand.blocked or ():
-                waits[warp.cta.cluster][id(wait)] = wait  # warps may share one
+                waits[warp.cta.cluster][id(wait)] = wait  # several warps may have the same wait
         stuck = [cluster for cluster in self.resident if ran or id(cluster) not in able]
         done = False
         for cluster in stuck:
@@ -537,7 +539,7 @@ class Execution:
             self._end(row, taken)
             strand.pc, strand.mask = strand.pc + (rest != 0), rest
             return rest != 0
-        elif result.__class__ is dict:  # lanes for each place
+        elif result.__class__ is dict:  # lanes by the index of their next instruction
             row.strands += [Strand(to, each, turns=strand.turns) for to, each in result.items()]
             strand.pc, strand.mask = strand.pc + 1, rest
         elif result.__class__ is Clock:
@@ -605,8 +607,10 @@ class Polls:
     both."""
 
     def __init__(self, steps: list[Executable]) -> None:
-        self.loads: dict[int, dict[WarpState, tuple[int, Any]]] = {}  # by place: the first lane, the result of each
-        self.compares: dict[int, dict[WarpState, list[Any]]] = {}  # by place: the operands of each lane
+        self.loads: dict[
+            int, dict[WarpState, tuple[int, Any]]
+        ] = {}  # by instruction: first lane and results of each warp
+        self.compares: dict[int, dict[WarpState, list[Any]]] = {}  # by instruction: operands of each warp
         self.steps = [self._noting(place, step) for place, step in enumerate(steps)]
 
     def _noting(self, place: int, step: Executable) -> Executable:
@@ -717,7 +721,7 @@ def _others(row: Row, strand: Strand, ready: list[Strand]) -> tuple[set[int], in
 
 def _able(row: Row, strand: Strand) -> list[WarpState]:
     """Return the warps of a strand that can continue."""
-    waits = {id(wait): wait for _, _, wait in strand.blocked or ()}  # warps may share one
+    waits = {id(wait): wait for _, _, wait in strand.blocked or ()}  # several warps may have the same wait
     ready = {number for number, wait in waits.items() if wait.ready()}
     waiting = {warp.start for warp, _, wait in strand.blocked or () if id(wait) not in ready}
     return [warp for warp, _ in row.parts(strand.mask) if warp.start not in waiting]

@@ -74,7 +74,7 @@ class Memory:
         """Return the index of each word; raise Undefined for an address outside the memory or misaligned."""
         offsets = addresses - np.uint64(self.base)
         low, high = int(offsets.min()), int(offsets.max())
-        if high + nbytes > self.nbytes:  # below the base wraps to a large number
+        if high + nbytes > self.nbytes:  # an address below the base has wrapped to a large offset
             bad = int(addresses[int(offsets.argmax())])
             raise Undefined(
                 f"{what} {nbytes} bytes at {bad - self.base:+,} of {self.name}, which has {self.nbytes:,} bytes"

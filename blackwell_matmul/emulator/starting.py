@@ -70,7 +70,9 @@ class Starter:
         return cta
 
     def _row(self, warps: list[WarpState], bank: SharedBank) -> Row:
-        repeated = {id(each): _repeated(each, len(warps)) for each in self.builder.slots}  # registers share contents
+        repeated = {
+            id(each): _repeated(each, len(warps)) for each in self.builder.slots
+        }  # several registers may share one array
         registers = [repeated[id(each)] for each in self.builder.slots]
         for (name, nbytes), slot in self.builder.specials.items():
             registers[slot] = self._specials(name, nbytes, warps)
@@ -99,7 +101,7 @@ class Starter:
         places = self.places
         if name in places.shared:
             return (cta.rank << RANK) + places.shared[name] + int(offset or 0)
-        if name in places.local:  # an address of each lane's own
+        if name in places.local:  # the address differs between lanes
             return _LANE * places.local_bytes + places.local[name] + int(offset or 0)
         if name in places.addresses:
             return places.addresses[name] + int(offset or 0)

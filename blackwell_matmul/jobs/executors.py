@@ -87,8 +87,8 @@ def _dask(spec: str, address: str) -> AbstractContextManager[ExecutorPool]:
 def _dask_here() -> Iterator[ExecutorPool]:
     """Start a cluster on this machine's cores for the block. The cluster listens on 127.0.0.1 only and requires a key,
     held in memory. Otherwise other users could run code."""
-    distributed = import_module("distributed")  # first: it fills the configuration
-    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks after Ctrl-C
+    distributed = import_module("distributed")  # imported first, as the import fills Dask's configuration
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # Dask logs tracebacks after Ctrl-C
     ours = {"host": "127.0.0.1", "security": distributed.Security.temporary()}
     one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **ours, **quiet}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
@@ -116,9 +116,9 @@ def _start_tracker() -> None:
 def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
     """Connect to a Dask scheduler by its address, or to a local cluster."""
     try:
-        with held():  # its threads must not get Ctrl-C either
+        with held():  # the client's threads must not get Ctrl-C either
             client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)
-    except (OSError, ValueError) as error:  # ValueError: what is no address
+    except (OSError, ValueError) as error:  # ValueError: not an address
         raise InputError(
             f"executor is {shown(spec)} and no Dask scheduler answers there; `dask scheduler` starts one, and tells "
             "its address."

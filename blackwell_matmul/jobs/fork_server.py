@@ -94,7 +94,7 @@ class ForkedChild:
 
     def exit_status(self) -> tuple[int, str]:
         said = self._rest()
-        if self._over or said == STARTED:  # we or its intermediate process ended it
+        if self._over or said == STARTED:  # the child was killed by this process or by the intermediate process
             return -signal.SIGKILL, ""
         return (int(said.removeprefix(STARTED)), text_of(self._errors)) if said else self._server.exit_status()
 
@@ -109,7 +109,9 @@ class ForkedChild:
         self._over = True
         with suppress(OSError):
             self._status.shutdown(socket.SHUT_WR)
-            self._status.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # an error if it has not begun and never will
+            self._status.recv(
+                1, socket.MSG_PEEK | socket.MSG_DONTWAIT
+            )  # raises if the child has not started and never will
             while self._status.recv(64):
                 pass
         close(self.stdin, self._errors, self._status)
@@ -138,7 +140,7 @@ class ForkServer:
 
     def send(self, files: list[int]) -> None:
         self._asked = True
-        with suppress(BrokenPipeError, ConnectionResetError):  # it died already; the child's status tells
+        with suppress(BrokenPipeError, ConnectionResetError):  # the server has died; the child's status says so
             socket.send_fds(self._socket, [b"f"], files)
 
     def exit_status(self) -> tuple[int, str]:
@@ -201,7 +203,7 @@ def _end() -> None:
 
 
 def text_of(file: IO[bytes]) -> str:
-    with suppress(ValueError):  # it was closed meanwhile
+    with suppress(ValueError):  # the file was closed meanwhile
         file.seek(0)
         return file.read().decode(errors="replace")
     return ""

@@ -56,7 +56,7 @@ def _supervise(about: int, stdin: int, stdout: int, stderr: int, status: int) ->
     with suppress(OSError):
         parent.recv(1)
     os.kill(number, signal.SIGKILL)
-    with suppress(ProcessLookupError):  # it had no group of its own yet
+    with suppress(ProcessLookupError):  # the child has no process group yet
         os.killpg(number, signal.SIGKILL)
     with suppress(ChildProcessError):
         os.waitpid(number, 0)  # then its GPU memory is free

@@ -1,4 +1,4 @@
-"""Hands out items to an executor: one loop for trials of any executor and for tasks of workers."""
+"""Submits items to an executor: one loop, for trials on any executor and for tasks of workers."""
 
 from __future__ import annotations
 

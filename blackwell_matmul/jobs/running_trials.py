@@ -59,7 +59,7 @@ def run(
     new row.
     """
     opened = partial(open_executor, executor) if isinstance(executor, str) else executor
-    started = opened()  # refused before there is a file
+    started = opened()  # raises for a wrong executor before a file is made
     if not job.trials:
         return []
     fields = job.name(job.trials[0])
@@ -140,7 +140,7 @@ class _Run(Generic[T]):
         except CancelledError as error:
             raise UnsupportedError(f"the executor has ended; {self.kept()}.") from error
         except Exception as error:
-            if type(error).__name__ != "KilledWorker":  # Dask's, which may be missing
+            if type(error).__name__ != "KilledWorker":  # Dask's exception; Dask may not be installed
                 name = ", ".join(map(str, self._job.name(trial).values()))
                 raise UnsupportedError(f"trial {name} fails, {spelled(error)}; {self.kept()}.") from error
             self._blame(trial)

@@ -1,4 +1,4 @@
-"""Tasks in child processes, so that a task that hangs or crashes does not affect the others.
+"""Tasks in child processes, so that a task that hangs or crashes does not affect other tasks.
 
 A child reports each step of a task. A child that dies, or reports nothing for too long, is killed. Its task fails with
 the reason, and the next task gets a new child.
@@ -121,7 +121,7 @@ class _Child:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        with suppress(ValueError):  # it was closed meanwhile
+        with suppress(ValueError):  # stdout was closed meanwhile
             for line in self._process.stdout:
                 self._lines.put(line)
         self._lines.put(None)
@@ -145,7 +145,7 @@ class _Child:
                 return TaskOutcome(**message)
 
     def _send(self, task: Task) -> None:
-        with suppress(BrokenPipeError):  # it died already; reading tells why
+        with suppress(BrokenPipeError):  # the child has died; reading its stdout says so
             self._process.stdin.write(json.dumps(task) + "\n")
             self._process.stdin.flush()
 

@@ -98,7 +98,7 @@ def _listen(tasks: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in sys.stdin:
         tasks.put(json.loads(line))
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with the processes that a compiler has started here
+        os.killpg(0, signal.SIGKILL)  # also kills processes that a compiler has started
     os._exit(1)
 
 

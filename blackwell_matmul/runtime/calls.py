@@ -86,7 +86,7 @@ def tensor_key(tensor: Any) -> tuple[object, ...]:
 
 
 def device_of(arguments: Sequence[object]) -> int:
-    """Return the index of the GPU that holds all tensors; InputError for none or several."""
+    """Return the index of the GPU that holds all tensors; raise InputError if there is none or several."""
     places = {f"argument {i}": str(each.device) for i, each in enumerate(arguments) if isinstance(each, Tensor)}
     if len(set(places.values())) == 1 and all(place.startswith("cuda:") for place in places.values()):
         return next(each.get_device() for each in arguments if isinstance(each, Tensor))
@@ -95,7 +95,7 @@ def device_of(arguments: Sequence[object]) -> int:
 
 
 def address(tensor: Any) -> int:
-    """Return a tensor's address; InputError for a tensor without memory, such as a fake tensor of a trace."""
+    """Return a tensor's address; raise InputError for a tensor without memory, such as a fake tensor of a trace."""
     if not has_memory(tensor):
         raise InputError(
             f"A {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that a kernel could read; "

@@ -88,12 +88,12 @@ class Prepared:
             return None
         made = self.copy()
         for array, place, parameter in made.packed.words(moves):
-            if parameter < len(values):  # else it has its default
+            if parameter < len(values):  # an omitted argument keeps its default
                 array[place] = values[parameter]
         return made
 
     def __call__(self) -> None:
-        """Queue the launch on its stream; DriverError if the driver refuses it."""
+        """Queue the launch on its stream; raise DriverError if the driver refuses."""
         here = not self.switches or torch_cuda.is_current(self.device)
         if here and self.plain:
             self._launch(self._enqueue)

@@ -125,7 +125,7 @@ class Loaded:
             self._kernel = driver.call(
                 "cuLibraryGetKernel", f"find {kernel} in the cubin of {name}", self._library, kernel.encode()
             )
-        # Before the first launch, as a capture in torch's default mode would fail on it.
+        # loaded before the first launch, as loading during a capture fails in torch's default mode
         driver.call("cuKernelGetFunction", f"load {name} on GPU {device}", self._kernel)
         _allow_shared_memory(self._kernel, device, dynamic_shared_bytes, name)
         self._ready[device] = dynamic_shared_bytes

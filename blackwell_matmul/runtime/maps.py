@@ -17,7 +17,7 @@ from blackwell_matmul.runtime.recent import Recent
 
 TENSOR_MAP_BYTES = 128
 TENSOR_MAP_ALIGNMENT_BYTES = 128
-"""Alignment of CUtensorMap in bytes: 128 in cuda.h of CUDA 13, 64 in that of CUDA 12."""
+"""Alignment of CUtensorMap in bytes: 128 in cuda.h of CUDA 13, 64 in cuda.h of CUDA 12."""
 
 KEPT_MAPS = 4096
 """Maximum maps in the process, 0.4 kB each."""

@@ -118,7 +118,7 @@ def _bind(
     kwargs: Mapping[str, object],
     partial: bool = False,
 ) -> dict[str, object]:
-    """Return arguments by parameter name; InputError lists the parameters if they do not fit."""
+    """Return arguments by parameter name; raise InputError, which lists the parameters, if the arguments do not fit."""
     try:
         bound = (signature.bind_partial if partial else signature.bind)(*args, **kwargs)
     except TypeError as error:

@@ -47,7 +47,7 @@ def several_devices() -> bool:
 
 
 def is_current(device: int) -> bool:
-    return not several_devices() or torch._C._cuda_getDevice() == device  # what torch.cuda.current_device calls
+    return not several_devices() or torch._C._cuda_getDevice() == device  # called by torch.cuda.current_device
 
 
 def current(device: int) -> AbstractContextManager[Any]:

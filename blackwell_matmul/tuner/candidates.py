@@ -76,7 +76,7 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
         else:
             able.append(schedule)
     if not able:
-        space.choose(script_cls, problem, gpu)  # says why
+        space.choose(script_cls, problem, gpu)  # raises InputError with the reason
     tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
     cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
     able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))

@@ -17,7 +17,7 @@ from blackwell_matmul.ops.operand_checks import DEFAULTS, How
 from blackwell_matmul.problem.problem import TORCH_NAMES
 from blackwell_matmul.runtime.script_calls import compiled_ahead
 
-import_tilus()  # early, as children are forked from a process that has imported this
+import_tilus()  # at import, as children are forked after this module is imported
 
 
 class ProductOperands(NamedTuple):

@@ -68,8 +68,8 @@ def predictions(
     tell: Callable[[str], None],
     by: Predictors,
 ) -> dict[str, Row]:
-    """Return the candidates' rows by schedule, without those not begun by until_s (time.monotonic). asked: candidates.
-    by: executor and file."""
+    """Return a row for each candidate, by schedule; candidates not begun before until_s (time.monotonic) are missing.
+    asked: candidates. by: executor and file."""
     code = code_of(kernel)
     trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
     job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)

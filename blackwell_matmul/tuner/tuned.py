@@ -26,7 +26,7 @@ def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[s
 
 
 def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:
-    """Yield a contender for each problem that has a tuned schedule."""
+    """Yield the tuned schedule of each rung and problem, if there is one, as a contender of a benchmark."""
     for rung in rungs:
         if rung in BASELINE_FILES:
             continue

@@ -85,8 +85,9 @@ class CandidateTrial:
 @dataclass(frozen=True)
 class Tuning:
     """Result of `tune`. trials: best first, then untimed candidates. refused: number of schedules that cannot run, by
-    reason. left_out: number of candidates beyond the first `top`; predicted: those with a prediction. gpus: indices of
-    the measuring GPUs, the winner's first. lost: GPUs that failed, with reasons. stored_in: the file, or None."""
+    reason. left_out: number of candidates beyond the first `top`; predicted: candidates of these with a prediction.
+    gpus: indices of the measuring GPUs, the winner's first. lost: GPUs that failed, with reasons. stored_in: the file,
+    or None."""
 
     kernel: str
     problem: Problem
@@ -144,7 +145,7 @@ def tune(
         stack.enter_context(keeping(lambda: "no winner is kept"))
         stack.callback(fork_server.stop_all)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        compilers = stack.enter_context(worker_pool(top or TOP, limit_s, TASKS))  # they import meanwhile
+        compilers = stack.enter_context(worker_pool(top or TOP, limit_s, TASKS))  # the workers import meanwhile
         found = candidates(kernel, problem, gpu)
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
         fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space

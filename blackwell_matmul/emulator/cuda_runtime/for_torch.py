@@ -58,7 +58,7 @@ class OnCpu(TorchFunctionMode):
             return result.clone() if has_region(result) else result
         if has_region(result) or not any(map(has_region, values)):
             return result
-        return in_region(result)  # made of a tensor on the GPU
+        return in_region(result)  # the result of a tensor on the GPU
 
 
 REGIONS: set[int] = set()

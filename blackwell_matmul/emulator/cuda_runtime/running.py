@@ -116,7 +116,7 @@ class _Service:
         self.listener.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # the socket is closed
             while True:
                 connection, _ = self.listener.accept()
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()

@@ -183,8 +183,8 @@ def _arrived(
 
 
 def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBarrier], None]:
-    """Return a function that counts the votes of `bar.red`. Results: number of true predicates (.popc), all true
-    (.and), at least one true (.or)."""
+    """Return a function that adds votes of `bar.red`. When the round ends, the target gets the number of true votes
+    (.popc), all (.and) or any (.or)."""
     target, asked = build.target(each.operands[0]), build.predicate(each.operands[-1])
     mode = each.modifiers.first_of(("popc", "and", "or"))
 

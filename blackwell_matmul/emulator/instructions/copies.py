@@ -92,7 +92,7 @@ class Copies:
         """Do copies with equal keys at once. Raise Undefined, before any copy, if a copy must be done alone."""
         nbytes, bank, memory = every[0].nbytes, every[0].warp.cta.bank, every[0].warp.grid.memory
         parts = []
-        for _, group in itertools.groupby(every, lambda each: id(each.targets)):  # those of one instruction
+        for _, group in itertools.groupby(every, lambda each: id(each.targets)):  # copies of one instruction
             some = [*group]
             mask = np.concatenate([lanes(each.mask) for each in some])
             which = (np.array([each.start for each in some])[:, None] + _LANE).reshape(-1)[mask]

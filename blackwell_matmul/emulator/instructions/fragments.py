@@ -92,10 +92,8 @@ def registers_of(value: Array, type: str) -> Array:
 
 
 def kept(warp: LaneState, slots: list[int], form: Any, make: Callable[[Array], Array]) -> Array:
-    """Return what `make` computes from registers x lanes; cached until one of the registers is written.
-
-    form: cache key that distinguishes results of the same registers.
-    """
+    """Return the array that `make` computes from registers x lanes; cached until a register is written. form: cache key
+    that distinguishes arrays from the same registers."""
     held = [warp.registers[slot] for slot in slots]
     found = warp.kept.get((slots[0], form))
     if found is None or len(found[0]) != len(held) or any(a is not b for a, b in zip(held, found[0])):
@@ -344,7 +342,7 @@ def store_matrix(build: Builder, each: Statement) -> Act:
     @collective
     def act(warp: LaneState, mask: int) -> None:
         rows = words(warp, slots)
-        if of_bytes:  # matrix, warp, group, thread, upper or lower rows, column
+        if of_bytes:  # axes: matrix, warp, group, thread, upper or lower rows, column
             rows = rows.view(np.uint8).reshape(count, -1, 8, 4, 2, 2).transpose(1, 0, 3, 5, 4, 2)
         else:
             rows = rows.view(np.uint16).reshape(count, -1, 8, 8).transpose(1, 0, 2, 3)
@@ -380,7 +378,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     def run(lanes: LaneState, every: Sequence[Products]) -> None:
         """Multiply in all warps that have the lanes. Each warp has its own product; the warps of a warpgroup share B.
 
-        The order of sums along K is that of numpy's product of 16 rows, for any number of warps.
+        Sums along K have the order of numpy's product of 16 rows, for any number of warps.
         """
         fragments = _fragments(words(lanes, a), types[1], True) if a_in_registers else None
         results, at = [], 0

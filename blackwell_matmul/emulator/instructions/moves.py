@@ -52,7 +52,7 @@ def where(warp: LaneState, addresses: Array, space: str, what: str, mask: int = 
         return _shared(_one(warp), addresses, what)
     if window == PARAM >> WINDOW_BITS and int(addresses[0]) >> WINDOW_BITS != LOCAL >> WINDOW_BITS:
         return [(warp.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
-    if window in (LOCAL >> WINDOW_BITS, PARAM >> WINDOW_BITS):  # parameters of a call are local too
+    if window in (LOCAL >> WINDOW_BITS, PARAM >> WINDOW_BITS):  # parameters of a call are in local memory, too
         return [(_one(warp).local, addresses | np.uint64(LOCAL), slice(None))]
     return [(memory, addresses[which], which) for memory, which in warp.grid.memory.split(addresses, what)]
 

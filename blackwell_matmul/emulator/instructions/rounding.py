@@ -47,7 +47,7 @@ def directed_double(function: Callable[..., Any], rounding: str, sums: bool = Fa
             return plain
         try:
             exact = function(*map(Fraction, values))
-        except (OverflowError, ValueError, ZeroDivisionError):  # of an infinity, NaN, or a zero
+        except (OverflowError, ValueError, ZeroDivisionError):  # an infinite, NaN or zero operand
             return plain
         if exact == 0:
             first, *rest, last = map(np.float64, values)
@@ -107,5 +107,5 @@ _UNUSED = np.int64((1 << 28) - 1)
 def _fused(x: float, y: float, z: float) -> float:
     try:
         return float(Fraction(x) * Fraction(y) + Fraction(z)) or x * y + z  # a zero keeps its sign
-    except (OverflowError, ValueError):  # infinite, or NaN
+    except (OverflowError, ValueError):  # an infinite or NaN operand
         return x * y + z

@@ -163,8 +163,8 @@ class WarpAgents:
         first.known = known
 
     def fence(self, mask: int, order: Order) -> None:
-        """Execute a fence: acquire the clocks that earlier relaxed reads saw, and release what these lanes have
-        observed by later relaxed writes. A fence with .acquire or .release semantics does only one of both."""
+        """Execute a fence. It acquires the clocks that earlier relaxed reads saw. Later relaxed writes release what
+        these lanes have observed. A fence with .acquire or .release semantics has only one of these effects."""
         level = min(SCOPES.index(order.scope), 2)
         for each in list(self.parts(mask)):
             if each.seen is not None and order.semantics != "release":

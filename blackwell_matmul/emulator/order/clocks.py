@@ -120,7 +120,9 @@ class VectorClock:
         """Return a mask of the cells that this clock has not observed in a row."""
         agents = (cells >> AGENT_SHIFT & AGENT_MASK) - self.base
         clocks, known = cells >> CLOCK_SHIFT, self.clocks[row]
-        if int(agents.view(np.uint64).max()) < known.size:  # agents of earlier clusters are negative
+        if (
+            int(agents.view(np.uint64).max()) < known.size
+        ):  # as unsigned numbers, negative ones (earlier clusters) are large
             return np.asarray(known[agents] < clocks)
         inside = (agents >= 0) & (agents < known.size)
         found = np.ones(cells.shape, bool)

@@ -126,7 +126,7 @@ NO_WGMMA_FENCE = Rule(
 
 
 def unfenced() -> Rule:
-    """Return the rule for tensor memory that two warps access in order, but without tcgen05.fence between."""
+    """Return the rule for two ordered accesses of different warps to tensor memory, without tcgen05.fence between."""
     mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
     section = "tcgen05 Memory Consistency Model"
     return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)

@@ -42,7 +42,9 @@ class ByteShadow:
         while low & (1 << self.shift) - 1:
             self.shift -= 1
             old, self.cells = self.cells, np.zeros((2 * len(self.cells), 1 + self.slots), np.int64)
-            used = np.flatnonzero(old.any(axis=1))  # pages of zeros that nobody writes take no memory
+            used = np.flatnonzero(
+                old.any(axis=1)
+            )  # only used units are copied: untouched pages of zeros take no memory
             self.cells[2 * used] = self.cells[2 * used + 1] = old[used]
 
     def write(self, index: Any, word: Any) -> None:

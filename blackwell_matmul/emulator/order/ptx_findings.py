@@ -28,9 +28,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PtxFinding:
-    """A finding. code: one of those in docs/findings.md. first, second: the accesses in the order of this run; second
-    is None for a finding about one instruction. edge: the missing edge. mend: the remedy. rule: the section of the PTX
-    ISA, or the rule that makes the finding benign."""
+    """A finding. code: from docs/findings.md. first, second: the accesses in the order of this run; second is None for
+    a finding about one instruction. edge: the missing edge. mend: the remedy. rule: the section of the PTX ISA, or the
+    rule that makes the finding benign."""
 
     code: str
     severity: str

@@ -27,7 +27,7 @@ SCALE_IDS = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
 tcgen05.mma)."""
 
 
-@dataclass(frozen=True, eq=False)  # `shape_of` keeps those that it has made
+@dataclass(frozen=True, eq=False)  # compared by identity, as `shape_of` caches its results
 class Shape:
     """Fields of an instruction descriptor of 32 bits (PTX ISA, "Instruction Descriptor"): types, majors, M and N.
 

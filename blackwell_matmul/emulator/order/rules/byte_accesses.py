@@ -45,8 +45,8 @@ SAME_VALUE = Rule("same-value", BENIGN, "", "", "")
 
 
 class Range(NamedTuple):
-    """Units of memory that an access touches. index: of the units in the shadow. per: units of each lane. values:
-    stored values."""
+    """Bytes that an access touches, as units of the memory's shadow. index: of the units. per: units of each lane.
+    values: stored values."""
 
     memory: Any
     shadow: ByteShadow
@@ -94,7 +94,7 @@ class ByteAccesses:
         shadow = self.shadows.get(memory) or self._shadow(memory)
         offsets = places.view(np.int64) - memory.base
         if offsets.min() < 0 or offsets.max() + nbytes > memory.nbytes:
-            return  # the access itself stops the run, with its reason
+            return  # the emulator raises Undefined for this access
         index, per = shadow.index(offsets, nbytes)
         range = Range(memory, shadow, index, per, values)
         if memory in self.objects:

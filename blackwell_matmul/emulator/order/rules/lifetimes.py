@@ -73,7 +73,7 @@ class Lifetimes:
                 self._left(cta, one, column == 0, site)
 
     def _left(self, cta: Any, one: int, wrote: bool, site: int) -> None:
-        """Report an access that may come after the end of the CTA, unless a thread of this CTA accessed."""
+        """Report an access that may come after the end of the CTA, unless a thread of this CTA made the access."""
         run = self.run
         access = run.access(agent_of(one), one & SITE_MASK, wrote)
         if not self._is_own(cta, access):

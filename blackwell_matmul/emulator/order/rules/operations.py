@@ -103,7 +103,7 @@ class Operations:
 
 
 def _goes_on(last: Flying, made: Flying) -> bool:
-    """Return True if the next lane issues an operation in the same execution of an instruction."""
+    """Return True if `made` was issued by the next lane in the same execution of an instruction as `last`."""
     return last.site == made.site and last.clock + 2 == made.clock and last.lanes < made.lanes
 
 

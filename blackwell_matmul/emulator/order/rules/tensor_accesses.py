@@ -156,7 +156,7 @@ class TensorPart:
             self._tell(one, slot, writes, judging.pipelined())
 
     def _check_fence(self, one: int, slot: int, writes: bool) -> None:
-        """Report, once in a run, tensor memory that two warps access without tcgen05.fence between."""
+        """Report, once in a run, that two warps access tensor memory without tcgen05.fence between."""
         run = self.run
         if run.warp_of(agent_of(one)) == run.warp_of(self.agent):
             return

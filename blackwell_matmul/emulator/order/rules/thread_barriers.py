@@ -21,7 +21,7 @@ class ThreadBarriers:
         agents, (_, site) = self.run.warps[warp], self.run.here()
         cluster = barrier.__class__ is tuple and barrier[0] is warp.cta.cluster
         round = self.rounds.setdefault(_key(barrier), Round(warp.cta.cluster, barrier))
-        if not (cluster and waits):  # those who wait at barrier.cluster have arrived before
+        if not (cluster and waits):  # at barrier.cluster, the arrival comes before the wait
             if cluster and site.order.semantics == "relaxed":
                 add_relaxed(round.add, agents, mask, 1)
             else:
@@ -51,8 +51,8 @@ class ThreadBarriers:
 
 
 def add_relaxed(add: Callable[..., None], agents: WarpAgents, mask: int, level: int) -> None:
-    """Add a relaxed arrival to a barrier: strongly what the last fence released, weakly all other accesses. level:
-    index of the scope: 0 for cta, 1 for cluster."""
+    """Add a relaxed arrival to a barrier: a strong edge for accesses that the last fence released, a weak edge for all
+    others. level: 0 for cta scope, 1 for cluster scope."""
     for each in agents.parts(mask):
         released = each.released[level]
         if released is not None:

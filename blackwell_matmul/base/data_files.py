@@ -16,8 +16,7 @@ from blackwell_matmul.base.errors import InputError
 
 How = Literal["measured", "derived", "assumed", "specified", "fitted"]
 """Origin of a number. measured: a benchmark's own number. derived: computed from measured numbers. assumed: no value is
-published. specified: from the maker's guide or data sheet. fitted: chosen so that a model's times agree with measured
-times."""
+published. specified: from the maker's guide or data sheet. fitted: chosen so that a model agrees with times."""
 
 Filled = TypeVar("Filled")
 
@@ -79,8 +78,7 @@ def _is_number(value: object) -> bool:
 
 
 def filled(cls: type[Filled], path: Path, values: Mapping[str, Any]) -> Filled:
-    """Return an instance of a dataclass with a data file's values; raise InputError if a field is missing or
-    unknown."""
+    """Return an instance of a dataclass with a file's values; raise InputError if a field is missing or unknown."""
     fields = {each.name: each.default is dataclasses.MISSING for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     unknown = [f"{name}, which is no field" for name in values if name not in fields]
     if wrong := [*unknown, *(f"no {name}" for name, needed in fields.items() if needed and name not in values)]:

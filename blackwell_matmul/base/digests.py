@@ -57,8 +57,7 @@ def _tilus() -> Path | None:
 
 
 _seen = {folder: _stamps(folder) for folder in (PACKAGE, _tilus()) if folder is not None}
-"""Stamps of this package's and tilus's files at the import of this module, which precedes frontend, compiler and
-kernels."""
+"""Stamps of this package's and tilus's files at the import of this module, before frontend, compiler, kernels."""
 
 
 def is_as_imported() -> bool:

@@ -90,8 +90,7 @@ def cores() -> int:
 
 
 def can_fork() -> bool:
-    """Return True if this process may fork. Forking is safe only on Linux, and a daemon process may have no
-    children."""
+    """Return True if this process may fork. Forking is safe on Linux alone, and daemons may have no children."""
     return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 

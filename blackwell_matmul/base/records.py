@@ -30,8 +30,7 @@ _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Return a file descriptor of a regular file. Raise OSError for any other file, such as a FIFO, whose opening
-    blocks."""
+    """Return a descriptor of a regular file. Raise OSError for any other file, as opening a FIFO blocks."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -52,8 +51,7 @@ def content_of(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """Return parsed JSON. Raise ValueError if malformed, nested deeper than `MOST_DEPTH`, or with NaN or an
-    infinity."""
+    """Return parsed JSON; raise ValueError if malformed, deeper than `MOST_DEPTH`, or with NaN or an infinity."""
     text = content.decode()
     if _depth(content) > MOST_DEPTH:
         raise ValueError(f"it is nested more than {MOST_DEPTH} deep")

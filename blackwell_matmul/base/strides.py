@@ -1,7 +1,6 @@
 """Layout of a tensor or array in memory, and memory that no kernel can use.
 
-A kernel gets only an address. A global view without strides reads the memory as row-major, whatever the tensor's
-strides.
+A kernel gets an address. A global view without strides reads memory as row-major, whatever the tensor's strides.
 """
 
 from __future__ import annotations

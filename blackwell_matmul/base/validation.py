@@ -28,8 +28,7 @@ def shown(value: object) -> str:
 
 
 def _has_few_items(value: object) -> bool:
-    """Return True if nested containers have few items in all. `repr` of deep containers would overflow a thread's
-    stack."""
+    """Return True if nested containers have few items. `repr` of deep containers would overflow a thread's stack."""
     count, left = 0, [value]
     while left and count <= LONGEST_VALUE_CHARACTERS:
         each, count = left.pop(), count + 1

@@ -134,8 +134,7 @@ class Bundle(OneLine):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
-        """Return the bundle in `folder`; raise InputError, with the file's name, if a file is missing or was
-        changed."""
+        """Return the bundle in `folder`; raise InputError, with the file's name, for a missing or changed file."""
         place = Path(folder)
         record = unsealed(place / RECORD, BUNDLE_FORMAT, "bundle")
         parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}

@@ -115,8 +115,7 @@ def _place(root: Path, key: str) -> Path:
 
 
 def _replace(draft: Path, place: Path) -> None:
-    """Rename a new folder to its place. A damaged folder there is removed first, as a rename onto a folder with files
-    fails."""
+    """Rename a new folder to its place. A damaged folder there is removed first, as the rename would fail."""
     for _ in range(3):
         try:
             os.rename(draft, place)

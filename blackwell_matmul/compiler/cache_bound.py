@@ -22,10 +22,10 @@ if sys.platform != "win32":
     import fcntl
 
 VARIABLE = "BLACKWELL_MATMUL_CACHE_MIB"
-"""Environment variable that sets another limit, in MiB."""
+"""Environment variable that sets the cache's limit, in MiB."""
 
 MOST_MIB = 2048
-"""Default limit in MiB."""
+"""Default of the limit, in MiB."""
 
 KEPT_FRACTION = 0.9
 """Fraction of the limit that eviction keeps, so that not every new entry evicts another."""
@@ -61,8 +61,7 @@ def most_bytes() -> int:
 
 @contextmanager
 def held(folder: Path, alone: bool = False) -> Iterator[bool]:
-    """Lock a folder inside the block, exclusively if `alone`, else shared. Yield True if the lock is held, else
-    False."""
+    """Lock a folder inside the block, exclusively if `alone`, else shared. Yield True if locked, else False."""
     try:
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:

@@ -1,5 +1,4 @@
-"""`compile`: compiles a script for a call's arguments to a `Bundle`, through the cache; `compile_many`: several
-schedules."""
+"""`compile`: compiles a script for a call's arguments to a `Bundle`, through the cache; `compile_many`: schedules."""
 
 from __future__ import annotations
 

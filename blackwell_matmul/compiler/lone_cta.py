@@ -22,8 +22,7 @@ operands, mask."""
 
 
 def at_home(template: str) -> str:
-    """Return an equivalent asm statement for a cluster of one CTA, whose rank is 0. If the mask lacks this CTA, nothing
-    is loaded."""
+    """Return an equivalent asm statement for a cluster of one CTA, rank 0. A mask without this CTA loads nothing."""
     template = _MAPA.sub(r"mov.u32 \1, \2;", template)
     template = _ARRIVAL.sub(r"\1.shared::cta.", template)
     leader_in_mask = r".reg .b32 __own; cvt.u32.u16 __own, \4; and.b32 __own, __own, \1; "

@@ -202,7 +202,6 @@ def _comment(stmt: Stmt) -> str:
 
 
 def _barrier(stmt: Stmt) -> list[Any]:
-    """Return a list with the shared address of the mbarrier that a statement waits for; an empty list if there is no
-    wait."""
+    """Return a list of the shared address of the mbarrier that a statement waits for; empty without a wait."""
     calls = [call for call in collect(stmt, Call) if "mbarrier_wait" in call.func_var.name]
     return [calls[0].args[0]] if calls else []

@@ -62,8 +62,7 @@ def compile_source(source: str, target: str, name: str) -> Compiled:
 
 @functools.cache
 def version() -> str:
-    """Return NVRTC's version with its build, read from PTX that NVRTC writes. Builds of one version generate different
-    code."""
+    """Return NVRTC's version with its build, read from PTX that NVRTC writes; builds generate different code."""
     program = _checked(_nvrtc().nvrtcCreateProgram(b"", b"", 0, [], []))
     _checked(_nvrtc().nvrtcCompileProgram(program, 0, []))
     ptx = _text(_nvrtc().nvrtcGetPTXSize, _nvrtc().nvrtcGetPTX, program)
@@ -139,8 +138,7 @@ def _included(source: str) -> Mapping[str, str]:
 
 @functools.cache
 def _header(name: str) -> str:
-    """Return a header's text, with a `#line` that names the file at the root; NVRTC would otherwise insert the current
-    folder."""
+    """Return a header's text. Its `#line` names a file at the root; NVRTC would insert the current folder."""
     folder = _tilus_headers() if name.startswith("tilus/") else _cuda_headers()
     return f'#line 1 "/{name}"\n{Path(folder, name).read_text(encoding="utf-8", errors="replace")}'
 

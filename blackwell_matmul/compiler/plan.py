@@ -362,8 +362,7 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
 
 
 def _constructor(part: TensorMap | Workspace | Argument, variables: Mapping[str, str]) -> str:
-    """Return the text of a call that makes the part. Expressions become Python text; names of enums and types stay
-    strings."""
+    """Return the text of a call that makes the part; expressions become Python text, names stay strings."""
     values = [getattr(part, name) for name in _fields(type(part))]
     texts = [repr(value) for value in values]
     for index, name in enumerate(_fields(type(part))):

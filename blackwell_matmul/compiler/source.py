@@ -89,8 +89,7 @@ _MARK = "//@"
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """CUDA C++ with one kernel. text: readable form. lines: line of the Python kernel for each line of `text`, None if
-    unknown."""
+    """CUDA C++ with one kernel. text: readable form. lines: line of the Python kernel for each line, or None."""
 
     text: str
     kernel: str
@@ -164,8 +163,7 @@ def _instruction_lines(program: Program) -> Iterator[Location | None]:
 
 
 def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
-    """Return the lines of each scalar variable by its id: of its loop, or of its declaration and assignments in
-    order."""
+    """Return each scalar variable's lines, by id: of its loop, or of its declaration and assignments in order."""
     found: dict[int, list[Location | None]] = {}
     for node in walk(program.tile.body):
         for var in declared_vars(node):
@@ -174,8 +172,7 @@ def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
 
 
 def _marked(program: Program, locations: list[Location]) -> Any:
-    """Return the lowered module with a mark at each new line of the script. The marks' lines are appended to
-    `locations`."""
+    """Return the lowered module with a mark at each new script line. `locations` receives the marks' lines."""
     marker = _Marker(program, locations)
     functions = dict(program.lowered.functions)
     for name, function in functions.items():

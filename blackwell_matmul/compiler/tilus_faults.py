@@ -69,9 +69,8 @@ def fenced(template: str) -> str:
     tcgen05 operations are asynchronous, and thread synchronisation does not order them. A fence must precede the
     arrival after issued operations, and follow the wait before later operations. Source: PTX, "Tensorcore 5th
     Generation Family Instructions", "Memory Consistency Model", tcgen05.fence::before_thread_sync and
-    ::after_thread_sync; tcgen05.commit implies the first fence. tilus 0.2.0 has no such instruction. So every
-    synchronisation of a kernel with tcgen05 gets the fences. Removable when tilus has the fences and the kernels use
-    them.
+    ::after_thread_sync; tcgen05.commit implies the first. tilus 0.2.0 has no such instruction. So every synchronisation
+    of a kernel with tcgen05 gets the fences. Removable when tilus has fences and the kernels use them.
     """
     before = BEFORE_SYNC + " " if _ARRIVES.search(template) else ""
     after = " " + AFTER_SYNC if _WAITS.search(template) else ""

@@ -319,8 +319,7 @@ class Builder:
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Nothing())
 
     def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
-        """Return a function that zero-extends words of this size to the register's size; None if the sizes are
-        equal."""
+        """Return a function that zero-extends words of this size to the register's size; None for equal sizes."""
         if isinstance(register, Register) and SIZES_BYTES[self.types[register.slot]] != nbytes:
             wide = WORDS[SIZES_BYTES[self.types[register.slot]]]
             return lambda value: value.astype(wide)

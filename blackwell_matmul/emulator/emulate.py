@@ -141,8 +141,7 @@ def text_of(code: str | Path) -> str:
 
 
 def entry_of(module: Module, name: str | None) -> Entry:
-    """Return the kernel of this name, or the only kernel. Raise InputError if there is none, or if the target is not
-    emulated."""
+    """Return the kernel of this name, or the only kernel; raise InputError for none, or a target not emulated."""
     if not module.target.startswith(EMULATED_TARGETS):
         raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(EMULATED_TARGETS)}.")
     if name is None and len(module.kernels) == 1:

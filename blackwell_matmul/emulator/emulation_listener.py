@@ -33,8 +33,7 @@ class EmulationListener:
     def written(
         self, memory: Any, places: Any, nbytes: int, warp: Any = None, mask: int = 0, values: Any = None
     ) -> None:
-        """Called before bytes are written. places: an address for each lane. values: a word for each address, None if
-        unknown."""
+        """Called before bytes are written. places: an address for each lane. values: words, or None if unknown."""
 
     def touched(self, memory: Any, rows: Any, columns: Any, writes: bool, warp: Any = None) -> None:
         """Called when tensor memory is read, or before it is written. rows, columns: arrays of lanes and columns that
@@ -51,8 +50,7 @@ class EmulationListener:
         """Called when columns of tensor memory are allocated, or freed if gives_back."""
 
     def initialised(self, barrier: Any, cta: Any, offset: int, warp: Any, lane: int, before: Any) -> None:
-        """Called when an mbarrier is initialised. before: the mbarrier that was valid at this place until now, or
-        None."""
+        """Called when an mbarrier is initialised. before: the mbarrier valid at this place until now, or None."""
 
     def invalidated(self, barrier: Any, warp: Any, lane: int) -> None:
         """Called when an mbarrier is invalidated."""

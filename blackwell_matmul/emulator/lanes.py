@@ -1,5 +1,4 @@
-"""Lanes of warps, 32 per warp. A mask is an integer with a bit per lane; a register is an array with a raw word per
-lane."""
+"""Lanes of warps, 32 per warp. A mask is an integer, a bit per lane; a register is an array, a raw word per lane."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ MOST_CTAS = 10**9
 """Maximum number of CTAs of a launch; more would take hours."""
 
 MAX_SHARED_BYTES = 227 * 1024
-"""Maximum bytes of shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute
-Capability")."""
+"""Maximum shared memory of a CTA (CUDA programming guide, "Technical Specifications per Compute Capability")."""
 
 
 RETURN_BYTES = 16
@@ -202,8 +201,7 @@ def _cluster(entry: Entry, given: Extents) -> Extents:
 
 
 def _verify(entry: Entry, shape: LaunchShape) -> None:
-    """Check a launch against the limits of every GPU, and against the kernel's own (PTX ISA, "Performance-Tuning
-    Directives")."""
+    """Check a launch against every GPU's limits, and the kernel's own (PTX ISA, "Performance-Tuning Directives")."""
     threads, cluster = prod(shape.block), prod(shape.cluster)
     for name, extents in (("grid", shape.grid), ("block", shape.block), ("cluster", shape.cluster)):
         if min(extents) < 1:

@@ -221,8 +221,7 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 
 
 def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
-    """Mark an instruction as collective: all lanes of a warp execute it together, and early lanes wait for the
-    others."""
+    """Mark an instruction as collective: all lanes of a warp execute it together, and early lanes wait."""
 
     def once_together(warp: Any, mask: int) -> Any:
         wait = None if mask == warp.alive else together(warp, mask)

@@ -69,8 +69,7 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
 def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
     """Return the index in shared memory of each 16-byte chunk, outer x inner.
 
-    K-major: outer is rows of M or N, inner is chunks along K. MN-major: outer is rows of K, inner is chunks along M or
-    N.
+    K-major: outer rows of M or N, inner chunks along K. MN-major: outer rows of K, inner chunks along M or N.
     """
     row, chunk = np.arange(outer)[:, None], np.arange(inner)[None, :]
     span = found.swizzle or CHUNK
@@ -104,8 +103,8 @@ def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_
 
 
 def read_chunks(memory: Memory, index: Array, what: str, used: int = CHUNK) -> Array:
-    """Return chunks of shared memory. Raise Undefined beyond its end, or if one of a chunk's first `used` bytes was
-    never written."""
+    """Return chunks of shared memory; raise Undefined beyond its end, or if one of their `used` bytes was not
+    written."""
     if not memory.all_written(index):
         _verify_chunks(memory, index, what, used)
     if memory.listener is not None:

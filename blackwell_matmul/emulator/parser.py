@@ -191,7 +191,7 @@ _SELECTED = re.compile(r"[bh][0-7]{1,4}")
 """Pattern of a selector of bytes or halves of a register, as in video instructions."""
 
 _ENDS = {",", ";", "]", "}", ")", ":"}
-"""Tokens after a number that is not part of a constant expression."""
+"""Tokens after which a number before them is a whole operand, not the beginning of a constant expression."""
 
 SIZES_BYTES = Known({"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16})
 SIZES_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "us" for bits in (8, 16, 32, 64)}
@@ -233,8 +233,7 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Module:
-    """Return the module that a PTX text describes; raise InputError, one sentence with the line, if the text is
-    malformed."""
+    """Return the module that a PTX text describes; raise InputError, one sentence with the line, if malformed."""
     if not re.search(r"^\W*\.version\b", text, re.MULTILINE):
         raise InputError("this is no PTX: it has no .version line.")
     parser = _Parser(text)
@@ -455,8 +454,7 @@ class _Parser:
                 yield from self.declared(function, self.declarators("param", once=True))
 
     def declared(self, entry: Entry, variables: list[Variable]) -> list[Variable]:
-        """Add variables to a kernel or function, with names that are unique among all functions; return these
-        variables."""
+        """Add variables of a kernel or function, with names unique among all functions; return them."""
         named = [replace(each, name=self.own_name(each.name).name) for each in variables]
         entry.variables += named
         return named
@@ -560,8 +558,7 @@ class _Parser:
         return name, addend + self.addend()
 
     def constant(self, kind: str, found: bytearray, references: list[Reference]) -> None:
-        """Parse an initial value: a number, `name`, `name+4`, `generic(name)`, or `0xFF00(name)` for one byte of an
-        address."""
+        """Parse a number, `name`, `name+4`, `generic(name)`, or `0xFF00(name)` for a byte of an address."""
         size, place = SIZES_BYTES[kind], len(found)
         is_masked = self.next.kind == "number" and self.tokens[self.at + 1].text == "("
         if self.next.kind != "word" and not is_masked:
@@ -625,8 +622,7 @@ class _Parser:
         self.at = first
 
     def begins(self, place: int) -> bool:
-        """Return True if a statement may begin at a token: after another statement, or on a new line, as after
-        `.loc`."""
+        """Return True if a statement may begin here: after another statement, or on a new line, as after `.loc`."""
         before = self.tokens[place - 1]
         return before.text in (";", "{", "}", ":") or before.line < self.tokens[place].line
 
@@ -858,8 +854,7 @@ def _value(text: str) -> Value:
 
 
 def number_bits(number: Number, type: str) -> int:
-    """Return an immediate as bits of this type; the int may be negative or too wide. Raise Malformed for a float in an
-    integer type."""
+    """Return a number as this type's bits, maybe negative or too wide; raise Malformed for a float in an integer."""
     if number.is_bits:
         return int(number.value)
     if type in ("f32", "f64") or (type in ("b32", "b64") and isinstance(number.value, float)):

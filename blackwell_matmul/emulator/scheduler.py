@@ -206,8 +206,7 @@ class Execution:
         operation.warp.cta.cluster.pending.pop(operation, None)
 
     def complete_alike(self, operations: Iterable[InFlight]) -> None:
-        """Complete operations of several warps, in order for each warp. Operations with equal keys complete
-        together."""
+        """Complete operations of several warps, in order for each warp; those with equal keys together."""
         groups: dict[Any, list[InFlight]] = {}
         for each in operations:
             group = groups.setdefault(each.act.alike, [])  # type: ignore[attr-defined]
@@ -400,8 +399,7 @@ class Execution:
     # --- a row
 
     def _run(self, row: Row) -> int:
-        """Run the ready strands of a row, and return the number of instructions: fewest turns first, then lowest
-        instruction index."""
+        """Run the ready strands of a row, fewest turns first; return the number of instructions."""
         ran = 0
         while ran < TURN_STEPS:
             ready = [strand for strand in row.strands if strand.ready()]
@@ -603,8 +601,7 @@ class Execution:
 
 
 class Polls:
-    """Loads that some turns execute, and comparisons of their results. steps: the instructions, wrapped to record
-    both."""
+    """Loads that some turns execute, and comparisons of their results. steps: instructions that record both."""
 
     def __init__(self, steps: list[Executable]) -> None:
         self.loads: dict[
@@ -641,8 +638,7 @@ class Polls:
         return [self._sentence(*each) for each in compared or found]
 
     def _compared(self, place: int) -> tuple[int, int] | None:
-        """Return the index of an instruction that compares a load's result, and the number of the other operand; else
-        None."""
+        """Return the index of a comparison of a load's result, and the number of the other operand, or None."""
         target = _first(self.steps[place].source.operands[0])
         for other in self.compares:
             operands = self.steps[other].source.operands[1:3]
@@ -697,8 +693,7 @@ def _short(text: str, longest: int = 110) -> str:
 
 
 FAULTS = (Undefined, Unknown, Malformed, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions of an instruction: undefined behavior, instructions that are not emulated, and Python errors inside the
-emulator."""
+"""Exceptions of an instruction: undefined behavior, code that is not emulated, Python errors inside the emulator."""
 
 
 def own_fault(fault: Exception) -> str:

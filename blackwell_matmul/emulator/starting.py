@@ -133,8 +133,7 @@ def _each(function: Callable[[int, int], int], a: Extents, b: Extents) -> Extent
 
 
 WORKSPACE_BYTES = 256
-"""Bytes of memory at the address in %envreg1 and %envreg2. Cooperative groups use 8: a size and the barrier of the
-grid."""
+"""Bytes of memory at %envreg1 and %envreg2. Cooperative groups use 8: a size and the barrier of the grid."""
 
 _LANE = np.arange(LANES)
 SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {

@@ -304,8 +304,7 @@ def _pieces(found: Map, start: int) -> tuple[int, int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def slots(start: int, box_bytes: int, slot_bytes: int, span: int) -> Array:
-    """Return the swizzled offset in shared memory of each piece of a box that begins at `start`. span: of the swizzle,
-    in bytes."""
+    """Return the swizzled offset in shared memory of each piece of a box from `start` on. span: swizzle in bytes."""
     return swizzled(np.arange(start, start + box_bytes, slot_bytes), span)
 
 

@@ -121,8 +121,7 @@ Child = SpawnedChild | ForkedChild
 
 
 class ForkServer:
-    """A process that has imported modules and forks. It exits when its socket closes, at the latest at the end of this
-    process."""
+    """A process that has imported modules and forks. It exits when its socket closes or this process ends."""
 
     def __init__(self, module: str, environment: Environment) -> None:
         self._errors, self._asked = tempfile.TemporaryFile(), False  # noqa: SIM115  as long as this object

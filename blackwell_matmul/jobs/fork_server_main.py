@@ -64,8 +64,7 @@ def _supervise(about: int, stdin: int, stdout: int, stderr: int, status: int) ->
 
 
 def _tell_end(number: int, parent: socket.socket) -> None:
-    """Report a child's exit without reaping the child: its process number must stay reserved until its group has
-    ended."""
+    """Report a child's exit without reaping: its process number must stay reserved until its group has ended."""
     with suppress(OSError):  # it was reaped already, or nobody reads the socket
         found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
         assert found is not None

@@ -135,8 +135,7 @@ class RowFile(Rows):
             yield file
 
     def _require_torn(self, line: bytes) -> None:
-        """Raise InputError unless an incomplete last line is the beginning of a row, so that foreign files stay
-        unchanged."""
+        """Raise InputError unless the line is the beginning of a row, so that foreign files stay unchanged."""
         try:
             parsed(line)
         except ValueError:

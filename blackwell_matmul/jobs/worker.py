@@ -79,7 +79,7 @@ class Worker:
         self.end()
 
     def do(self, task: Task, step: Callable[[str], None] = lambda what: None) -> TaskOutcome:
-        """Return the outcome of a task. step: called with the name of each step as it begins. Raises WorkerEnded after
+        """Return the outcome of a task. step: called before each step, with its name. Raises WorkerEnded after
         `end`."""
         child, outcome = self.prepare(), None
         try:
@@ -217,8 +217,7 @@ class WorkerPool(Executor):
             self._free.put(worker)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Return the future of the function's row. If the function fails, its row has the reason as "refused" or
-        `DIED`."""
+        """Return the future of the function's row; the row of a failure has the reason as "refused" or `DIED`."""
         call = base64.b64encode(pickle.dumps((fn, args, kwargs))).decode()
         return self._threads.submit(self._row, {"do": f"{worker_main.__name__}:call", "pickled": call})
 

@@ -93,8 +93,7 @@ def _report(pipe: TextIO, message: Mapping[str, Any]) -> None:
 
 
 def _listen(tasks: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Queue the tasks from stdin. At the end of stdin, kill this process and its children: its parent may have been
-    killed."""
+    """Queue the tasks from stdin. At its end, kill this process and its children: the parent may have died."""
     for line in sys.stdin:
         tasks.put(json.loads(line))
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():

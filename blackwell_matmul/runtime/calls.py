@@ -55,8 +55,7 @@ class Calls:
 
 
 def call_key(arguments: Sequence[object]) -> Hashable | None:
-    """Return a key that is equal for equal launches; None if an argument is neither an integer nor a plain CUDA
-    tensor."""
+    """Return a key that is equal for equal launches; None if an argument is neither an int nor a plain CUDA tensor."""
     key: list[Any] = []
     device = -1
     for argument in arguments:

@@ -91,8 +91,7 @@ class Loaded:
         return None if moves is None or not prepared.packed.is_movable(moves) else Moving(prepared, moves, addresses)
 
     def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
-        """Return a launch's inputs except addresses; None if a value is no integer, as equal floats may differ (0.0 and
-        -0.0)."""
+        """Return a launch's inputs except addresses; None if a value is no integer, as 0.0 and -0.0 compare equal."""
         key: list[Any] = [device, stream, len(arguments)]
         for parameter, each, value in zip(self.bundle.plan.parameters, arguments, values):
             if type(value) is not int:

@@ -37,8 +37,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> Moves | None:
-        """Return the moves of a plan; None if a size or a check depends on more of an address than its last four
-        bits."""
+        """Return a plan's moves; None if a size or a check depends on more of an address than its last four bits."""
         index = {each.name: i for i, each in enumerate(plan.parameters) if each.type == "pointer"}
         slots = {i: each.value for i, each in enumerate(plan.arguments) if each.kind == "value"}
         maps = {i: each.pointer for i, each in enumerate(plan.tensor_maps)}

@@ -53,8 +53,7 @@ class Recent(Generic[K, V]):
         self._used[id(value)] = None
 
     def _forget(self) -> None:
-        """Keep the entries read since the last eviction; if these are more than 3/4 of the limit, keep the later half
-        of them."""
+        """Keep the entries read since the last eviction; of more than 3/4 of the limit, keep the later half."""
         kept = [(key, value) for key, value in list(self._entries.items()) if id(value) in self._used]
         if len(kept) > self._limit * 3 // 4:
             kept = kept[len(kept) // 2 :]

@@ -57,8 +57,7 @@ class ScriptCalls:
         self.launch = self._calls.launch
 
     def attempt(self, arguments: Sequence[object]) -> bool:
-        """Launch and return True if all arguments are given in order, as integers and plain CUDA tensors; else return
-        False."""
+        """Launch and return True for all arguments in order, integers and plain CUDA tensors; else return False."""
         if not self._is_same():
             self._forget()
         return len(arguments) == self._count and self._calls.attempt(arguments)
@@ -104,8 +103,7 @@ def _meaning_of(kernel: HasScript) -> Any:
 
 
 def _kind(arguments: Sequence[object], device: int) -> Hashable | None:
-    """Return all inputs that choose a call's code: the arguments without addresses, and the GPU. None if not
-    hashable."""
+    """Return all inputs that choose a call's code: arguments without addresses, and GPU; None if not hashable."""
     key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each, str(each)) for each in arguments)
     try:
         hash(key)

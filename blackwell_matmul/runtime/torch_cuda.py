@@ -74,5 +74,4 @@ def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dty
 
 
 _fast_empty: Any = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-"""torch's allocation on the current GPU without its dispatcher, as torch.compile's code calls it; None if torch lacks
-it."""
+"""torch's allocation on the current GPU without its dispatcher, as torch.compile's code calls it; None without it."""

@@ -60,8 +60,7 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
 
 
 def band(m: int) -> int:
-    """Return the smallest power of two that is at least m. A tuned schedule serves all m of a band, with the same n and
-    k."""
+    """Return the smallest power of two that is at least m. A tuned schedule serves a band of m, with equal n and k."""
     return 1 << (m - 1).bit_length()
 
 

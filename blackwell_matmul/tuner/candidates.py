@@ -112,8 +112,7 @@ def _plain(row: Pins) -> dict[str, Any]:
 
 
 def cost(pins: Pins, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
-    """Return a sort key, the lowest first: estimated cost; at equal cost larger tiles, then deeper steps along k, then
-    more stages."""
+    """Return a sort key, the lowest first: estimated cost; then larger tiles, deeper steps along k, more stages."""
     m, n = (_tile(pins, f"block_{axis}") for axis in "mn")
     tiles = -(-problem.m // m) * -(-problem.n // n)
     waves = -(-tiles // gpu.sm_count)

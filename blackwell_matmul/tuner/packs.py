@@ -109,8 +109,7 @@ def save(pack: Pack, file: Path) -> None:
 
 
 def install(file: Path) -> Pack:
-    """Copy a pack into this machine's cache and return the pack; raise InputError for a damaged pack or other
-    versions."""
+    """Copy a pack into this machine's cache and return it; raise InputError if damaged or of other versions."""
     root = _root()
     with unzipped(file, "pack", "`compile --pack GPU -o pack.zip` makes one") as folder:
         pack = _opened(folder, file)

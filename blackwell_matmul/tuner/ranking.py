@@ -91,8 +91,7 @@ def ordered(
     tell: Tell,
     by: Predictors,
 ) -> tuple[Ranked, ...]:
-    """Return all candidates in order. For a GPU without figures nothing is predicted. until_s: deadline of predictions,
-    by time.monotonic."""
+    """Return all candidates in order, unpredicted for a GPU without figures. until_s: deadline, by time.monotonic."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
     by_schedule = predictions(kernel, problem, gpu, asked, until_s, tell, by)
     rows = [_ranked(pins, by_schedule.get(spelled(pins))) for pins in asked]

@@ -21,8 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Finder:
-    """A finder of `sys.meta_path`: replaces the runtime before `cuda.bindings.cyruntime` is imported, and adapts
-    torch."""
+    """A finder for `sys.meta_path`: replaces the runtime before `cuda.bindings.cyruntime` is read; adapts torch."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
@@ -69,8 +68,7 @@ def replace(capsules: dict[str, object]) -> None:
 
 
 def offer_to_cute_dsl() -> None:
-    """Name our libraries in CUTE_DSL_LIBS before CuTe DSL's own, from which only functions without launches are
-    used."""
+    """Name our libraries in CUTE_DSL_LIBS before CuTe DSL's own, which then serves functions without launches."""
     own = [
         found
         for each in sys.path

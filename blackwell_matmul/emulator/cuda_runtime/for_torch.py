@@ -77,8 +77,7 @@ class GuardedMemory(mmap.mmap):
 
 
 def in_region(tensor: Any) -> Any:
-    """Return a copy of a tensor in memory of its own that is registered with the emulated GPU: aligned, with known
-    bounds."""
+    """Return a tensor's copy in memory of its own, registered with the emulated GPU: aligned, with known bounds."""
     is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided and not tensor.requires_grad
     if not is_plain or not tensor.numel() or tensor.device.type != "cpu":
         return tensor.clone() if isinstance(tensor, torch.Tensor) else tensor

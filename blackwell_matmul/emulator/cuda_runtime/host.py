@@ -36,8 +36,7 @@ DEVICE_START = 0x10 << WINDOW_BITS
 """First address of device memory. Linux never gives a program addresses in this range."""
 
 DEFAULT_SHARED_BYTES = 48 << 10
-"""Maximum bytes of shared memory of a CTA, unless the function's attribute allows more (CUDA programming guide, "Shared
-Memory")."""
+"""Maximum bytes of a CTA's shared memory without the function's attribute (CUDA programming guide, "Shared Memory")."""
 
 CONTEXT = 1
 """Handle of the only context."""
@@ -48,7 +47,7 @@ COOPERATIVE_TOO_LARGE = 720
 """Error code of a cooperative launch whose CTAs cannot all run at the same time."""
 
 MAX_DYNAMIC_SHARED, COOPERATIVE, CLUSTER_DIMENSION = 8, 2, 4
-"""CUDA's numbers of a function attribute and of two launch attributes (CUDA driver API, "Data types used by CUDA
+"""CUDA's numbers of a function attribute and of two launch attributes (driver API, "Data types used by CUDA
 driver")."""
 
 
@@ -158,8 +157,7 @@ class HostSpace(GlobalSpace):
         return True
 
     def _range(self, address: int) -> tuple[int, int]:
-        """Return begin and end of the pinned allocation or mapping of the program that contains an address; 0, 0
-        without one."""
+        """Return begin and end of the program's allocation or mapping that contains an address; 0, 0 for none."""
         for start, nbytes in self.pinned.items():
             if start <= address < start + nbytes:
                 return start, start + nbytes

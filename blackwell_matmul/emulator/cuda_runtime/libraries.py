@@ -14,12 +14,10 @@ from blackwell_matmul.emulator.cuda_runtime.entry_points import ENTRY_POINTS
 SOURCE, FOR_PYTHON, FOR_TORCH = (Path(__file__).with_name(name) for name in ("host.c", "for_python.py", "for_torch.py"))
 DRIVER = "libcuda.so.1"
 RUNTIMES = tuple(f"libcudart.so.{version}" for version in ("11.0", "12", "13"))
-"""File names of the CUDA runtime's versions. Each version is a library of its own, as its symbols contain the
-version."""
+"""File names of the CUDA runtime. Each version is a library of its own, as its symbols contain the version."""
 
 SUFFIXES = ("_v2", "_v3", "_v4", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds")
-"""Suffixes of entry points: newer versions, and variants for per-thread streams. All variants have the same effect
-here."""
+"""Suffixes of entry points: newer versions, and variants for per-thread streams. All act alike here."""
 
 
 def build(folder: Path) -> None:

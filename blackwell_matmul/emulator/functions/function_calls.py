@@ -32,8 +32,7 @@ from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 @instruction("call")
 def call(build: Builder, each: Statement) -> Act:
-    """Call: `call{.uni} (results), function, (arguments)`. A call by address also names a prototype or targets
-    ("call")."""
+    """Call: `call{.uni} (results), function, (arguments)`; a call by address also names a prototype ("call")."""
     parts = list(each.operands)
     wanted = _listed(build, parts)
     if not parts:
@@ -66,8 +65,7 @@ def call(build: Builder, each: Statement) -> Act:
 
 
 def _listed(build: Builder, parts: list[Operand]) -> list[FrameSlot]:
-    """Return the places of the elements of a list in parentheses, removed from the front of `parts`; empty if there is
-    none."""
+    """Return the places of the elements of a list in parentheses, removed from the front of `parts`."""
     if parts and isinstance(parts[0], Vector):
         return [_place(build, part) for part in build.vector(parts.pop(0))]
     return []

@@ -20,8 +20,7 @@ from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.spaces import Undefined
 
 HEAP_BYTES = 8 << 20
-"""Bytes of memory for malloc (CUDA programming guide, "Heap Memory Allocation"). Beyond, malloc returns a null
-pointer."""
+"""Bytes of memory for malloc (CUDA programming guide, "Heap Memory Allocation"); beyond, malloc returns null."""
 
 HEAP = "memory of malloc"
 

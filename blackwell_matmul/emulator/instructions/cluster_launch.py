@@ -1,5 +1,4 @@
-"""Cluster launch control: a running cluster cancels a waiting cluster and takes over its work (PTX ISA,
-"clusterlaunchcontrol")."""
+"""Cluster launch control: a running cluster takes over a waiting cluster's work (PTX ISA, "clusterlaunchcontrol")."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ REFUSED = (0x5A5AA5A5,) * 3
 
 @instruction("clusterlaunchcontrol.try_cancel", order=Order("weak", "cta", "async"))
 def try_cancel(build: Builder, each: Statement) -> Act:
-    """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`. A response has 16
-    bytes."""
+    """Cancel a waiting cluster: `try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`, 16 bytes."""
     response, barrier = (shared_addresses(build, operand) for operand in each.operands.exactly(2))
     to_all = "multicast::cluster::all" in each.modifiers
 
@@ -62,8 +60,7 @@ def is_canceled(build: Builder, each: Statement) -> Act:
 
 @instruction("clusterlaunchcontrol.query_cancel.get_first_ctaid")
 def first_cta(build: Builder, each: Statement) -> Act:
-    """Return the canceled cluster's first CTA: `.v4.b32.b128 {x, y, z, _}, response`, or one coordinate (`::x` and
-    similar)."""
+    """Return the canceled cluster's first CTA: `.v4.b32.b128 {x, y, z, _}, response`, or a coordinate (`::x`)."""
     targets, response = build.targets(each.operands[0]), build.source(each.operands[1], "b128")
     axis = next(("xyz".index(word[-1]) for word in each.modifiers if word.startswith("get_first_ctaid::")), None)
 

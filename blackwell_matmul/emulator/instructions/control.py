@@ -70,8 +70,7 @@ def trap(build: Builder, each: Statement) -> Act:
     "fence", "membar", "griddepcontrol", "tcgen05.fence", "wgmma.fence",
 )  # fmt: skip
 def fence(build: Builder, each: Statement) -> Act:
-    """Report a fence to the listener. The emulator's memory needs no fences; griddepcontrol has no effect, as only one
-    grid runs."""
+    """Report a fence to the listener. The memory needs no fences, nor griddepcontrol, as only one grid runs."""
 
     @wide
     def act(warp: LaneState, mask: int) -> None:
@@ -96,8 +95,7 @@ BARRIERS = 16
 
 @instruction("bar", "barrier", order=Order("acq_rel", "cluster"))
 def barrier(build: Builder, each: Statement) -> Act:
-    """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`. Whole warps arrive
-    ("bar")."""
+    """Wait: `bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`, by whole warps ("bar")."""
     words = each.modifiers
     if "warp" in words:
         return _warp_barrier(build, each)
@@ -134,8 +132,7 @@ def barrier(build: Builder, each: Statement) -> Act:
 def _arrived_together(
     row: Row, mask: int, number: int, expected: int | None, arrives_only: bool, reduces: bool
 ) -> Waits | None:  # fmt: skip
-    """Count arrivals of a row's warps at their CTAs' barriers; return the waits of the warps that must wait, or
-    None."""
+    """Count arrivals of a row's warps at their CTAs' barriers; return the waits of warps that must wait."""
     row.verify_whole(mask)
     found = [(some[0].cta.named.setdefault(number, NamedBarrier()), some) for some in row.by_cta(mask)]
     if reduces or (expected and any(named.arrived + LANES * len(some) > expected for named, some in found)):
@@ -288,8 +285,7 @@ def _by_members(build: Builder, operand: Operand, act: Callable[[Any, int, int],
 
 
 def _when_together(build: Builder, operand: Operand, act: Callable[[Any, int, int], None]) -> Act:
-    """Return an instruction that executes `act` as `_by_members` does, once all lanes of the membermask have
-    arrived."""
+    """Return an instruction that executes `act` as `_by_members` does, once the membermask's lanes have arrived."""
 
     def executed(warp: WarpState, mask: int, wanted: int) -> Waiting | None:
         wait = together(warp, mask, wanted)
@@ -361,8 +357,7 @@ def vote(build: Builder, each: Statement) -> Act:
 
 @instruction("match")
 def match(build: Builder, each: Statement) -> Act:
-    """Match: match.any returns the lanes with an equal value; match.all returns all lanes if all values are equal
-    ("match.sync")."""
+    """Match: match.any returns the lanes with an equal value, match.all all lanes if all are equal ("match.sync")."""
     mode, type = each.modifiers.first_of(("any", "all")), last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)

@@ -132,8 +132,7 @@ def _odd(value: Array) -> Array:
 
 
 def _to_tf32(each: Statement) -> Callable[[Array], Array]:
-    """Return a function that rounds float32 to 10 mantissa bits: rna rounds ties away from zero, rn to even, rz
-    truncates."""
+    """Return a function that rounds to 10 mantissa bits: rna ties away from zero, rn to even, rz truncates."""
     top, relu = np.uint32(0x7F7FE000), "relu" in each.modifiers
     bias: Any = np.uint32(0x1000 if "rna" in each.modifiers else 0x0FFF if "rn" in each.modifiers else 0)
 

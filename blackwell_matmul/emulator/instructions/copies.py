@@ -31,8 +31,7 @@ _LANE = np.arange(LANES)
 
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(build: Builder, each: Statement) -> Act:
-    """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`. Bytes beyond the source bytes become
-    zero."""
+    """Copy: `cp.async.cg.shared.global [to], [from], bytes{, source bytes}`; missing source bytes are zero."""
     operands = each.operands[:-1] if any("cache_hint" in word for word in each.modifiers) else each.operands
     to, source = shared_addresses(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
@@ -139,8 +138,7 @@ def _copied(
 
 @instruction("cp.async.mbarrier.arrive")
 def arrive_behind_copies(build: Builder, each: Statement) -> Act:
-    """Arrive at an mbarrier, once per lane, when the lane's copies are complete. .noinc: the expected count includes
-    these arrivals."""
+    """Arrive at an mbarrier once per lane after the lane's copies. .noinc: the expected count includes the arrivals."""
     address, counted = shared_addresses(build, each.operands[0]), "noinc" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
@@ -293,8 +291,7 @@ def _arrived(
 @instruction("cp.async.bulk.tensor", order=Order("weak", "cta", "async"))
 @instruction("cp.reduce.async.bulk.tensor", order=Order("relaxed", "gpu", "async"))
 def tensor_copy(build: Builder, each: Statement) -> Act:
-    """Copy a box to shared memory, `[to], [map, {x, y}], [mbarrier]{, mask}`, or to global memory, `[map, {x, y}],
-    [from]`."""
+    """Copy a box to shared memory, `[to], [map, {x, y}], [mbarrier]{, mask}`, or to global, `[map, {x, y}], [from]`."""
     if any(word.startswith("im2col") for word in each.modifiers):
         raise Unknown(f"{each.opcode} is not emulated")
     spaces = _spaces(each)
@@ -356,8 +353,7 @@ def _box(found: tensor_map.Map, place: tuple[int, ...]) -> tensor_map.Box:
 
 
 def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
-    """Return the four rows of tile::gather4 or tile::scatter4 of a tensor of rank 2. Each row has its own
-    coordinate."""
+    """Return the four rows of tile::gather4 or tile::scatter4, each at its own coordinate, of a rank-2 tensor."""
     return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
 
 
@@ -393,8 +389,7 @@ def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int
 
 
 def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
-    """Return the bytes of a box's pieces from global memory. Pieces outside of the tensor are zero, or NaN if the map
-    fills with NaN."""
+    """Return the bytes of a box's pieces from global memory; outside of the tensor zero, or the map's NaN."""
     pieces = None
     if box.inside.size:
         memory = _tensor(cta, box, "copies a box from")

@@ -80,7 +80,7 @@ def _direction(each: Statement) -> str:
 
 
 def _rounded(each: Statement, function: Callable[..., Any], exact: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`. For directed rounding of float64, return a function that rounds the result of `exact` on
+    """Return `function`; for directed rounding of float64, a function that rounds the result of `exact` on
     fractions."""
     direction, sums = _direction(each), not each.opcode.startswith(("mul", "div", "rcp"))
     return directed_double(exact, direction, sums) if direction and last_type(each) == "f64" else function

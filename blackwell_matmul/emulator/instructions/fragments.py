@@ -67,8 +67,8 @@ def _fragments(raw: Array, format: str, of_a: bool) -> Array:
 def accumulators(raw: Array, type: str) -> Array:
     """Return accumulators as numbers: warps x 16 x N, or warps x 8 x 8 for two registers.
 
-    Register i of lane t holds row t / 4 + 8 · (i / 2 % 2) and column i / 4 · 8 + 2 · (t % 4) + i % 2. An f16 register
-    holds two neighbours of a row.
+    Register i of lane t holds row t / 4 + 8 · (i / 2 % 2). Its column is i / 4 · 8 + 2 · (t % 4) + i % 2. An f16
+    register holds two neighbours of a row.
     """
     if type == "f16":
         pairs = np.ascontiguousarray(raw).view(np.float16).reshape(*raw.shape, 2)
@@ -148,8 +148,7 @@ def _is_sparse(each: Statement) -> bool:
 
 
 def _types(each: Statement) -> tuple[tuple[str, ...], int]:
-    """Return the types of D, A, B and C, and the rows of A. 4-bit types are packed for kind::mxf4 and
-    kind::mxf4nvf4."""
+    """Return the types of D, A, B and C, and the rows of A; 4-bit types are packed for kind::mxf4…."""
     types = tuple(word for word in each.modifiers if word in ELEMENTS or word in ("f32", "s32"))
     if any(word.startswith("kind::mxf4") for word in each.modifiers):
         types = tuple(f"packed {type}" if type == "e2m1" else type for type in types)
@@ -420,8 +419,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
 
 @dataclass(slots=True)
 class Products:
-    """A warp's part of a wgmma. added: True if D is added. run: function that executes the parts of several warps
-    together."""
+    """A warp's part of a wgmma. added: True if D is added. run: executes the parts of several warps together."""
 
     warp: WarpState
     operands: list[int]

@@ -38,8 +38,7 @@ class LaneGroups:
 
 
 class Issued:
-    """An operation for which some lanes have not waited. part: completes the operation for some lanes; None if
-    indivisible."""
+    """An operation for which lanes have not waited. part: completes it for some lanes; None if indivisible."""
 
     __slots__ = ("lanes", "operation", "part")
 
@@ -102,7 +101,7 @@ def wait(warp: WarpState, kind: str, count: int, mask: int = ALL, read: bool = F
 
 
 def wait_in_row(row: Row, kind: str, count: int, mask: int) -> None:
-    """Complete all but the last `count` groups of each warp; raise Undefined if lanes of a warp have different
+    """Complete all but the last `count` groups of each warp; raise Undefined if a warp's lanes have different
     groups."""
     row.verify_whole(mask)
     found = [groups(warp, kind) for warp, _ in row.parts(mask)]

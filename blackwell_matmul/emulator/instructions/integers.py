@@ -362,14 +362,12 @@ _PERMUTED: Known[str, Callable[[Array, int], Array]] = Known({
     "ecr": lambda c, index: np.minimum(c & 3, index),
     "rc16": lambda c, index: 2 * (c & 1) + (index & 1),
 })  # fmt: skip
-"""Index of the byte of b:a that each mode selects for each result byte. Without a mode, bit 3 of the index asks for the
-sign."""
+"""Index of the byte of b:a that each mode selects for a result byte; without a mode, bit 3 asks for the sign."""
 
 
 @instruction("prmt")
 def permute(build: Builder, each: Statement) -> Act:
-    """Select four of the eight bytes of b:a, by nibbles or by a mode ("prmt"). A nibble's top bit replicates the byte's
-    sign."""
+    """Select four of the eight bytes of b:a by nibbles or by a mode ("prmt"). A nibble's top bit repeats the sign."""
     selects = _PERMUTED[each.modifiers[-1]]
 
     def every(a: Array, b: Array, c: Array) -> Array:
@@ -420,8 +418,7 @@ COMPARE: Known[str, Callable[[Any, Any], Any]] = Known({
 
 
 def _ordered(name: str) -> Callable[[Any, Any], Any]:
-    """Return the comparison of this name for floats. "ltu" and similar also hold for NaN; "num" and "nan" test for
-    NaN."""
+    """Return a comparison of floats by name. "ltu" and similar also hold for NaN; "num" and "nan" test for NaN."""
     if name == "num":
         return lambda a, b: ~(np.isnan(a) | np.isnan(b))
     if name == "nan":

@@ -58,8 +58,7 @@ def invalidate(build: Builder, each: Statement) -> Act:
     "mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx", order=Order("release")
 )
 def arrive(build: Builder, each: Statement) -> Act:
-    """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`. The returned state is the
-    phase's number."""
+    """Arrive: `mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
     has_state = not isinstance(each.operands[0], Address)
     state, operands = each.operands[0] if has_state else Nothing(), each.operands[has_state:]
     target, address = build.target(state), shared_addresses(build, operands[0])
@@ -96,8 +95,7 @@ def arrive(build: Builder, each: Statement) -> Act:
 
 @instruction("mbarrier.try_wait", "mbarrier.test_wait", order=Order("acquire"))
 def wait(build: Builder, each: Statement) -> Act:
-    """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait may wait for the phase; test_wait does
-    not."""
+    """Test if a phase is complete: `try_wait{.parity} p, [a], phase`. try_wait waits a while, test_wait does not."""
     target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
     by_parity = "parity" in each.modifiers
     phase = build.reader(each.operands[2], "b32" if by_parity else "b64")

@@ -175,8 +175,7 @@ def widener(build: Builder, register: Operand, type: str) -> Callable[[Array], A
 
 
 def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[LaneState], Array]:
-    """Return a function that returns an operand's addresses. Shared addresses are offsets in the cluster's window, also
-    for generic operands."""
+    """Return a function that returns an operand's addresses; shared addresses in the cluster's window."""
     read = build.address(operand)
     _verify_space(build, operand, space)
     if space == "shared":

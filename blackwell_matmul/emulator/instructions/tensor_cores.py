@@ -58,8 +58,7 @@ def group_of(each: Statement) -> int:
 
 @instruction("tcgen05.alloc")
 def allocate(build: Builder, each: Statement) -> Act:
-    """Allocate free columns: `tcgen05.alloc [shared], columns`; shared memory gets the address. columns: 32 to 512, a
-    power of two."""
+    """Allocate 32 to 512 columns, a power of two: `tcgen05.alloc [shared], columns`; shared gets the address."""
     address, count = shared_addresses(build, each.operands[0]), build.scalar(each.operands[1])
 
     @collective
@@ -212,8 +211,7 @@ def _doubled(each: Statement) -> Statement:
 
 @instruction("tcgen05.st")
 def store(build: Builder, each: Statement) -> Act:
-    """Store late, at the latest when wait::st waits: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr],
-    r`."""
+    """Store late, by wait::st at the latest: `tcgen05.st.sync.aligned.shape.xN{.unpack::16b}.b32 [taddr], r`."""
     unpacks = "unpack::16b" in each.modifiers
     window = Window(_doubled(each) if unpacks else each, "writes")
     address = _tensor_address(build, each.operands[0])
@@ -272,8 +270,7 @@ def wait_stores(build: Builder, each: Statement) -> Act:
 def multiply(build: Builder, each: Statement) -> Act:
     """Multiply: `tcgen05.mma{.ws}.cta_group::g.kind [d], a, b, idesc{, lanes}, enable{, scale}`.
 
-    a: a matrix descriptor, or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b],
-    enable`.
+    a: a descriptor, or `[tensor memory]`. With block_scale: `[d], a, b, idesc, [scales of a], [scales of b], enable`.
     """
     modifiers = each.modifiers
     kind = next((word[6:] for word in modifiers if word.startswith("kind::")), "")

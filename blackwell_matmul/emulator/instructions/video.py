@@ -107,8 +107,7 @@ def scalar(build: Builder, each: Statement) -> Act:
 
 @instruction("vmad")
 def multiply_add(build: Builder, each: Statement) -> Act:
-    """Multiply parts and add c: `vmad.dtype.atype.btype{.po}{.sat}{.scale} d, {-}a, {-}b, {-}c`; .po adds 1
-    ("vmad")."""
+    """Multiply parts, add c: `vmad.dtype.atype.btype{.po}{.sat}{.scale} d, {-}a, {-}b, {-}c`; .po adds 1 ("vmad")."""
     words = each.modifiers
     types = _types(each, 3)
     minus = [isinstance(operand, Negative) for operand in each.operands[1:4].exactly(3)]

@@ -130,8 +130,7 @@ class WarpAgents:
         return found
 
     def sent(self, mask: int) -> VectorClock:
-        """Return the clock that these lanes release: accesses that they have observed, and their own accesses until
-        now."""
+        """Return the clock that these lanes release: observed accesses, and their own accesses until now."""
         lanes = lanes_of(mask)
         known = self.known(mask).told(OWN_ROWS, self.first + lanes, self.clock)
         if self.copied is not None:
@@ -140,8 +139,7 @@ class WarpAgents:
         return known
 
     def learn(self, mask: int, agent: int, clock: int, rows: slice) -> None:
-        """Record that these lanes have observed a stream's operations up to a clock. rows: rows of the clocks that
-        change."""
+        """Record that these lanes have observed a stream's operations up to a clock, in some rows."""
         for each in self.parts(mask):
             if not each.known.has(agent, clock, rows.stop - 1):
                 each.known = each.known.told(rows, agent, clock)

@@ -145,8 +145,7 @@ def one_each(cells: Array, slots: Array, bad: Array) -> list[int]:
 
 
 def added(before: VectorClock | None, known: VectorClock, strong: bool) -> VectorClock:
-    """Return a barrier's clock after an arrival. known: clock that the arrival releases. strong: False for a weak
-    edge."""
+    """Return a barrier's clock after an arrival that releases `known`. strong: False for a weak edge."""
     start = empty(known) if before is None else before
     return start.joined(known if strong else known.only(WEAK))
 

@@ -29,8 +29,7 @@ from blackwell_matmul.emulator.order.run_state import RunState
 
 
 class OrderListener(EmulationListener):
-    """A listener that checks the order of accesses. findings: by instructions and severity, in the order of
-    discovery."""
+    """A listener that checks the order of accesses. findings: by instructions and severity, as discovered."""
 
     def __init__(self) -> None:
         run = self.run = RunState()
@@ -83,8 +82,7 @@ class OrderListener(EmulationListener):
             self._forget(cta.cluster)
 
     def _forget(self, cluster: Any) -> None:
-        """Drop the state of a cluster whose threads have all exited, once no operation of it is in flight. Its agent
-        numbers stay."""
+        """Drop the state of a cluster without threads or operations in flight. Its agent numbers stay."""
         ctas, flying = cluster.ctas, (each.warp.cta.cluster for each in self.run.grid.pending)
         if id(cluster) not in self.living or any(each is cluster for each in flying):
             return

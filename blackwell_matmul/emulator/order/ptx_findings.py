@@ -56,8 +56,7 @@ class PtxFinding:
 class PtxReport:
     """Result of a check. orders: orders of completion that ran. instructions, ctas: totals of all runs.
 
-    not_run: a sentence for each instruction that is not emulated and was not executed. stopped: why a run ended early,
-    or "".
+    not_run: a sentence for each instruction that is not emulated and was not executed. stopped: why a run ended early.
     """
 
     kernel: str

@@ -101,8 +101,7 @@ class RunState:
     # --- findings
 
     def tell(self, rule: Rule, first: MemoryAccess, second: MemoryAccess, a: int, b: int, where: str) -> None:
-        """Report a pair of instructions once. Accesses of one warp replace those of two warps, as their order is
-        certain."""
+        """Report a pair of instructions once, preferably by accesses of one warp, whose order is certain."""
         key, certain = (min(a, b), max(a, b), rule.severity), first.warp == second.warp
         before = self.findings.get(key)
         if before is None or (certain and key not in self.certain):

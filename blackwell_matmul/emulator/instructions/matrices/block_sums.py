@@ -56,16 +56,14 @@ class Terms:
         return Terms(self.values * other.values, self.exponents + other.exponents)
 
     def outer(self, other: Terms, places: slice) -> Terms:
-        """Return the outer product of column k here and column k of `other`, for each k in `places`: places x rows x
-        rows."""
+        """Return the outer products of equal columns k of both operands, k in `places`: places x rows x rows."""
         left, right = (Terms(each.values.T[places], each.exponents.T[places]) for each in (self, other))
         return left[:, :, None].times(right[:, None])
 
 
 @dataclass(frozen=True)
 class ScaledOperand:
-    """Values of A, or of B transposed, rows x K, with scales, rows x blocks. type, scale: types of values and
-    scales."""
+    """Values of A, or of B transposed, rows x K, with scales, rows x blocks. type, scale: types of both."""
 
     values: Array
     factors: Array

@@ -23,8 +23,7 @@ SCALE_BLOCKS: Known[str, Known[str, int]] = Known(
 
 
 SCALE_IDS = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
-"""Bytes at which a row's scales may begin, by the number of scales (table 37, and "Scale Factor A ID" of
-tcgen05.mma)."""
+"""Bytes at which a row's scales may begin, by their number (table 37, and "Scale Factor A ID" of tcgen05.mma)."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, as `shape_of` caches its results
@@ -130,8 +129,7 @@ def shape_of(bits: int, kind: str, block: int, group: int = 1, stationary: bool 
 
 
 def _verify_scales(shape: Shape, text: str) -> None:
-    """Check scales by PTX ISA, "Valid combinations of scale_vectorsize with types and MMA-Kind" and "Scale Factor A
-    ID"."""
+    """Check PTX ISA, "Valid combinations of scale_vectorsize with types and MMA-Kind" and "Scale Factor A ID"."""
     if shape.scale == "ue4m3" and shape.block != 16:
         raise Undefined(f"{text} has scales of UE4M3 (bit 23 is 0), which blocks of 16 have; blocks of 32 have UE8M0")
     count = shape.k // shape.block

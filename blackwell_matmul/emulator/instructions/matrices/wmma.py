@@ -82,8 +82,7 @@ def store(build: Builder, each: Statement) -> Act:
 
 @instruction("wmma.mma")
 def multiply(build: Builder, each: Statement) -> Act:
-    """Multiply: `wmma.mma.sync.aligned.{row|col}.{row|col}.mMnNkK.d{.a.b}.c{.satfinite} d, a, b, c`. Without types, a
-    and b are f16."""
+    """Multiply: `wmma.mma.sync.aligned.{row|col}.{row|col}.mMnNkK.d{.a.b}.c{.satfinite} d, a, b, c`; a, b: else f16."""
     types = [word for word in each.modifiers if word in ELEMENTS or word in ("f32", "s32")]
     types = [types[0], "f16", "f16", types[1]] if len(types) == 2 else types
     m, n, k = _extents(each)

@@ -185,8 +185,7 @@ class ByteAccesses:
             )
 
     def _is_other(self, cells: Array, own: Array, agents: WarpAgents) -> Array:
-        """Return a mask of the cells that are neither the lane's own access nor a cp.async for which the lane has
-        waited."""
+        """Return a mask of the cells that are neither the lane's own nor a cp.async that the lane has waited for."""
         theirs = cells >> AGENT_SHIFT & AGENT_MASK
         bad: Array = theirs != own + agents.first
         if agents.copied is not None:
@@ -229,8 +228,7 @@ class ByteAccesses:
     # --- by operations
 
     def by_operation(self, range: Range, flying: Flying, mask: int, writes: bool) -> None:
-        """Check and record an access by an asynchronous operation. mask: its lanes, if its stream has an agent for each
-        lane."""
+        """Check and record an access by an operation. mask: lanes, if its stream has an agent for each lane."""
         memory, shadow, index, per, _ = range
         if not writes:
             flying.sources.add((memory, range.start(0)))
@@ -305,8 +303,7 @@ class ByteAccesses:
         return missing
 
     def _is_same_copy(self, cells: Array, flying: Flying) -> Array:
-        """Return a mask of the cells that belong to equal copies: the same bytes, by other lanes of the same
-        instruction."""
+        """Return a mask of the cells of equal copies: the same bytes, by other lanes of the instruction."""
         same = (cells & SITE_MASK == flying.site) & (cells >> CLOCK_SHIFT >= flying.begin)
         warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
         return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])
@@ -331,8 +328,7 @@ class ByteAccesses:
         return one >> CLOCK_SHIFT >= flying.since.get(cluster.warp_of(agent), 1 << CLOCK_BITS)
 
     def settle(self, flying: Flying, agent: int, clock: int) -> None:
-        """Record the pending accesses of an operation, whose stream is known once an mbarrier has counted the
-        operation."""
+        """Record the pending accesses of an operation once an mbarrier has determined its stream."""
         self.run.issuers[flying.site] = flying.warp.cluster.base, flying.warp.cluster.number(flying.warp.warp)
         for shadow, index, writes in flying.pending:
             word = cell(clock, agent, flying.site, writes and self._is_reduction(flying))

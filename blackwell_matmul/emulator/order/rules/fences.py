@@ -1,5 +1,4 @@
-"""Fences, which make observed accesses visible to later accesses, arrivals and proxies (PTX ISA, "membar, fence",
-"Proxies")."""
+"""Fences: they show accesses to later accesses, arrivals and proxies (PTX ISA, "membar, fence", "Proxies")."""
 
 from __future__ import annotations
 

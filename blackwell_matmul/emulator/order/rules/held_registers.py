@@ -76,7 +76,7 @@ class RegisterUses:
 
     def tell_early(self, agents: WarpAgents, severity: str) -> None:
         """Report results of tcgen05.ld that were used before a wait. Without any later wait, this is an error. With a
-        later wait the use is unpromised: the assembler sees that the registers depend on the load, and Triton relies on
+        later wait, the use is unpromised: the assembler sees that the registers depend on the load; Triton relies on
         that."""
         for site, (rule, first, second) in agents.registers.early.items():
             key = (site, site) if severity == ERROR else (0, 1)

@@ -1,8 +1,7 @@
 """Tensor maps that a kernel writes and the tensormap proxy reads (PTX ISA, "membar, fence": .proxykind).
 
 The writer releases the map by fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy. After a
-synchronisation, the reader acquires the map by fence.proxy.tensormap with .acquire. A copy by the map comes after that
-fence.
+synchronisation, the reader acquires the map by fence.proxy.tensormap with .acquire. Then it may copy by the map.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any, cast
 PROJECT = "blackwell_matmul"
 
 FOLDERS = {"trials": "jobs", "doctor": "cli.doctor"}
-"""Old top-level folder name to new one; the modules inside keep their names."""
+"""New name of each old top-level folder; the modules inside keep their names."""
 
 RENAMED = {
     "runtime.known_calls": "compiler.entries",
@@ -37,7 +37,7 @@ RENAMED = {
     "kernels.blackwell.v7": "kernels.products.blackwell",
     "kernels.hopper.v8": "kernels.products.hopper",
 }
-"""Old name of a module to its new one."""
+"""New name of each renamed module, by its old name."""
 
 SPLIT = {
     ("", "base."): "digests errors files interrupts one_line processes records strides validation",
@@ -62,7 +62,7 @@ SPLIT = {
         "beside explain_beside explain_idle explain_launch explain_loads explain_threads stages thread_watches what_if"
     ),
 }
-"""Pair of old and new folder to the modules that moved from the old to the new one."""
+"""Modules that moved from an old to a new folder, by the pair of folders."""
 
 MOVED = RENAMED | {old + name: new + name for (old, new), names in SPLIT.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""Display of results: one line of text, and in a notebook a table."""
+"""Display of results: one line of text; in a notebook also a table."""
 
 from __future__ import annotations
 

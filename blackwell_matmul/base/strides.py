@@ -24,7 +24,7 @@ def strides_of(value: Any) -> Extents:
 
 
 def steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return extent and stride of each dimension with more than one element."""
+    """Return extent and stride of each dimension whose extent is not 1."""
     return [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
 
 

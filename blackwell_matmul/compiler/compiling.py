@@ -1,4 +1,4 @@
-"""`compile`: compiles a script for a call's arguments to a `Bundle`, through the cache; `compile_many`: schedules."""
+"""`compile`: compiles a script for a call's arguments to a `Bundle`, with a cache; `compile_many`: for schedules."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def _checked(result: tuple[Any, ...]) -> Any:
 def _bytes(size: Any, get: Any, program: Any) -> bytes:
     """Return the bytes that NVRTC writes into a buffer.
 
-    `bytes(n)` is a new object for every n but 0. `b" " * n` is not: for n == 1, an empty log, CPython shares that
-    object, and NVRTC would overwrite it.
+    `bytes(n)` is a new object for every n but 0. `b" " * n` is shared by CPython for n == 1, an empty log, and NVRTC
+    would overwrite the shared object.
     """
     nbytes = _checked(size(program))
     if nbytes < 2:

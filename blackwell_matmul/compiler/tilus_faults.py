@@ -1,6 +1,6 @@
 """Faults in the code of tilus 0.2.0, and corrections for the device source and the launch plan.
 
-- `memory_clobbered`: inline assembly that touches memory or synchronises, without telling the compiler.
+- `memory_clobbered`: inline assembly that accesses memory or synchronises, without a "memory" clobber.
 - `fenced`: tcgen05 operations at synchronisation of threads, without the fences that PTX requires.
 - `isolated_wait`: wgmma registers that are read before their wait (a fault of ptxas that tilus triggers).
 - `stores_unseen`: `__restrict__` pointers to memory that TMA stores, too.
@@ -93,9 +93,9 @@ def isolated_wait(template: str) -> str:
 
     ptxas (13.0 to 13.5 at least) moves reads of accumulators above their wait while other groups are in flight. After
     `wait_group(1)` in a loop and `wait_group(0)` after it, registers were converted before the last MMA had written
-    them. No clobber or operand prevents that, as the order in the PTX is right. A basic block of its own does. It also
-    keeps ptxas from turning waits into `wait_group(0)`, which serialises MMAs. A running warp's activemask is never 0,
-    which ptxas does not know. Removable when ptxas keeps the order.
+    them. No clobber or operand prevents that, as the order in the PTX is right. A separate basic block does. The block
+    also keeps ptxas from turning waits into `wait_group(0)`, which serialises MMAs. A running warp's activemask is
+    never 0, which ptxas does not know. Removable when ptxas keeps the order.
     """
     wait = _WGMMA_WAIT.fullmatch(template)
     if wait is None:
@@ -211,7 +211,7 @@ _FLOAT_NAMES = {
 
 
 def without_cta_group(template: str, target: str) -> str:
-    """Return a bulk tensor copy without `.cta_group::1`, for targets without it; elsewhere it is redundant.
+    """Return a bulk tensor copy without `.cta_group::1` for targets that lack it; elsewhere the qualifier is redundant.
 
     tilus puts it on every `tma.global_to_shared`, and ptxas refuses: "Feature '.cta_group::1' not supported on .target
     'sm_90a'" (PTX, "cp.async.bulk.tensor": .cta_group needs the sm_100a family). Removable when tilus emits it for

@@ -138,7 +138,7 @@ ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed
 
 
 PADDED_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
-"""Bits of an element, for types of which 16 elements are packed and then padded to 16 bytes in shared memory."""
+"""Bits of an element, for types whose 16 elements are packed at the beginning of 16 bytes of shared memory."""
 
 PACKED_BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
 """Bits of an element, by PTX's type of 16 such elements."""

@@ -26,7 +26,7 @@ EXECUTOR_NAMES = "processes, processes:4, dask, dask:tcp://HOST:8786, or package
 MOST_PROCESSES = 1024
 CONNECT_LIMIT_S = 20
 ALLOWED_FAILURES = 3
-"""Number of worker deaths that Dask allows a trial, in a cluster started here."""
+"""Number of workers that may die in one trial, in a Dask cluster that is started here."""
 
 
 @dataclass(frozen=True)

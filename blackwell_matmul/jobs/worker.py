@@ -98,7 +98,7 @@ class Worker:
             return self._child
 
     def renew(self) -> None:
-        """End the child; the next task gets a new one."""
+        """End the child; the next task starts a new child."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None:

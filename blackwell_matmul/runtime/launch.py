@@ -30,7 +30,7 @@ class LaunchAttribute(ctypes.Structure):
 
 
 EARLY_START = LaunchAttribute(6, b"", 1, b"")
-"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the grid may start before the preceding one has ended."""
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the grid may start before the preceding grid has ended."""
 
 
 class LaunchConfig(ctypes.Structure):

@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A dictionary of at most `limit` entries. When full, entries not read since the last eviction go.
+    """A dictionary of at most `limit` entries. When it is full, entries not read since the last eviction are removed.
 
     `get` costs two lookups and no reordering; an ordered dictionary would hash a long key again. Threads may share it:
     each step is one dictionary operation.

@@ -45,7 +45,7 @@ class HasScript(Protocol):
 
 
 class ScriptCalls:
-    """Calls of one kernel object on GPUs, with the checks of its script's class."""
+    """Calls of one kernel object on CUDA tensors, checked by the `check_arguments` of its script's class."""
 
     def __init__(self, kernel: HasScript) -> None:
         self._kernel = kernel

@@ -127,13 +127,13 @@ def tune(
     """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and store
     it.
 
-    predict: number of candidates to predict, if the GPU has figures; None is MOST, or 0 for a rung on Hopper. top:
-    maximum number to measure; None is TOP, or TOP_UNPREDICTED without predictions. budget_s: approximate total time.
-    limit_s: maximum silence of a candidate. executor, rows: as for `rank`. gpus: indices of measuring GPUs; None is all
-    of the first one's kind, and fewer if each would have fewer than LEAST_SHARE candidates.
+    predict: number of candidates to predict, if the GPU has figures; None is MOST_PREDICTIONS, or 0 for a rung on
+    Hopper. top: maximum number to measure; None is TOP, or TOP_UNPREDICTED without predictions. budget_s: approximate
+    total time. limit_s: maximum seconds between reports of a candidate. executor, rows: as for `rank`. gpus: indices of
+    measuring GPUs; None is all of the first one's kind, and fewer if each would have fewer than LEAST_SHARE candidates.
 
-    Raises InputError for an unknown kernel, one that cannot run, or unknown GPUs. Raises UnsupportedError without a
-    GPU. Warns of a lost GPU.
+    Raises InputError for an unknown kernel, a kernel that cannot run, or unknown GPUs. Raises UnsupportedError without
+    a GPU. Warns of a lost GPU.
     """
     require_within("budget", budget_s, 1, 86_400)
     require_within("top", TOP if top is None else top, 1, 100_000)

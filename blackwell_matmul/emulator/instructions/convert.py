@@ -168,7 +168,7 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
 
 
 _RANDOM_BITS = {"f16x2": 13, "bf16x2": 16}
-"""Random bits for each element, in a half of a register: as many as float32 has more mantissa bits than the element."""
+"""Random bits for each element, in a half of a register: mantissa bits of float32 less those of the element."""
 
 
 def _to_pair_by_chance(build: Builder, each: Statement, to: str) -> Act:

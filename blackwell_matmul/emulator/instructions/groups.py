@@ -146,7 +146,7 @@ def commit_group(build: Builder, each: Statement) -> Act:
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
 def wait_group(build: Builder, each: Statement) -> Act:
-    """Wait until at most n groups are pending; with .read, until the sources of the others are read."""
+    """Wait until at most n groups are pending; with .read, until the other groups have read their sources."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
     read = "read" in each.modifiers
 

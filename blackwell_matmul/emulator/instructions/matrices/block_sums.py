@@ -56,7 +56,7 @@ class Terms:
         return Terms(self.values * other.values, self.exponents + other.exponents)
 
     def outer(self, other: Terms, places: slice) -> Terms:
-        """Return the outer products of equal columns k of both operands, k in `places`: places x rows x rows."""
+        """Return the outer product of both operands' column k, for each k in `places`: places x rows x rows."""
         left, right = (Terms(each.values.T[places], each.exponents.T[places]) for each in (self, other))
         return left[:, :, None].times(right[:, None])
 

@@ -1,6 +1,6 @@
-"""The GPUs: their limits and figures, each with its source, and those of this machine as the CUDA driver reports them.
+"""Limits and figures of GPUs, and the GPUs of this machine as the CUDA driver reports them.
 
-A number of a GPU goes into a file of figures/.
+The files of figures/ have each number with its unit and source.
 
 May import: base.
 """

@@ -27,7 +27,7 @@ _KNOWN: frozenset[Capability] = frozenset({(8, 0), (8, 6), (8, 7), (8, 9)}) | _W
 
 @dataclass(frozen=True)
 class DetectedGpu:
-    """A GPU of this machine. Clocks are maximum clocks; memory is the total that the driver reports."""
+    """A GPU of this machine. Clocks are maximum clocks; memory_bytes is the total memory that the driver reports."""
 
     index: int
     name: str
@@ -42,14 +42,16 @@ class DetectedGpu:
 
     @property
     def arch(self) -> str:
-        """Return the compilation target, from sm_90 on with the architecture-specific features ("sm_90a")."""
+        """Return the compilation target. From sm_90 on, the target has the suffix of its own features: "sm_90a"."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
     @property
     def features(self) -> Mapping[str, bool | None]:
-        """Return the features that a kernel may use, by name in `gpus.FEATURES`; None if this version does not know the
-        GPU."""
+        """Return True for each feature of the GPU, by its name in `gpus.FEATURES`.
+
+        False: the GPU lacks the feature. None: the GPU's compute capability is unknown to this version.
+        """
         asked = {"tma": self.tensor_maps, "clusters": self.clusters}
         by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC, "block_scale": _BLOCK_SCALE}
         known = self.compute_capability in _KNOWN
@@ -59,8 +61,10 @@ class DetectedGpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver. bindings: True if cuda.bindings can be imported; error: the reason if not. cuda: the newest CUDA
-    that the driver supports, None without a driver. refusal: name of cuInit's error code, if it failed.
+    """The CUDA driver of this machine.
+
+    bindings: True if cuda.bindings can be imported. error: reason of a failed import. cuda: newest CUDA version that
+    the driver supports; None without a driver. refusal: name of cuInit's error code; "": cuInit succeeded.
     """
 
     bindings: bool = True
@@ -74,17 +78,17 @@ class Driver:
 
 
 def find_driver() -> Driver:
-    """Return the driver in any state; never raise."""
+    """Return the driver's state; never raise."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ModuleNotFoundError:
         return Driver(bindings=False)
-    except Exception as error:  # built for another Python or another library
+    except Exception as error:  # the package was built for another Python or another library
         return Driver(bindings=False, error=spelled(error))
     try:
         _, version = driver.cuDriverGetVersion()
         (code,) = driver.cuInit(0)
-    except Exception:  # cuda-python's own classes for a library that is missing or broken
+    except Exception:  # cuda-python raises classes of its own if libcuda is missing or broken
         return Driver()
     cuda = (int(version) // 1000, int(version) % 1000 // 10)
     return Driver(cuda=cuda, refusal="" if not int(code) else str(getattr(code, "name", int(code))))
@@ -105,7 +109,7 @@ def detect() -> tuple[DetectedGpu, ...]:
 
 
 def require_gpu() -> None:
-    """Raise UnsupportedError, with an alternative, if there is no GPU to measure on."""
+    """Raise UnsupportedError if this machine has no GPU; the message names commands that work without a GPU."""
     if not detect():
         raise UnsupportedError(
             "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
@@ -114,7 +118,7 @@ def require_gpu() -> None:
 
 
 def alone(index: int) -> dict[str, str]:
-    """Return the environment variable that makes only this GPU visible to a process."""
+    """Return the environment variable that makes only this GPU visible to a process, as a dict."""
     from blackwell_matmul.hardware import driver
 
     return {"CUDA_VISIBLE_DEVICES": driver.device_uuid(index)}
@@ -142,7 +146,7 @@ def _gpu(index: int) -> DetectedGpu:
 
 
 def _supports(index: int, name: str) -> bool:
-    """Return true if a GPU and its driver support a feature; older drivers reject the attribute."""
+    """Return True if a GPU and its driver support a feature. An older driver, which does not know it, supports none."""
     from blackwell_matmul.hardware import driver
 
     try:

@@ -1,7 +1,8 @@
-"""The CUDA driver: entry points are found once, every return code is checked, every failure is a sentence.
+"""Calls of the CUDA driver. Each return code is checked, and each failure raises an error with a remedy.
 
-Modules, devices and errors use cuda-python. The three calls of a launch use ctypes on the same library. cuda-python 13
-places a `CUtensorMap` at 48 modulo 64, while the driver documents a multiple of 64; and its calls are slower.
+Modules, devices and errors use cuda-python. The three functions of `EntryPoints` are called by ctypes: cuda-python's
+calls are slower. cuda-python 13 also places a `CUtensorMap` at an address of 48 modulo 64; the driver documents a
+multiple of 64.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from blackwell_matmul.base.errors import DriverError, UnsupportedError
 
 SUCCESS = 0
 INVALID_CONTEXT = 201
-"""CUDA_ERROR_INVALID_CONTEXT: code for a thread that has not used CUDA before."""
+"""Code of CUDA_ERROR_INVALID_CONTEXT, for a thread that has not used CUDA before."""
 
 _STICKY = "an earlier kernel of this process failed on that GPU; start the process again, and that kernel first"
 _HINTS = {
@@ -39,11 +40,11 @@ _HINTS = {
         _STICKY,
     ),
 }
-"""Remedies for CUDA error codes, by name."""
+"""Remedies or causes, by the name of the CUDA error code."""
 
 
 class EntryPoints(NamedTuple):
-    """Frequent calls: functions of libcuda on integers (addresses among them) that return the driver's code."""
+    """Functions of libcuda that a launch calls. Arguments are integers and addresses; the result is a CUresult."""
 
     launch: Callable[..., int]
     encode_tiled: Callable[..., int]
@@ -52,7 +53,7 @@ class EntryPoints(NamedTuple):
 
 @functools.cache
 def entry_points() -> EntryPoints:
-    """Return the driver's functions, from the library that cuda-python has loaded."""
+    """Return the functions, from the library that cuda-python has loaded."""
     bindings()
     library = _library()
     pointer, uint = ctypes.c_void_p, ctypes.c_uint32
@@ -81,7 +82,10 @@ def _function(library: ctypes.CDLL, name: str, argtypes: Any) -> Callable[..., i
 
 @functools.cache
 def bindings() -> Any:
-    """Return `cuda.bindings.driver`, initialised; UnsupportedError without package, driver or GPU."""
+    """Return the module `cuda.bindings.driver` after cuInit.
+
+    Raises UnsupportedError without the package or the driver, DriverError if cuInit fails.
+    """
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
@@ -90,7 +94,7 @@ def bindings() -> Any:
         ) from None
     try:
         (code,) = driver.cuInit(0)
-    except Exception as error:  # classes of cuda-python, which depend on its version
+    except Exception as error:  # cuda-python's classes depend on its version
         raise UnsupportedError(
             "This machine has no CUDA driver (libcuda is not found); CPU tensors are simulated."
         ) from error
@@ -100,7 +104,10 @@ def bindings() -> Any:
 
 
 def call(function: str, attempted: str, *arguments: Any) -> Any:
-    """Return the result of a driver function; DriverError with its name and the attempted operation."""
+    """Return the result of a driver function; raise DriverError, with the attempted operation, if the function fails.
+
+    Several results are a tuple.
+    """
     driver = bindings()
     code, *results = getattr(driver, function)(*arguments)
     if int(code) != SUCCESS:
@@ -109,7 +116,7 @@ def call(function: str, attempted: str, *arguments: Any) -> Any:
 
 
 def refused(function: str, attempted: str, code: int, driver: Any = None) -> DriverError:
-    """Return the error for a driver's code: the attempted operation, the function, the code's name, the remedy."""
+    """Return the error for a driver's code. Its message has the operation, the function, the code's name and remedy."""
     driver = driver or bindings()
     name, meaning = (_text(driver, which, code) for which in ("cuGetErrorName", "cuGetErrorString"))
     hint = _HINTS.get(name) or ("blackwell-matmul doctor says what mends it" if function == "cuInit" else "")
@@ -119,7 +126,7 @@ def refused(function: str, attempted: str, code: int, driver: Any = None) -> Dri
 
 
 def _text(driver: Any, function: str, code: int) -> str:
-    """Return the driver's text of a code; empty if the driver or cuda-python does not know it."""
+    """Return the driver's text of a code; "" if the driver or cuda-python does not know the code."""
     try:
         failed, text = getattr(driver, function)(driver.CUresult(code))
     except ValueError:
@@ -147,25 +154,25 @@ def device_name(device: int) -> str:
 
 
 def device_uuid(device: int) -> str:
-    """Return a GPU's UUID in the form of CUDA_VISIBLE_DEVICES, whatever that variable is in this process."""
+    """Return a GPU's UUID, "GPU-" and hexadecimal digits, as CUDA_VISIBLE_DEVICES accepts it."""
     found = call("cuDeviceGetUuid", f"read the UUID of GPU {device}", device_handle(device))
     return f"GPU-{uuid.UUID(bytes=found.bytes)}"
 
 
 @functools.cache
 def _primary_context(device: int) -> Any:
-    """Return the context that torch uses, held for the life of the process, as by torch."""
+    """Return the primary context of a GPU, which torch uses, too. The process never releases it."""
     return call("cuDevicePrimaryCtxRetain", f"open GPU {device}", device_handle(device))
 
 
 def activate(device: int) -> None:
-    """Make a GPU's primary context current on this thread; torch does so on first use."""
+    """Make a GPU's primary context current on this thread."""
     call("cuCtxSetCurrent", f"use GPU {device} from this thread", _primary_context(device))
 
 
 @contextmanager
 def active(device: int) -> Iterator[None]:
-    """Make a GPU's primary context current inside the block, and restore the former one."""
+    """Make a GPU's primary context current inside the block, and restore the former context."""
     call("cuCtxPushCurrent", f"use GPU {device} from this thread", _primary_context(device))
     try:
         yield
@@ -175,9 +182,9 @@ def active(device: int) -> Iterator[None]:
 
 @contextmanager
 def capture_relaxed() -> Iterator[None]:
-    """Allow calls inside the block that a stream capture on this thread would forbid, such as loading code.
+    """Allow calls inside the block that a stream capture forbids, such as loading a module.
 
-    They are no stream operations, but fail in a capture of the global mode, torch's default.
+    These calls are not captured. They fail during a capture in the global mode, torch's default.
     """
     relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = call("cuThreadExchangeStreamCaptureMode", "enter the relaxed capture mode", relaxed)

@@ -1,7 +1,7 @@
 """Figures of each part of a GPU for the time model.
 
 figures/ has the values, each with its unit, its source and how it was obtained; figures/sources.toml has the sources.
-Cycles are the SM's; figures in nanoseconds stay the same when the SM's clock falls.
+Cycles are of the SM's clock. Figures in nanoseconds stay the same when the SM's clock falls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blackwell_matmul.hardware.gpus import FIGURES, GPUS
 
 
 class GpuFigure(float):
-    """A number with its source."""
+    """A number with its source, and how it was obtained."""
 
     how: How
     source: str
@@ -31,10 +31,10 @@ class GpuFigure(float):
 
 
 MMA_SYNC_PRODUCTS = 16 * 8 * 16
-"""Products of an mma.sync.m16n8k16, 32 bytes of k."""
+"""Multiplications of an mma.sync.m16n8k16, which reads 32 bytes along k."""
 
 ROW_BYTES = 128
-"""Bytes that TMA moves, and requests from the L2, at a time; a shorter row takes as long as one of this size."""
+"""Bytes that TMA moves at a time, as one request to the L2. A shorter row takes as long as a row of this size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class TimeFigures:
     clock_fall_ghz: GpuFigure
     """Decrease of the clock while the tensor cores are always busy."""
     mma_latency_cycles: GpuFigure | None = None
-    """Time from the issue of a tcgen05.mma until a warp sees its end, less the interval."""
+    """Time from the issue of a tcgen05.mma until a warp sees its end, without the time of the MMA itself."""
     pair_latency_cycles: GpuFigure | None = None
     """The same latency for a CTA pair."""
     chain_cycles: GpuFigure
@@ -55,19 +55,19 @@ class TimeFigures:
     commit_gap_cycles: GpuFigure
     """Time between two chains of MMAs."""
     wgmma_latency_cycles: GpuFigure | None = None
-    """Time from the issue of a wgmma until a warp sees its end, less the interval."""
+    """Time from the issue of a wgmma until a warp sees its end, without the time of the MMA itself."""
     wgmma_interval: GpuFigure | None = None
-    """Cycles of a column of a wgmma, for 64 rows."""
+    """Cycles of a wgmma of 64 rows for each column of N."""
     mma_sync_interval: GpuFigure | None = None
-    """Cycles of an SM for an mma.sync.m16n8k16 with fp32 sums."""
+    """Cycles of an SM for an mma.sync.m16n8k16 with fp32 accumulation."""
     mma_sync_scaled_interval: GpuFigure | None = None
-    """Cycles of an SM for an mma.sync with block scales, of 32 bytes of k likewise: m16n8k32 or m16n8k64."""
+    """Cycles of an SM for an mma.sync with block scales: m16n8k32 or m16n8k64, 32 bytes of k."""
     mma_sync_latency_cycles: GpuFigure | None = None
-    """From the issue of an mma.sync, with scales or without, until its result can be used."""
+    """Time from the issue of an mma.sync, with or without scales, until its result can be used."""
     tma_row_cycles: GpuFigure
-    """A TMA load, for up to 128 bytes."""
+    """Time of a TMA load for each row of up to 128 bytes."""
     tma_cycles: GpuFigure
-    """Additional latency of a TMA load over a plain load."""
+    """Additional latency of a TMA load, compared with a load of a thread."""
     l2_ns: GpuFigure
     """Time from a load's issue to its data, from the L2."""
     memory_ns: GpuFigure
@@ -83,8 +83,8 @@ class TimeFigures:
     port_bytes_per_cycle: GpuFigure
     """Rate of the L2 to one SM, even with few other SMs loading."""
     l2_joins: GpuFigure | None = None
-    """Exponent j of joined requests. If p pairs of neighbours in a GPC load the same data at the same time, the L2
-    delivers them p ** (1 - j) times."""
+    """Exponent j of joined requests. Let p pairs of neighbouring SMs in a GPC load the same data together; the L2 then
+    delivers the data p ** (1 - j) times."""
     near_l2_bytes: GpuFigure
     """Bytes of repeatedly used data that stay in the L2."""
     memory_bytes_per_ns: GpuFigure
@@ -142,26 +142,26 @@ class TimeFigures:
     store_kib_cycles: GpuFigure
     """Additional time of a TMA store, for each KiB, until its source is free."""
     drain_kib_cycles: GpuFigure
-    """Cycles of a KiB until the data has left."""
+    """Cycles of a TMA store, for each KiB, until the data has left the SM."""
     store_buffer_kib: GpuFigure
-    """KiB of the store buffer, before the data leaves the SM."""
+    """KiB of the buffer from which stored data leaves the SM."""
     line_bytes: GpuFigure
-    """Bytes of a 32-byte sector that threads load or store in a cycle, at most."""
+    """Most bytes of 32-byte sectors that threads of an SM load or store in a cycle."""
     part_sector_cycles: GpuFigure | None = None
     """Cycles of a sector that threads store in part."""
     rows_by_16_cycles: GpuFigure | None = None
-    """Time of a TMA load of up to 128 bytes, if the pitch of its rows is a multiple of 16 but not of 32 bytes. Such
-    rows begin inside of L2 lines."""
+    """Time of a TMA load of up to 128 bytes, if the rows' pitch is a multiple of 16 but not of 32 bytes. Such rows
+    begin within L2 lines."""
     rows_by_32_cycles: GpuFigure | None = None
-    """The same, if the pitch is a multiple of 32 bytes."""
+    """The same time, if the pitch is a multiple of 32 but not of 64 bytes."""
     rows_by_64_cycles: GpuFigure | None = None
-    """The same, if the pitch is a multiple of 64 bytes."""
+    """The same time, if the pitch is a multiple of 64 but not of 128 bytes."""
     rows_few_sms: GpuFigure | None = None
-    """Factor on these three if at most half of the SMs work."""
+    """Factor on the three `rows_by` figures if at most half of the SMs work."""
     query_cycles: GpuFigure
-    """Cycles to read a CLC response."""
+    """Cycles to read a response of cluster launch control."""
     cancel_ns: GpuFigure
-    """Time from the request of a CLC response to its arrival."""
+    """Time from a clusterlaunchcontrol.try_cancel to the arrival of its response."""
     alloc_cycles: GpuFigure
     """Cycles of a tcgen05.alloc."""
     alloc_again_cycles: GpuFigure
@@ -169,14 +169,18 @@ class TimeFigures:
     launch_ns: GpuFigure
     """Time from the end of a CTA to the start of the next CTA on the same SM."""
     start_cycles: GpuFigure
-    """Time from a CTA's start to its first work."""
+    """Time of a CTA's setup: barriers, tensor maps and addresses."""
     ramp_ns: GpuFigure
-    """Time that a launch adds to its kernel, in a CUDA graph of kernels."""
+    """Time that each launch in a CUDA graph adds to the time of its kernel."""
     cluster_share: GpuFigure
     """Fraction of the SMs that clusters of more than two CTAs can use. A cluster must be within one GPC."""
 
     def cut_row_cycles(self, pitch_bytes: int, few_sms: bool) -> float:
-        """Return TMA's cycles for up to 128 bytes of rows of this pitch, if they begin within L2 lines; otherwise 0."""
+        """Return TMA's cycles for up to 128 bytes of a row that begins within an L2 line.
+
+        pitch_bytes: bytes from a row to the next; the result is 0 if all rows begin at L2 lines. few_sms: True if at
+        most half of the SMs work.
+        """
         by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
         cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
         return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
@@ -187,7 +191,7 @@ class TimeFigures:
 
 
 class _EachGpu(Mapping[str, TimeFigures]):
-    """Figures by GPU; each GPU's files are read at the first access."""
+    """Mapping from a GPU's name to its figures. A GPU's files are read at the first access."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -208,7 +212,8 @@ def _figures(file: str) -> TimeFigures:
 
 
 def _values(file: str) -> dict[str, GpuFigure]:
-    """Return the figures of a file, including inherited ones. Figures that the file borrows count as assumed."""
+    """Return the figures of a file, inherited figures included. Figures inherited by a file with `borrowed` count as
+    assumed."""
     content = read(FIGURES / file)
     own = entries(FIGURES / file, content)
     values = _values(content["inherits"]) if "inherits" in content else {}
@@ -235,11 +240,11 @@ MISSING: Mapping[str, str] = MappingProxyType(
         "GB200": "the clock that its tensor cores leave it",
     }
 )
-"""Unpublished figures of the GPUs that have no `TimeFigures`, as far as was found."""
+"""Reason why a GPU has no `TimeFigures`, by name: the figure that was found nowhere."""
 
 
 def figures_of(gpu: object) -> TimeFigures:
-    """Return the figures of the GPU with this name; raise InputError, with the names that work, if it has none."""
+    """Return the figures of the GPU with this name; raise InputError, with the names that work, for other names."""
     name = (plain_text(gpu) or "").casefold()
     for known in TIME_FIGURES:
         if known.casefold() == name:
@@ -252,8 +257,11 @@ def figures_of(gpu: object) -> TimeFigures:
 
 
 def timed_gpu(text: object) -> str:
-    """Return a GPU name with figures. A target such as "sm_90a" becomes the first name in `TIME_FIGURES` with this
-    target. InputError without figures."""
+    """Return the name of a GPU with figures.
+
+    text: a name, or a target such as "sm_90a", for the first GPU of `TIME_FIGURES` with this target. Raises InputError
+    if no figures exist.
+    """
     of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
     if not of_target and (plain_text(text) or "").startswith("sm_"):
         raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

@@ -1,6 +1,6 @@
-"""GPUs: limits, features and peak rates. figures/limits.toml has the limits, each with its source.
+"""GPUs: limits, features and peak rates. figures/limits.toml has the numbers, each with its source.
 
-Letters such as (P) are of figures/sources.toml.
+figures/sources.toml says what a source's letters, such as (P), stand for.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FIGURES = Path(__file__).parent / "figures"
 _LIMITS = FIGURES / "limits.toml"
 
 _EVERY = {name: entry.value for name, entry in entries(_LIMITS, read(_LIMITS)["every"]).items()}
-"""Figures of every GPU here."""
+"""Limits that all GPUs of the file share."""
 
 REGISTERS_PER_SM: int = _EVERY["registers_per_sm"]
-"""32-bit registers of an SM."""
+"""Number of 32-bit registers of an SM."""
 
 CTAS_PER_SM: int = _EVERY["ctas_per_sm"]
-"""Most CTAs of an SM."""
+"""Maximum number of CTAs of an SM."""
 
 RESERVED_BYTES: int = _EVERY["reserved_bytes"]
 """Bytes of an SM's shared memory that CUDA reserves for each CTA."""
@@ -40,20 +40,20 @@ SHARED_BYTES_PER_CYCLE: int = _EVERY["shared_bytes_per_cycle"]
 """Bytes of shared memory that all readers and writers of an SM move in a cycle."""
 
 NEIGHBOURS: int = _EVERY["l2_path_sms"]
-"""Number of SMs that share a path to the L2 and get consecutive CTAs. If both load the same tile at about the same
-time, the L2 delivers it once."""
+"""Number of SMs that share a path to the L2 and get consecutive CTAs. The L2 delivers a tile once that they load at
+about the same time."""
 
 GPC_SMS: int = _EVERY["gpc_sms"]
-"""SMs of a GPC, on most of an H100. The L2 delivers data once that CTAs of a GPC load at the same time."""
+"""Number of SMs of most GPCs of an H100. If CTAs of a GPC load the same data at the same time, the L2 delivers the data
+once."""
 
 _WARPGROUP = 128
-"""Threads of a warpgroup, a warp in each of an SM's four partitions. A partition has a quarter of the SM's
-registers."""
+"""Threads of a warpgroup: one warp in each of an SM's four partitions. A partition has a quarter of the registers."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU's name, target, limits and rates. None: the data sheet does not say."""
+    """A GPU's name, target, limits and rates. None: the data sheet has no figure."""
 
     name: str
     """Name of the GPU, such as "H200"."""
@@ -62,21 +62,21 @@ class Gpu:
     compute_capability: tuple[int, int]
     """Compute capability, major and minor."""
     sm_count: int
-    """SMs."""
+    """Number of SMs."""
     shared_memory_per_block_bytes: int
-    """Most shared memory of one CTA after opting in, static and dynamic together."""
+    """Maximum shared memory of a CTA, static and dynamic together, after opt-in."""
     shared_memory_per_sm_bytes: int
     """Shared memory of an SM."""
     tensor_memory_columns: int
-    """32-bit columns of 128 lanes of an SM's tensor memory; 0 without tcgen05."""
+    """Number of columns of an SM's tensor memory, 128 lanes of 32 bits each; 0 without tcgen05."""
     features: frozenset[str]
     """Names from `FEATURES`."""
     max_threads_per_block: int = _EVERY["max_threads_per_block"]
-    """Most threads of a CTA."""
+    """Maximum number of threads of a CTA."""
     max_threads_per_sm: int = _EVERY["max_threads_per_sm"]
     """Maximum number of threads of an SM."""
     max_registers_per_thread: int = _EVERY["max_registers_per_thread"]
-    """Most registers of a thread."""
+    """Maximum number of registers of a thread."""
     memory_gb: int | None = None
     """Device memory, 10^9 bytes."""
     memory_gb_per_s: int | None = None
@@ -88,7 +88,7 @@ class Gpu:
         return f"{self.name} ({self.arch})"
 
     def registers_per_thread(self, threads: int) -> int:
-        """Return the registers of each thread of a CTA, in steps of 8: an SM's four partitions share them equally."""
+        """Return the maximum number of registers of a thread, a multiple of 8, in a CTA of this many threads."""
         of_partition = REGISTERS_PER_SM // (-(-threads // _WARPGROUP) * _WARPGROUP) // 8 * 8
         return min(self.max_registers_per_thread, of_partition)
 
@@ -106,7 +106,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "block_scale": "mma.sync with a scale for each block (P: sm_120a, sm_121a)",
     }
 )
-"""Features of GPUs, with the source of the targets that have them."""
+"""Descriptions of GPU features by name, with the targets that have the feature and the source."""
 
 
 def _gpu(name: str) -> Gpu:
@@ -130,8 +130,10 @@ _OF_TARGET = {arch: next(gpu for gpu in _ALL if gpu.arch == arch) for arch in di
 
 
 def gpu_for_target(target: str) -> Gpu:
-    """Return the GPU that represents a target such as "sm_100a"; InputError, with valid targets, for an unknown
-    target."""
+    """Return the GPU that represents a target such as "sm_100a".
+
+    Raises InputError, with the valid targets, for an unknown target.
+    """
     found = _OF_TARGET.get(plain_text(target) or "")
     if found is None:
         raise InputError(f"target is {shown(target)}; the targets with a known GPU are {', '.join(_OF_TARGET)}.")
@@ -142,7 +144,7 @@ OTHER_TARGETS = (
     *("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_100f", "sm_103", "sm_103f"),
     *("sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_121", "sm_121f"),
 )
-"""Targets that tilus can compile for, but that no GPU in `GPUS` has."""
+"""Targets for which tilus can compile and that no GPU in `GPUS` has."""
 
 
 def by_name(text: object) -> Gpu | None:
@@ -152,7 +154,10 @@ def by_name(text: object) -> Gpu | None:
 
 
 def board(gpu: Gpu) -> Gpu | None:
-    """Return the GPU of the table with this name and SM count, or None: an "H100 80GB HBM3" of 132 SMs is an H100."""
+    """Return the GPU in `GPUS` with the same SM count whose name begins the given GPU's name; None without such a GPU.
+
+    An "H100 80GB HBM3" of 132 SMs is an "H100".
+    """
     alike = (each for each in GPUS.values() if each.sm_count == gpu.sm_count)
     return next((each for each in alike if f"{gpu.name} ".startswith(f"{each.name} ")), None)
 
@@ -160,10 +165,10 @@ def board(gpu: Gpu) -> Gpu | None:
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {"GB300": "sm_103a", "DGX Spark": "sm_121a", "RTX PRO 6000": "sm_120a", "H800": "sm_90a", "GH200": "sm_90a"}
 )
-"""Targets of the GPUs without a row here: their limits and figures are not known.
+"""Targets by the names of GPUs that are not in `GPUS`, as their limits are not known.
 
-GB300, RTX PRO 6000: S. DGX Spark: NVIDIA/cutlass issue 2802. H800: HPMLL/NVIDIA-Hopper-Benchmark, which compiles for
-sm_90a. GH200: a Hopper GPU by its data sheet (D)."""
+Sources: GB300 and RTX PRO 6000, S; DGX Spark, NVIDIA/cutlass issue 2802; H800, HPMLL/NVIDIA-Hopper-Benchmark, which
+compiles for sm_90a; GH200, a Hopper GPU by its data sheet (D)."""
 
 _TARGETS = {gpu.name.casefold(): gpu.arch for gpu in _ALL}
 _TARGETS.update((name.casefold(), arch) for name, arch in OTHER_NAMES.items())
@@ -175,7 +180,7 @@ def target_of(name: object) -> str | None:
 
 
 def target_named(text: str) -> str:
-    """Return the target of the GPU of this name, or a target unchanged; raise InputError for anything else."""
+    """Return the target of the GPU of this name, or a target unchanged; raise InputError for any other text."""
     return text if text in OTHER_TARGETS else target_of(text) or gpu_named(text).arch
 
 
@@ -184,7 +189,7 @@ WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
 
 
 def gpu_named(text: str) -> Gpu:
-    """Return a GPU by name, such as "H200", or by target; InputError for anything else."""
+    """Return a GPU by name, such as "H200", or by target; raise InputError for any other text."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets, arch = ", ".join(GPUS), ", ".join(_OF_TARGET), target_of(text)
@@ -194,7 +199,7 @@ def gpu_named(text: str) -> Gpu:
 
 
 def lacking(arch: str, feature: str) -> str:
-    """Return a clause: a target lacks the instructions of a feature, and these GPUs have them."""
+    """Return a clause for an error: the target lacks the feature's instructions, and which GPUs have them."""
     *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
     have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return f"{with_gpus(arch)} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
@@ -210,7 +215,7 @@ _AS_WRITTEN = {"tma": "TMA", "block_scale": "mma.sync.block_scale"}
 
 
 def detect() -> tuple[DetectedGpu, ...]:
-    """Return the GPUs of this machine, as the driver reports them; none if there is no GPU or no driver."""
+    """Return the GPUs of this machine, as the driver reports them; an empty tuple without a GPU or driver."""
     from blackwell_matmul.hardware.detect import detect as detected
 
     return detected()

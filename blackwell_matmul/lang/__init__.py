@@ -1,8 +1,8 @@
 """Block-scaled products for tilus scripts: types, scales in tensor memory or registers, and the products.
 
-tilus 0.2.0 has none of them. This room adds classes beside those of tilus and replaces none. A script gets the
-instructions by the line `tcgen05 = BlockScaled()` in its class, or by `mma_sync = BlockScaledWarps()` those of warps.
-`rounded = Rounded()` gives what makes such data: arithmetic that rounds exactly, and the conversions.
+tilus 0.2.0 lacks them. This room adds classes and replaces none of tilus's. A line in a script's class adds the
+instructions: `tcgen05 = BlockScaled()` those of tcgen05, `mma_sync = BlockScaledWarps()` those of mma.sync, and
+`rounded = Rounded()` exactly rounded arithmetic and conversions, which make block-scaled data.
 
 May import: frontend, problem.
 """

@@ -1,6 +1,6 @@
 """Types of block-scaled data that tilus 0.2.0 lacks, one byte each: `float4_e2m1x2` and `float8_e8m0`."""
 
-# tilus reads the annotations of `dynamic_shared_memory` as types: no `from __future__ import annotations` here
+# No `from __future__ import annotations` here: tilus reads the annotations of `dynamic_shared_memory` as types.
 
 from typing import no_type_check
 
@@ -12,21 +12,22 @@ from tilus.hidet.lang import attrs, cast, script
 
 
 class ByteType(FloatType):
-    """Type whose values CUDA C++ moves as bytes, without arithmetic. cuda_name: the type in CUDA C++."""
+    """Type without arithmetic: CUDA C++ moves its values as bytes. cuda_name: name of the type in CUDA C++."""
 
     cuda_name = "uint8_t"
 
 
 float4_e2m1x2 = ByteType("float4_e2m1x2", "f4e2m1x2", 1, -6.0, 6.0, 0.5, 1.0)
-"""Two e2m1 in a byte, the even element of K in the low four bits, as in torch's `float4_e2m1fn_x2`."""
+"""Type of two e2m1 in a byte, the element of even k in the low four bits, as torch's `float4_e2m1fn_x2`."""
 
 float8_e8m0 = ByteType("float8_e8m0", "f8e8m0", 1, 2.0**-127, 2.0**127, 1.0, 2.0**-127)
-"""A power of two, 2 ** (byte - 127), as torch's `float8_e8m0fnu`; 0xFF is NaN (PTX ISA, "Alternate FP formats")."""
+"""Type of a power of two, 2 ** (byte - 127), as torch's `float8_e8m0fnu`; 0xFF is NaN (PTX ISA, "Alternate FP
+formats")."""
 
 
 @no_type_check
 def _register(dtype):
-    """Give tilus the name of a type, and the address of shared memory as a pointer to that type."""
+    """Register a type with tilus: its name, and the function that returns shared memory as a pointer to the type."""
     name2dtype[dtype.name] = dtype
     name = f"cuda_dynamic_shared_memory_{dtype.name}"
 

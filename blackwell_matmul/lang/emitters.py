@@ -1,5 +1,5 @@
-"""The code of the block-scaled instructions: tcgen05 for the family sm_100f (sm_100a, sm_103a), mma.sync for sm_120f
-(sm_120a, sm_121a), and the conversion to e2m1 for both."""
+"""Emitters of the block-scaled instructions: tcgen05 for sm_100f (sm_100a, sm_103a), mma.sync for sm_120f (sm_120a,
+sm_121a), and the conversion to e2m1 for both."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ MULTIPLY_PTX = (
 
 
 class _Emitter(BaseInstEmitter):
-    """Base class of the emitters here, a tilus emitter with shared methods."""
+    """Base class of the tcgen05 emitters."""
 
     def descriptor(self, name: str, address: Any, lbo: int, sbo: int, swizzle: int) -> Any:
-        """Return a variable with a descriptor of shared memory; strides in bytes."""
+        """Return a variable that holds a shared-memory matrix descriptor. lbo, sbo: byte offsets of the descriptor."""
         encoded = SharedMatrixDescriptor(address, lbo, sbo, 0, 0, swizzle).encoded()
         return self.declare_var(name, tp=uint64, init=encoded)
 
     def issue(self, template: str, *inputs: Any) -> None:
-        """Emit an instruction of the elected lane."""
+        """Emit PTX that only the elected lane executes. The lane's predicate is the last input."""
         self.append(asm(template, inputs=[*inputs, self.contexts.leader_lane_ctx.leader_lane], is_volatile=True))
 
 
 @register_emitter(Tcgen05ViewScalesInst, target=nvgpu_sm100f)
 class ViewScalesEmitter(BaseInstEmitter):
-    """The address of the columns."""
+    """Emits no PTX: the output has the address of the input's columns."""
 
     def emit(self, inst: Any) -> None:
         self.assign(self.get_or_allocate_var(inst.output), self.tensor2var[inst.inputs[0]])
@@ -58,8 +58,8 @@ class ViewScalesEmitter(BaseInstEmitter):
 class CopyScalesEmitter(_Emitter):
     """Emits a tcgen05.cp for each atom.
 
-    In shared memory the atoms of a tile of rows are neighbours; in tensor memory, the atoms of a block of K. So a
-    product reads its scales from columns without gaps.
+    In shared memory, atoms along K are adjacent; in tensor memory, atoms along the rows. An MMA thus reads its scales
+    from adjacent columns.
     """
 
     def emit(self, inst: Any) -> None:
@@ -76,7 +76,7 @@ class CopyScalesEmitter(_Emitter):
 
 @register_emitter(Tcgen05MmaScaledInst, target=nvgpu_sm100f)
 class MmaScaledEmitter(_Emitter):
-    """A tcgen05.mma for each 32 bytes of K."""
+    """Emits a tcgen05.mma for each 32 bytes along K."""
 
     def emit(self, inst: Any) -> None:
         self.assert_is_warp_aligned(inst, "mma_scaled is executed by a warp")
@@ -99,7 +99,7 @@ class MmaScaledEmitter(_Emitter):
             )
 
     def _operand(self, name: str, tensor: Any, layout: Any, step: int) -> Any:
-        """Return the descriptor of an operand's rows at the K of an instruction."""
+        """Return the shared-memory descriptor of an operand for the MMA number `step` along K."""
         canonical = canonicalize_shared_layout(layout, tensor.dtype)
         if canonical is None or canonical.major_kind != "K":
             raise ValueError(f"{name} of mma_scaled does not lie K-major, with rows of K that TMA can swizzle")
@@ -112,14 +112,16 @@ DOT_PTX = (
     "{opcode} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}},"
     " %10, {{%11, %12}}, %13, {{%14, %15}};"
 )
-"""PTX of a scaled mma.sync. Operands: D, A, B, C; then for A and for B a register of scales, the byte in it, and the
-thread that supplies it."""
+"""PTX of an mma.sync with scales. Operands: D, A, B, C, then three for A's scales and three for B's. These are the
+register, the index of the byte in the register, and the index of the thread that supplies the register."""
 
 
 @register_emitter(DotScaledInst, target=nvgpu_sm120f)
 class DotScaledEmitter(BaseInstEmitter):
-    """An mma.sync for each 16 rows, 8 columns and 32 bytes of K of a warp. K is the inner loop, so that the sums of a
-    tile have one order."""
+    """Emits an mma.sync for each 16 rows, 8 columns and 32 bytes along K of a warp.
+
+    The inner loop is along K: each element of D adds its products in the order of K.
+    """
 
     def emit(self, inst: Any) -> None:
         a, b, c, _, _ = inst.inputs
@@ -145,13 +147,16 @@ class DotScaledEmitter(BaseInstEmitter):
                 )
 
     def _words(self, tensor: Any, fragment: int, count: int) -> list[Any]:
-        """Return the registers of a fragment, each with four bytes."""
+        """Return the 32-bit registers of a fragment. count: number of registers."""
         start = cast(~self.tensor2var[tensor][4 * count * fragment], ~uint32)
         return [start[each] for each in range(count)]
 
     def _scales(self, tensor: Any, row: int, place: tuple[int, int], lanes: int) -> tuple[Any, Any, Any]:
-        """Return the register with the scales of rows from `row` on, the index of their first byte, and the index of
-        the one or two threads, out of four, that supply them."""
+        """Return the register of scales for an MMA's rows, the index of the first byte, and the index of the threads.
+
+        row: first row of the MMA. place: as `ScaledKind.place` returns it. lanes: number of threads, of each four, that
+        supply scales.
+        """
         (atom, byte), groups, layout = place, tensor.shape[3], tensor.layout
         rows = groups * COLUMN_ROWS
         where = (row // rows, atom, row % COLUMN_ROWS, row % rows // COLUMN_ROWS, 0)
@@ -166,13 +171,13 @@ PACK_PTX = (
     " cvt.rn.satfinite.e2m1x2.f32 c, %6, %5; cvt.rn.satfinite.e2m1x2.f32 d, %8, %7;"
     " mov.b32 %0, {a, b, c, d}; }"
 )
-"""Eight elements as four bytes of a register; the second operand of cvt is in the low four bits (PTX ISA, "cvt")."""
+"""PTX that packs eight floats into a register. cvt puts its second source in the low four bits (PTX ISA, "cvt")."""
 
 
 @register_emitter(PackE2m1Inst, target=nvgpu_sm100f)
 @register_emitter(PackE2m1Inst, target=nvgpu_sm120f)
 class PackE2m1Emitter(BaseInstEmitter):
-    """Four cvt for each eight elements."""
+    """Emits four cvt for each eight elements."""
 
     def emit(self, inst: Any) -> None:
         x, packed = self.tensor2var[inst.inputs[0]], self.get_or_allocate_var(inst.output)

@@ -1,5 +1,5 @@
-"""Statements with block scales. `BlockScaled`: tilus's tcgen05 instructions, and tcgen05 instructions with scales.
-`BlockScaledWarps`: mma.sync with scales. `Rounded`: conversions to block-scaled data, with torch's bits."""
+"""Statements for block-scaled data. `BlockScaled`: tilus's tcgen05 instructions, and those with scales.
+`BlockScaledWarps`: mma.sync with scales. `Rounded`: arithmetic and conversions with the same bits as torch's."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ from blackwell_matmul.problem.block_scaled import ATOM_BYTES, ATOM_ROWS
 class BlockScaled(Tcgen05InstructionGroup):
     """The instruction group `self.tcgen05` of a script with block-scaled products.
 
-    Scales lie in atoms of 128 rows and 4 blocks of K, in global and shared memory as torch's `SWIZZLE_32_4_4` has them.
-    What a product can read wrongly follows from types and shapes here: its kind, its K, and the bytes of its scales.
+    Scales lie in atoms of 128 rows and 4 blocks of K, in global and shared memory in torch's order `SWIZZLE_32_4_4`.
+    The MMA's kind, its K, and the bytes of its scales follow from the types and shapes of its operands.
     """
 
     def alloc(self, dtype: Any, shape: Sequence[int], cta_group: int = 1) -> Any:
-        """Allocate as tilus does; a sentence where the columns that are left do not suffice."""
+        """Return a tensor in tensor memory, as tilus's alloc does; raise InstructionError if too few columns are
+        left."""
         misuse.room(self._builder, dtype, shape, f"alloc of shape {tuple(shape)}")
         return super().alloc(dtype, shape, cta_group)
 
     def alloc_scales(self, dtype: Any, rows: int, blocks: int, cta_group: int = 1) -> Any:
-        """Allocate columns for the scales of an operand: 4 for each atom (PTX ISA, "Block Scaling").
+        """Allocate columns for an operand's scales, 4 for each atom (PTX ISA, "Block Scaling").
 
-        dtype: float8_e8m0 or float8_e4m3. rows: rows of A, or of B; of all of B in each CTA of a pair. blocks: blocks
-        of K in the tile. Returns a tensor of bytes [atoms along K, atoms along rows, 128 lanes, 16].
+        dtype: float8_e8m0 or float8_e4m3. rows: rows of A or of B; in a CTA pair, each CTA needs the scales of all rows
+        of B. blocks: blocks of K in the tile. Returns a tensor of bytes [atoms along K, atoms along rows, 128 lanes,
+        16].
         """
         shape = misuse.shape_of_scales(dtype, rows, blocks)
         misuse.room(self._builder, dtype, shape, f"alloc_scales of {rows} rows by {blocks} blocks")
         return super().alloc(dtype, shape, cta_group)
 
     def view_scales(self, tensor: Any, dtype: Any, rows: int, blocks: int) -> Any:
-        """Return columns of an allocation as scales. Other arguments, and the result, are those of `alloc_scales`.
+        """Return allocated columns as a tensor of scales. Other arguments and the result are those of `alloc_scales`.
 
-        tensor: float32 [128, columns], 4 columns for each atom, such as a slice beside the accumulators. A single
-        allocation for everything saves columns: each allocation is rounded up to a power of two.
+        tensor: float32 [128, columns], 4 columns for each atom. A slice of the accumulators' allocation saves columns:
+        tilus rounds each allocation up to a power of two.
         """
         shape = misuse.shape_of_scales(dtype, rows, blocks)
         misuse.columns_for_scales(tensor, shape)
@@ -62,11 +64,12 @@ class BlockScaled(Tcgen05InstructionGroup):
         return scales
 
     def copy_scales(self, src: Any, dst: Any, cta_group: int = 1) -> None:
-        """Copy scales from shared to tensor memory, four times over the lanes (PTX ISA, "tcgen05.cp": .warpx4).
+        """Copy scales from shared to tensor memory, to each of the four quarters of lanes (PTX ISA, "tcgen05.cp":
+        .warpx4).
 
         src: shared tensor [atoms along rows, atoms along K, 2, 256]. dst: scales in tensor memory. cta_group: 2 copies
-        in both CTAs of a pair, in each from its own shared memory. Asynchronous: before products of the same warp
-        without a wait; `commit` tells when the shared memory is free.
+        in both CTAs of a pair, in each from its own shared memory. The copy is asynchronous. Later MMAs of the same
+        warp need no wait; a `commit` tracks when src may be overwritten.
         """
         misuse.copy(self._builder, src, dst, cta_group)
         self._builder.append(Tcgen05CopyScalesInst(output=None, inputs=(dst, src), cta_group=cta_group))
@@ -86,9 +89,10 @@ class BlockScaled(Tcgen05InstructionGroup):
     ) -> None:
         """Multiply with a scale for each block along K: d = (a scale_a) (b scale_b) + d (PTX ISA, "tcgen05.mma").
 
-        a: [128, k] and b: [k, n] in shared memory, K-major, k in bytes. d: float32 [128, n]. block: elements of K with
-        one scale, 16 or 32. enable_input_d: False overwrites d. first_row: where the scales of b begin in their first
-        atom, a multiple of 32. cta_group: 2 for a pair, each CTA with half of b and all of scale_b.
+        a: [128, k], b: [k, n], both in shared memory and K-major, k in bytes. d: float32 [128, n]. block: elements
+        along K that share a scale, 16 or 32. enable_input_d: False overwrites d. first_row: row of scale_b's first atom
+        with the scales of b's first row, a multiple of 32. cta_group: 2 for a CTA pair; each CTA has half of b and all
+        of scale_b.
         """
         enable_input_d, first_row = as_expr(enable_input_d), as_expr(first_row)
         misuse.product(self._builder, a, b, d, scale_a, scale_b, block, first_row, cta_group)
@@ -99,16 +103,16 @@ class BlockScaled(Tcgen05InstructionGroup):
 class BlockScaledWarps(InstructionGroup):
     """Block-scaled products of register tensors by mma.sync, on GeForce Blackwell and GB10.
 
-    A script gets them by the line `mma_sync = BlockScaledWarps()` in its class. Scales are in atoms in shared memory,
-    as TMA loads them. Each lane loads the scales that PTX requires of it.
+    The line `mma_sync = BlockScaledWarps()` in a script's class adds these instructions. Scales lie in atoms in shared
+    memory, as TMA loads them. Each lane loads the scales that PTX assigns to it.
     """
 
     def load_scales(self, src: Any, rows: int, first_row: Any = 0) -> Any:
-        """Load scales of an operand from shared memory, for `dot_scaled`.
+        """Load an operand's scales from shared memory into registers, for `dot_scaled`.
 
-        src: shared tensor [atoms along rows, atoms along K, 2, 256]. rows: rows of the operand, which are those of all
-        atoms, or 32 or 64 of one. first_row: where they begin in that one, a multiple of `rows`. Returns a register
-        tensor of bytes [atoms along rows, atoms along K, 32, rows of an atom by 32, 4].
+        src: shared tensor [atoms along rows, atoms along K, 2, 256]. rows: rows of the operand: all rows of the atoms,
+        or 32 or 64 rows of a single atom. first_row: index of the first row in that atom, a multiple of `rows`. Returns
+        a register tensor of bytes [atoms along rows, atoms along K, 32, rows of an atom / 32, 4].
         """
         misuse.loaded_scales(src, rows, first_row)
         tiles, atoms = src.shape[:2]
@@ -118,7 +122,7 @@ class BlockScaledWarps(InstructionGroup):
         return self._builder.load_shared(view if rows >= ATOM_ROWS else self._part(view, rows, first_row))
 
     def _part(self, view: Any, rows: int, first_row: Any) -> Any:
-        """Return rows of an atom with an explicit layout; tilus 0.2.0 would give a slice the layout of the whole."""
+        """Return rows of an atom as a slice with an explicit layout; tilus 0.2.0 gives a slice the whole's layout."""
         shape, strides = (*view.shape[:3], rows // COLUMN_ROWS, 4), (view.shape[1] * ATOM_BYTES, ATOM_BYTES, 16, 4, 1)
         part = SharedTensor.create(view.dtype, shape=shape, optional_layout=shared_layout(shape, shape, strides))
         offsets = tuple(map(as_expr, (0, 0, 0, as_expr(first_row) // COLUMN_ROWS, 0)))
@@ -128,9 +132,9 @@ class BlockScaledWarps(InstructionGroup):
     def dot_scaled(self, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, *, block: int) -> Any:
         """Multiply with a scale for each block along K: return (a scale_a) (b scale_b) + c (PTX ISA, "mma").
 
-        a: [m, k] and b: [k, n] in registers, k in bytes. c: float32 [m, n], of which `annotate_layout` has told the
-        layout. scale_a, scale_b: as `load_scales` returns them. block: elements of K with one scale, 16 or 32. m and n
-        are powers of two from 32 on.
+        a: [m, k], b: [k, n], both in registers, k in bytes. c: float32 [m, n] with a layout set by `annotate_layout`.
+        scale_a, scale_b: results of `load_scales`. block: elements along K that share a scale, 16 or 32. m and n are
+        powers of two, at least 32.
         """
         misuse.dot(self._builder, a, b, c, scale_a, scale_b, block)
         d = RegisterTensor.create(c.dtype, shape=c.shape)
@@ -139,10 +143,10 @@ class BlockScaledWarps(InstructionGroup):
 
 
 class Rounded(InstructionGroup):
-    """Arithmetic and conversions of float32 register tensors, each rounded as IEEE 754 and PTX say.
+    """Arithmetic and conversions of float32 register tensors, each rounded as IEEE 754 and PTX specify.
 
-    A script gets them by the line `rounded = Rounded()` in its class. They keep subnormal numbers. tilus's operators
-    flush them to zero, divide approximately, and a product and a sum may become one operation.
+    The line `rounded = Rounded()` in a script's class adds these instructions. They keep subnormal numbers. tilus's
+    operators flush subnormal numbers to zero, divide approximately, and may fuse a product and a sum.
     """
 
     def add(self, x: Any, y: Any) -> Any:
@@ -162,23 +166,23 @@ class Rounded(InstructionGroup):
         return self._builder.elementwise_binary(x, y, f_compute=rounded(operator))
 
     def ue8m0(self, x: Any, up: bool) -> Any:
-        """Return the byte of the smallest power of two that is at least x, in int32; with up=False, of the largest
-        that is at most x.
+        """Return x in e8m0, as an int32 with the byte.
 
-        Bytes 0 to 254 are 2^-127 to 2^127. An x beyond these gets the nearest (PTX ISA, "cvt"). x: not negative.
+        up: True returns the smallest power of two that is at least x, False the largest that is at most x. Bytes 0 to
+        254 are 2^-127 to 2^127; an x outside of this range gets the nearest power (PTX ISA, "cvt"). x: at least 0.
         """
         misuse.float32_registers("ue8m0", x)
         return self._builder.elementwise_unary(x, f_compute=rounded("power_up" if up else "power_down"))
 
     def magnitude(self, x: Any) -> Any:
-        """Return the bits of |x| in int32, which are in the order of magnitudes; those of NaN are the largest."""
+        """Return the bits of |x| as an int32. They compare as the magnitudes do; NaN's are the largest."""
         misuse.float32_registers("magnitude", x)
         return self._builder.elementwise_unary(x, f_compute=rounded("magnitude"))
 
     def e2m1x2(self, x: Any) -> Any:
         """Return x [.., n] in e2m1, two in a byte [.., n / 2], the even element in the low four bits (PTX ISA, "cvt").
 
-        Larger numbers become 6 and smaller ones -6, as does NaN become 6. Each thread must have eights of neighbours.
+        Numbers beyond 6 or -6 become 6 or -6; NaN becomes 6. Each thread must hold groups of eight adjacent elements.
         """
         misuse.float32_registers("e2m1x2", x)
         misuse.eights(x)

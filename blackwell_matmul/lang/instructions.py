@@ -1,4 +1,4 @@
-"""The instructions that this room adds to tilus: columns as scales, the copy of scales, the products with scales, the
+"""Instructions of tilus's IR that this room adds: a view of scales, the copy of scales, products with scales, and the
 conversion to e2m1."""
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from blackwell_matmul.lang.kinds import ScaledKind, kind_of
 
 @dataclass(frozen=True, eq=False)
 class Tcgen05ViewScalesInst(Instruction):
-    """Columns of an allocation, the input, as scales, the output; no code."""
+    """View of allocated columns, the input, as scales, the output. The instruction emits no PTX."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tcgen05CopyScalesInst(Instruction):
-    """The copy of scales, inputs (destination in tensor memory, source in shared memory), by `cta_group` CTAs."""
+    """Copy of scales. inputs: the destination in tensor memory, the source in shared memory. cta_group: 1, or 2 for a
+    CTA pair."""
 
     cta_group: int
 
@@ -27,8 +28,8 @@ class Tcgen05CopyScalesInst(Instruction):
 class Tcgen05MmaScaledInst(Instruction):
     """D += (A scale_a) (B scale_b), inputs (a, b, d, scale_a, scale_b).
 
-    block: elements of K with one scale. enable_input_d: False overwrites D. first_row: row of the first atom of scale_b
-    with the scales of B's first row.
+    block: elements along K that share a scale. enable_input_d: False overwrites D. first_row: row of scale_b's first
+    atom with the scales of B's first row.
     """
 
     block: int
@@ -46,7 +47,7 @@ class Tcgen05MmaScaledInst(Instruction):
 class DotScaledInst(Instruction):
     """D = (A scale_a) (B scale_b) + C in registers, inputs (a, b, c, scale_a, scale_b); output D.
 
-    block: elements of K with one scale.
+    block: elements along K that share a scale.
     """
 
     block: int
@@ -59,4 +60,4 @@ class DotScaledInst(Instruction):
 
 @dataclass(frozen=True, eq=False)
 class PackE2m1Inst(Instruction):
-    """float32 [.., n], the input, as e2m1 in bytes of two [.., n / 2], the output."""
+    """Conversion of float32 [.., n], the input, to e2m1, two in a byte [.., n / 2], the output."""

@@ -1,6 +1,6 @@
-"""Kinds of block-scaled products of tcgen05.mma, and facts that follow from the types (PTX ISA, "Block Scaling").
+"""Kinds of tcgen05.mma and mma.sync with block scales, by the types of their operands (PTX ISA, "Block Scaling").
 
-A block is a group of elements along K with one scale. An instruction reads 32 bytes of K of each row.
+A block is a group of elements along K that share a scale. An MMA reads 32 bytes along K of each row.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS, BLOCK_SCALED
 
 STEP_BYTES = 32
-"""K of one instruction, in bytes of a row of A or B."""
+"""Bytes along K of a row of A or B that one MMA reads."""
 
 ATOM_COLUMNS = 4
-"""32-bit columns of tensor memory with an atom of scales (PTX ISA, "tcgen05.cp", .32x128b)."""
+"""Columns of tensor memory, of 32 bits, that an atom of scales takes (PTX ISA, "tcgen05.cp", .32x128b)."""
 
 COLUMN_ROWS = ATOM_ROWS // ATOM_COLUMNS
-"""Rows of scales in a column of tensor memory: 32, a row in each lane of a quarter."""
+"""Rows whose scales are in one column of tensor memory: 32, one row for each lane of a warp."""
 
 FRAGMENTS = AtomicMmaConfig.m16n8k32_i8_i32()
-"""Layouts of A, B and C of one mma.sync, with K in bytes: those of 8-bit integers (PTX ISA, "Matrix Fragments for
-mma.m16n8k32")."""
+"""Layouts of A, B and C of one mma.sync with K in bytes. They are the layouts of 8-bit integers (PTX ISA, "Matrix
+Fragments for mma.m16n8k32")."""
 
 PER_BYTE = {float8_e4m3.name: 1, float8_e5m2.name: 1, float4_e2m1x2.name: 2}
 """Elements in a byte, by the type of A or B."""
 
 _NUMBERS = {float8_e4m3.name: 0, float8_e5m2.name: 1, float4_e2m1x2.name: 1}
-"""The number of a type in the instruction descriptor of its kind (PTX ISA, "Instruction descriptor")."""
+"""Number of a type in the instruction descriptor (PTX ISA, "Instruction descriptor")."""
 
 _PTX = {float8_e4m3.name: "e4m3", float8_e5m2.name: "e5m2", float4_e2m1x2.name: "e2m1"}
-"""The name of a type of A or B in the opcode of mma.sync."""
+"""Name of a type of A or B in the opcode of mma.sync."""
 
 _KIND_OF = {
     (1, float8_e8m0.name, 32): "mxf8f6f4",
@@ -43,12 +43,13 @@ _KIND_OF = {
     (2, float8_e8m0.name, 16): "mxf4nvf4",
     (2, float8_e4m3.name, 16): "mxf4nvf4",
 }
-"""The kind by the elements in a byte, the type of the scales, and the block."""
+"""Name of the kind, by the elements in a byte, the type of the scales, and the elements of a block."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """Types of block-scaled operands: elements of A and of B, scales, and the elements of a block."""
+    """Types of block-scaled operands. element, element_b: types of A and of B. scale: type of the scales. block:
+    elements along K that share a scale."""
 
     element: Any
     scale: Any
@@ -60,7 +61,7 @@ class Format:
         return PER_BYTE[self.element.name]
 
     def of(self, types: str) -> Format:
-        """Return the format with these types of A and B, as "e4m3 e5m2"; "" is the format's own."""
+        """Return the format with other types of A and B, given as "e4m3 e5m2"; "" returns an equal format."""
         a, b = (_BY_PTX[name] for name in types.split()) if types else (self.element, self.element_b)
         return replace(self, element=a, element_b=b)
 
@@ -69,18 +70,22 @@ _BY_PTX = {"e4m3": float8_e4m3, "e5m2": float8_e5m2}
 """8-bit types by their PTX names."""
 
 _TYPES = {"float8_e4m3fn": float8_e4m3, "float4_e2m1fn_x2": float4_e2m1x2, "float8_e8m0fnu": float8_e8m0}
-"""Types of tilus, by torch's names."""
+"""tilus's types, by torch's names."""
 
 FORMATS = {
     name: Format(_TYPES[each.element], _TYPES[each.scale], each.block, _TYPES[each.element])
     for name, each in BLOCK_SCALED.items()
 }
-"""The formats by their names in the OCP Microscaling specification and at NVIDIA."""
+"""Formats by name: mxfp8 and mxfp4 of OCP Microscaling Formats, and NVIDIA's nvfp4."""
 
 
 @dataclass(frozen=True)
 class ScaledKind:
-    """A kind of product: its name in PTX, elements of K of an instruction, and the block."""
+    """Kind of an MMA with scales.
+
+    name: PTX's name after `.kind::`. k: elements along K that one MMA reads. block: elements that share a scale.
+    scale_type, formats: numbers of the scales' type and of A's and B's types in the instruction descriptor.
+    """
 
     name: str
     k: int
@@ -90,15 +95,16 @@ class ScaledKind:
 
     @property
     def scales(self) -> int:
-        """Return the number of scales that an instruction reads for each row."""
+        """Return the number of scales that one MMA reads for each row."""
         return self.k // self.block
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the atom along K, and the byte in its columns, with the scales of the instruction `step`."""
+        """Return the index of the atom along K, and of the byte in a row's four, with the scales of the MMA `step`."""
         return divmod(step * self.scales, ATOM_BLOCKS)
 
     def descriptor(self, m: int, n: int, step: int) -> int:
-        """Return the instruction descriptor of M by N (PTX ISA, "Instruction descriptor", kind::mxf8f6f4, mxf4*)."""
+        """Return the instruction descriptor of the MMA number `step` along K, of M by N (PTX ISA, "Instruction
+        descriptor", kind::mxf8f6f4, mxf4*)."""
         _, byte = self.place(step)
         a, b = self.formats
         return byte << 4 | a << 7 | b << 10 | n >> 3 << 17 | self.scale_type << 23 | m >> 7 << 27 | byte << 29
@@ -116,8 +122,8 @@ class ScaledKind:
 
 
 def kind_of(a: Any, b: Any, scale: Any, block: int) -> ScaledKind:
-    """Return the kind for the types of A, B and both scales; InstructionError, with the known kinds, for other
-    types."""
+    """Return the kind for the types of A, B and both scales; raise InstructionError, with the valid types, for
+    others."""
     per_byte = PER_BYTE.get(a.name)
     if per_byte is None or PER_BYTE.get(b.name) != per_byte:
         raise InstructionError(

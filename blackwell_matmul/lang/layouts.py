@@ -1,4 +1,4 @@
-"""The rules by which tilus finds the layouts of block-scaled operands and data, and of scales in shared memory."""
+"""Layout inference rules for the instructions of this room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from blackwell_matmul.lang.kinds import COLUMN_ROWS, FRAGMENTS
 
 @register_rule(Tcgen05MmaScaledInst)
 class MmaScaledRule(Tcgen05MmaSSRule):
-    """Layouts of A and B as tcgen05.mma without scales has them: K-major, with the widest swizzle that fits."""
+    """Layouts of A and B, equal to those of tcgen05.mma without scales: K-major, with the widest swizzle that fits."""
 
 
 @register_rule(Tcgen05CopyScalesInst)
@@ -92,11 +92,12 @@ class PackE2m1Rule(LayoutInferenceRule):
 
 
 def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
-    """Return the layout of scales, one word of four blocks for a row (PTX ISA, "Block Scaling for mma.sync").
+    """Return the layout of scales in registers, for each row a 32-bit word with four blocks (PTX ISA, "Block Scaling
+    for mma.sync").
 
-    Of each four lanes, one has the word of a row, so that a register holds 32 rows: eights of rows go to lane after
-    lane. eights: the layout of the rows in steps of 8 over warps. shape: of the scales, [tiles of rows, atoms, 32,
-    rows by 32, 4]; powers of two, but for the atoms.
+    A register of the 32 lanes holds 32 rows. Lane 4 r + i has row r of the i-th group of 8 rows. eights: layout of the
+    groups of 8 rows over warps and registers. shape: shape of the scales, [tiles of rows, atoms, 32, rows / 32, 4];
+    each a power of two, except the atoms.
     """
     tiles, atoms, _, groups, _ = shape
     bits = _bits(eights)
@@ -107,7 +108,7 @@ def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
     inner = COLUMN_ROWS.bit_length() - 1
 
     def place(bit: int) -> int:
-        """Return the mode of a bit of the row's number, the first bit the highest."""
+        """Return the index of the mode for a bit of the row's number. Bit 0 is the highest."""
         if bit < outer:
             return bit
         return bit + 1 + inner if bit < outer + middle else bit + 1 - middle
@@ -125,7 +126,7 @@ def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
 
 
 def _bits(layout: RegisterLayout) -> RegisterLayout:
-    """Return a layout of powers of two with modes of two, not joined."""
+    """Return the layout with each mode, a power of two, split into modes of extent 2."""
     modes: list[list[int]] = []
     for size in layout.mode_shape:
         first = sum(map(len, modes))
@@ -142,7 +143,7 @@ _TURNS = {
     DotScaledInst: (DotScaledRule, MmaDotRule),
     PackE2m1Inst: (PackE2m1Rule, UnaryRule),
 }
-"""Rule for each instruction, and the tilus rule next to which it is tried."""
+"""Rule of each instruction, and the rule of tilus whose priority the rule has."""
 
 for _instruction, (_rule, _turn) in _TURNS.items():
     register_rule(_instruction)(AlwaysOkayRule)

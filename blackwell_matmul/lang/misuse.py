@@ -1,4 +1,4 @@
-"""Misuse of block-scaled instructions, refused in one sentence while tilus reads the statement."""
+"""Checks of block-scaled instructions while tilus reads the statement. Each check raises InstructionError."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from blackwell_matmul.lang.kinds import (
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS
 
 LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
-"""Tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory", "tcgen05.alloc")."""
+"""Lanes and columns of tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory",
+"tcgen05.alloc")."""
 
 TYPES_OF_SCALES = (float8_e8m0, float8_e4m3)
 LANE_BYTES = ATOM_BYTES // COLUMN_ROWS
-"""Bytes of an atom in a lane; `.warpx4` repeats 32 lanes four times."""
+"""Bytes of an atom in a lane of tensor memory. Each quarter of the lanes has a copy of the atom (`.warpx4`)."""
 
 BOX = (2, 256)
-"""An atom in shared memory, as TMA brings it: 512 bytes are more than a dimension of a box holds."""
+"""Shape of an atom in shared memory, in bytes: a dimension of a TMA box has at most 256 elements."""
 
 
 def atoms_of(rows: int, blocks: int) -> tuple[int, int]:
-    """Return the atoms along K and along the rows that hold the scales."""
+    """Return the number of atoms along K and along the rows for the scales of rows x blocks."""
     return -(-blocks // ATOM_BLOCKS), -(-rows // ATOM_ROWS)
 
 
@@ -55,7 +56,7 @@ def require(holds: bool, sentence: str) -> None:
 
 
 def shape_of_scales(dtype: Any, rows: Any, blocks: Any) -> tuple[int, int, int, int]:
-    """Return the shape in tensor memory: atoms along K, atoms along the rows, lanes, bytes."""
+    """Return the shape of scales in tensor memory: atoms along K, atoms along the rows, lanes, bytes."""
     require(dtype in TYPES_OF_SCALES, f"scales are {_names(TYPES_OF_SCALES)}; dtype is {getattr(dtype, 'name', dtype)}")
     for name, value in (("rows", rows), ("blocks", blocks)):
         require(isinstance(value, int) and value > 0, f"{name} of scales is {value}; it takes a whole number")
@@ -74,9 +75,9 @@ def columns_for_scales(tensor: Any, shape: tuple[int, ...]) -> None:
 
 
 def room(builder: Any, dtype: Any, shape: Any, what: str) -> None:
-    """Refuse an allocation for which the columns are too few that the statements before have left.
+    """Refuse an allocation that needs more columns than earlier statements have left.
 
-    What is no tensor at all is left to tilus.
+    tilus itself refuses arguments that describe no tensor.
     """
     if not isinstance(dtype, DataType) or len(shape) < 2 or not all(isinstance(extent, int) for extent in shape):
         return
@@ -89,13 +90,13 @@ def room(builder: Any, dtype: Any, shape: Any, what: str) -> None:
 
 
 def _columns(dtype: Any, shape: Any) -> int:
-    """Return the columns that tilus allocates: a power of two."""
+    """Return the number of columns that tilus allocates, a power of two."""
     columns = math.prod(shape[:-2]) * shape[-1] * dtype.nbits // 32
     return max(FEWEST_COLUMNS, 1 << (int(columns) - 1).bit_length())
 
 
 def _taken(builder: Any) -> dict[Any, int]:
-    """Return the number of columns of each tensor that is allocated so far and not freed."""
+    """Return the number of columns of each tensor that earlier statements have allocated and not freed."""
     taken: dict[Any, int] = {}
     for inst in _written(builder):
         if isinstance(inst, Tcgen05AllocInst):
@@ -192,8 +193,8 @@ def _shapes(kind: ScaledKind, a: Any, b: Any, d: Any, cta_group: int) -> None:
 
 
 def _last_row(n: int, first_row: Any) -> int:
-    """Return the end of B's rows in the atoms of its scales; if the first row is known only at run time, the largest
-    possible end."""
+    """Return the end of B's rows in the atoms of its scales. If `first_row` is no constant, return the largest possible
+    end."""
     if isinstance(first_row, Constant):
         first = int(first_row.value)
         require(
@@ -214,7 +215,7 @@ def _enough(name: str, scales: Any, rows: int, blocks: int, why: str) -> None:
 
 
 def _of_the_pair(cta_group: int) -> str:
-    """Return the reason why scale_b of a pair has more rows than b has columns."""
+    """Return the clause of an error that explains why scale_b of a CTA pair needs more rows than b has columns."""
     return ", as each CTA of a pair holds half of B and multiplies all of it" if cta_group == 2 else ""
 
 
@@ -274,7 +275,7 @@ def dot(builder: Any, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, block:
 
 
 def _fragments(builder: Any, c: Any) -> None:
-    """Refuse an accumulator whose layout is not that of mma.sync. The layouts of all other operands follow from it."""
+    """Refuse an accumulator whose layout is not that of mma.sync. The other operands' layouts follow from this layout."""
     told = [inst.layout for inst in _written(builder) if isinstance(inst, AnnotateLayoutInst) and inst.inputs[0] is c]
     lies = "as mma.sync has it, such as scheduling.mma_sync_fragments.accumulator_layout"
     require(bool(told), f"dot_scaled needs the layout of c: annotate_layout(c, layout) before it, {lies}")

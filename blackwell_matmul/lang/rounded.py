@@ -1,10 +1,10 @@
-"""Functions of float32 for block-scaled data, computed as PTX's instructions do and no compiler changes.
+"""Functions of float32 for block-scaled data, each one PTX instruction whose result no compiler option changes.
 
 The compiler's options flush subnormal numbers to zero and divide approximately. Instructions with `.rn` and without
 `.ftz` do neither (PTX ISA, "add", "mul", "div").
 """
 
-# tilus reads the annotations of functions as types: no `from __future__ import annotations` here
+# No `from __future__ import annotations` here: tilus reads the annotations of functions as types.
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,10 +15,10 @@ from tilus.hidet.ir.primitives.func import call_primitive_func, register_primiti
 from tilus.hidet.lang import asm, attrs, script
 
 _POWER = "{{ .reg .b16 pair; cvt.{}.satfinite.ue8m0x2.f32 pair, 0f00000000, %1; cvt.u32.u16 %0, pair; }}"
-"""PTX that converts a pair to e8m0; the upper element is 0, whose byte is 0."""
+"""PTX that converts a float to e8m0. cvt converts a pair; the upper element is 0.0, and becomes the byte 0."""
 
 OPERATORS: Mapping[str, str] = MappingProxyType({each: f"{each}.rn.f32 %0, %1, %2;" for each in ("add", "mul", "div")})
-"""Code of the operators, which round to nearest even."""
+"""PTX of the operators, which round to nearest even."""
 
 BITS: Mapping[str, str] = MappingProxyType(
     {
@@ -27,12 +27,12 @@ BITS: Mapping[str, str] = MappingProxyType(
         "power_down": _POWER.format("rz"),
     }
 )
-"""Code of functions from float32 to int32: the bits of |x|, and the byte of a power of two in e8m0."""
+"""PTX of the functions from float32 to int32: the bits of |x|, and x rounded up or down to e8m0."""
 
 
 @no_type_check
 def rounded(name):
-    """Return a function of expressions, a key of `OPERATORS` or `BITS`."""
+    """Return the function that calls an operator on tilus expressions. name: a key of `OPERATORS` or `BITS`."""
     return lambda *x: call_primitive_func(f"rounded_{name}", args=x)
 
 

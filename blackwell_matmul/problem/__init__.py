@@ -1,4 +1,4 @@
-"""The requested product: sizes and dtype, the schedule, the form of the operands, the epilogue.
+"""The problem (sizes and types, form of the operands, epilogue) and the schedule of its kernel.
 
 May import: base.
 """

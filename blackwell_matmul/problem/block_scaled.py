@@ -12,21 +12,23 @@ from math import gcd
 from types import MappingProxyType
 
 ATOM_ROWS, ATOM_BLOCKS, ATOM_BYTES = 128, 4, 512
-"""Rows, blocks of K, and bytes of an atom of scales, one byte a scale."""
+"""Size of an atom of scales: 128 rows, 4 blocks along K, 512 bytes. A scale has one byte."""
 
 STEP_K = 32
-"""Divisor of k: a row has whole blocks, and a multiple of 16 bytes for TMA. So has a result that is an operand next."""
+"""Divisor of k, in elements. A row then has whole blocks, and a multiple of 16 bytes, which TMA requires."""
 
 LARGEST_E4M3, LARGEST_E2M1, SMALLEST_NORMAL_E4M3 = 448.0, 6.0, 2.0**-6
-"""Largest numbers of both types, and the smallest normal one of e4m3 (OCP 8-bit Floating Point Specification; OCP
+"""Largest numbers of e4m3 and e2m1, and the smallest normal number of e4m3 (OCP 8-bit Floating Point Specification; OCP
 Microscaling Formats v1.0)."""
 
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """Types of a block-scaled operand. bits: of an element. block: elements along K with one scale. element, scale:
-    torch's names of the types; two elements of 4 bits are in one byte. also: a type that elements of A or B may have in
-    place of it."""
+    """Types of a block-scaled operand.
+
+    bits: bits of an element. block: number of elements along K that share a scale. element, scale: torch's names of the
+    types; a byte has two elements of 4 bits. also: second type that elements may have; "": none.
+    """
 
     bits: int
     block: int
@@ -36,7 +38,7 @@ class BlockFormat:
 
     @property
     def elements(self) -> tuple[str, ...]:
-        """Return torch's names of all types of elements."""
+        """Return torch's names of all types that elements may have."""
         return (self.element, self.also) if self.also else (self.element,)
 
     @property
@@ -45,29 +47,30 @@ class BlockFormat:
 
     @property
     def largest(self) -> float:
-        """Return the largest element."""
+        """Return the largest number of the format's first element type."""
         return LARGEST_E4M3 if self.bits == 8 else LARGEST_E2M1
 
     @property
     def atom_k(self) -> int:
-        """Return the elements along K of an atom."""
+        """Return the number of elements along K whose scales are in one atom."""
         return ATOM_BLOCKS * self.block
 
     def atoms(self, rows: int, k: int) -> tuple[int, int]:
-        """Return the atoms along the rows and along K."""
+        """Return the number of atoms along the rows and along K."""
         return -(-rows // ATOM_ROWS), -(-k // self.atom_k)
 
     def tile_atoms(self, rows_a: int, rows_b: int, block_k: int) -> tuple[int, int]:
-        """Return the atoms of A and of B in a k-tile; a tile of B may begin within an atom, and reaches into one more.
+        """Return the number of atoms of A and of B that a k-tile needs.
 
-        rows_a: a multiple of `ATOM_ROWS`. block_k: a multiple of `atom_k`.
+        rows_a: a multiple of `ATOM_ROWS`. rows_b: any number; B's rows may then begin and end within an atom. block_k:
+        a multiple of `atom_k`.
         """
         reach = rows_b + ATOM_ROWS - gcd(rows_b, ATOM_ROWS)
         (down_a, along), (down_b, _) = self.atoms(rows_a, block_k), self.atoms(reach, block_k)
         return down_a * along, down_b * along
 
     def scales(self, rows: int, k: int) -> int:
-        """Return the number of scales of rows x k elements, those of the padding included."""
+        """Return the number of scales of rows x k elements, padding included."""
         down, along = self.atoms(rows, k)
         return ATOM_BYTES * down * along
 
@@ -79,4 +82,4 @@ BLOCK_SCALED: Mapping[str, BlockFormat] = MappingProxyType(
         "nvfp4": BlockFormat(4, 16, "float4_e2m1fn_x2", "float8_e4m3fn"),
     }
 )
-"""Formats by name."""
+"""Block-scaled formats by name."""

@@ -1,7 +1,7 @@
 """Element types that a tensor or array may have for a kernel's parameter such as `~float16`.
 
-Accepted are the type itself, and bits of its width. Signed and unsigned integers are interchangeable. Types that torch
-or numpy lacks (bfloat16, 8-bit floats) come as integers, and narrower types packed in bytes.
+A tensor may have the type itself. Signed and unsigned integers of one width are interchangeable. Types that numpy or
+torch lacks (bfloat16, 8-bit floats) are passed as integers of the same width, types below 8 bits packed in bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _INTEGER = re.compile(r"u?int\d+")
 
 
 def require_element(kernel: str, name: str, element: str, value: Any) -> None:
-    """Raise InputError unless a parameter `~element` can point to the tensor or array; "" takes any."""
+    """Raise InputError unless a parameter `~element` can point to the tensor or array.
+
+    element: tilus's name of the type; "" accepts any type.
+    """
     if not element or fits(element, value.dtype):
         return
     kind, library = ("an array", "numpy") if type(value).__module__.startswith("numpy") else ("a tensor", "torch")
@@ -31,7 +34,10 @@ def require_element(kernel: str, name: str, element: str, value: Any) -> None:
 
 
 def require_taken_as(kernel: str, name: str, element: str, value: Any) -> None:
-    """Raise InputError unless the tensor or array matches the `void_p` of compiled code; "" takes any."""
+    """Raise InputError unless the tensor or array has the type for which a `void_p` parameter was compiled.
+
+    element: tilus's name of that type; "" accepts any type.
+    """
     if element and not fits(element, value.dtype):
         library = "numpy" if type(value).__module__.startswith("numpy") else "torch"
         expected = f"{library}.{_NAMES.get(_scalar(element), _scalar(element))}"
@@ -47,7 +53,7 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.cache
 def fits(element: str, dtype: Any) -> bool:
-    """Return true if a dtype of torch or numpy can hold tilus's type `element`."""
+    """Return True if a dtype of torch or numpy can hold tilus's type `element`."""
     element, given, nbytes = _scalar(element), dtype_name(dtype), dtype.itemsize
     if _NAMES.get(element, element) == given:
         return True

@@ -1,4 +1,4 @@
-"""`Form`: layouts, batches and types of a product; `Epilogue`: operations on C before it is stored."""
+"""`Form`: layouts, batches and types of a product. `Epilogue`: operations on the product before C is stored."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
 """Activation functions. swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half the columns."""
 
 BLOCK_SCALES = {"1x128 1x128": (1, 1), "1x128 128x128": (1, 128), "128x128 1x128": (128, 1)}
-"""Rows of A and rows of B that share a scale, for each 128 of K; by the values of `Epilogue.scale`."""
+"""Number of rows of A and of rows of B that share a scale, by the value of `Epilogue.scale`. Along K, 128 elements
+share a scale."""
 
 SCALED_K = 128
-"""Length along k of a block of elements that share a scale, and its rows if it has several."""
+"""Elements along k of a block that shares a scale. A block has 1 row or 128 rows."""
 
 PADDED_SCALES = 4
-"""Divisor of the number of scales in a line, the padding included: TMA reads lines of multiples of 16 bytes. torch and
-cuBLAS have no padding of 1x128 scales, where a line is of all rows."""
+"""Divisor of the number of scales in a contiguous line, padding included: TMA reads lines of multiples of 16 bytes.
+torch and cuBLAS do not pad 1x128 scales."""
 
 SCALES = ("none", "tensor", "rowwise", *BLOCK_SCALES)
 SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise", "scaled_blocks": "1x128 128x128"}
-"""Scale names in the text of `Epilogue.parse`."""
+"""Values of `Epilogue.scale`, by their words in the text of `Epilogue.parse`."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUT_DTYPES = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
 MAX_FACTOR = (2 - 2**-23) * 2.0**127
-"""Largest fp32 number, as an epilogue computes in fp32."""
+"""Largest fp32 number, the limit of alpha and beta."""
 LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n")}
-"""a_major and b_major by cuBLAS's letters, A's first. t: A contiguous along k, B along n; n: the reverse."""
+"""a_major and b_major by cuBLAS's two letters, the first for A. A: t is contiguous along k, n along m. B: t is
+contiguous along n, n along k."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
     """C = activation(alpha * scale_a * scale_b * (A @ B.T) + beta * residual + bias), in fp32, then in C's type.
 
-    bias: a vector of N. residual: a matrix of C's shape before the activation, not read where beta is 0. activation:
-    one of `ACTIVATIONS`. scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each
-    column of C; those of `BLOCK_SCALES` multiply the sums of 128 products along K each. bias and residual have C's
-    type, scales are fp32.
+    bias: True adds a vector of N. residual: True adds an M x N matrix, not read where beta is 0. activation: one of
+    `ACTIVATIONS`. scale: "tensor", one scale for A and one for B; "rowwise", one for each row of A and each column of
+    C. Scales of `BLOCK_SCALES` each multiply a sum of 128 products along K. bias and residual have C's type, scales are
+    fp32.
     """
 
     bias: bool = False
@@ -68,7 +70,7 @@ class Epilogue:
 
     @classmethod
     def parse(cls, text: str, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
-        """Read "bias,gelu"; raise InputError that names a word which does not fit."""
+        """Return the epilogue of a text such as "bias,gelu"; raise InputError for an unknown or repeated word."""
         words = plain_text(text)
         if words is None:
             raise InputError(f"epilogue is {shown(text)}; it must be text such as 'bias,gelu'.")
@@ -85,7 +87,7 @@ class Epilogue:
 
     @property
     def columns_of_c(self) -> int:
-        """Return the number of product columns for each column of C."""
+        """Return the number of columns of the product that make one column of C."""
         return 2 if self.activation == "swiglu" else 1
 
 
@@ -94,10 +96,11 @@ class Form:
     """Layout of a product's matrices in memory, and its epilogue.
 
     a_major, b_major: dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: leading dimension in
-    elements; 0: packed. a_batched, b_batched: true if each batch has its own matrix; a_batch_stride, b_batch_stride:
-    elements from one to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type; "": the type
-    of `problem.c_dtype`. fast_accum: true if 8-bit products may accumulate as the tensor cores do, on Hopper with less
-    precision than fp32. divides_k: true if the batches of C are the sums of one product over as many parts of K.
+    elements; 0: packed. a_batched, b_batched: True if each batch has its own matrix; a_batch_stride, b_batch_stride:
+    elements from a batch's matrix to the next; 0: packed. c_stride: leading dimension of C; 0: packed. out: C's type;
+    "": the type of `problem.c_dtype`. fast_accum: True if 8-bit products may accumulate in the tensor cores alone, on
+    Hopper with less precision than fp32. divides_k: True if K is cut into as many parts as there are batches. Batch i
+    of C is then the sum over part i of one product.
     """
 
     a_major: str = "k"
@@ -145,7 +148,7 @@ class Form:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Form:
-        """Return the form that `dataclasses.asdict` wrote."""
+        """Return the form of a dict that `dataclasses.asdict` made."""
         return cls(**{**record, "epilogue": Epilogue(**record.get("epilogue", {}))})
 
     def __repr__(self) -> str:
@@ -159,7 +162,7 @@ class Form:
 
 
 def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes in which a kernel takes scales of A and of B, for a key of `BLOCK_SCALES`."""
+    """Return the shapes of the scales of A and of B that a kernel takes. scale: a key of `BLOCK_SCALES`."""
     blocks_k = -(-k // SCALED_K)
     lines = (
         (blocks_k, rows) if rows_per_scale == 1 else (-(-rows // rows_per_scale), blocks_k)
@@ -177,7 +180,7 @@ def _factor(name: str, value: object) -> float:
     found = number(value)
     if found is None:
         raise InputError(f"{name} is {shown(value)}; it must be a number.")
-    if not abs(found) <= MAX_FACTOR:  # NaN, too
+    if not abs(found) <= MAX_FACTOR:  # also refuses NaN
         raise InputError(
             f"{name} is {shown(value)}; it must be a finite number, from -{MAX_FACTOR:.3g} to {MAX_FACTOR:.3g}."
         )

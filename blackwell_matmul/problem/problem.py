@@ -1,4 +1,4 @@
-"""`Problem` and `Schedule`: printable frozen dataclasses, and the knobs of a schedule."""
+"""`Problem`: the product to compute. `Schedule`: the tuning knobs of its kernel. `KNOBS`, `FEATURES`: their names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, BlockFormat
 from blackwell_matmul.problem.form import PLAIN, Form
 
 DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
-"""Element types of A and B that the ladder supports, with their bytes."""
+"""Bytes of an element, by the types of A and B without block scales."""
 
 C_BYTES = 2
-"""Bytes of an element of C, for any type of A and B."""
+"""Bytes of an element of C, unless `Form.out` is fp32."""
 
 SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
-"""16-bit types in `DTYPES`, which every rung accepts and torch multiplies by `@`."""
+"""Types of 16 bits in `DTYPES`. Every kernel of the ladders accepts them, and torch's `@` multiplies them."""
 
 
 EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
@@ -32,7 +32,7 @@ BITS = {**{name: 8 * size for name, size in DTYPES.items()}, **{name: each.bits 
 
 
 def c_dtype(dtype: str) -> str:
-    """Return C's type for A and B of `dtype`: the same, or bf16 for 8 bits and less."""
+    """Return C's default type for A and B of `dtype`: the same type, or bf16 for types of 8 bits and less."""
     return dtype if dtype in SIXTEEN_BITS else "bf16"
 
 
@@ -43,18 +43,17 @@ DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
 """Types in `DTYPES` by torch's printed name."""
 
 OF_THE_PROBLEM = ("dtype", "c_dtype", "types", "form")
-"""Arguments of a kernel's `__init__` that follow from the problem, and that no schedule contains."""
+"""Names of the arguments of a kernel's `__init__` that follow from the problem, not from the schedule."""
 
 MMAS = ("tcgen05", "wgmma", "mma.sync")
-"""MMA instructions. tcgen05: into tensor memory, on data-center Blackwell. wgmma: into registers, on Hopper. mma.sync:
-from registers into registers, everywhere.
-"""
+"""MMA instructions. tcgen05 accumulates in tensor memory, on data-center Blackwell. wgmma accumulates in registers, on
+Hopper. mma.sync reads and accumulates in registers, on every GPU."""
 
 INT32_MAX = 2**31 - 1
 
 
 def positive(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int in int32's range, at least `least`; else InputError."""
+    """Return `value` as an int from `least` to `INT32_MAX`; raise InputError for any other value."""
     found = integer(value, least, INT32_MAX)
     if found is None:
         raise InputError(f"{name} is {shown(value)}; it must be an integer from {least} to {INT32_MAX}.")
@@ -62,7 +61,7 @@ def positive(name: str, value: object, least: int = 1) -> int:
 
 
 def plain_seed(value: object) -> int:
-    """Return `value` as an int for a seed; else InputError."""
+    """Return `value` as an int from 0 to 2**63 - 1; raise InputError for any other value."""
     found = integer(value, 0, 2**63 - 1)
     if found is None:
         raise InputError(f"seed is {shown(value)}; it must be an integer from 0 to 2**63 - 1.")
@@ -70,11 +69,12 @@ def plain_seed(value: object) -> int:
 
 
 POLICIES = ("adversarial", "eager", "random")
-"""Policies for when the simulator completes asynchronous operations."""
+"""Policies by which the simulator orders the completions of asynchronous operations. adversarial: as late as possible;
+eager: as early as possible."""
 
 
 def plain_policy(value: object) -> str:
-    """Return `value` as the name of a policy; else InputError."""
+    """Return `value` if it is the name of a policy; raise InputError for any other value."""
     found = plain_text(value)
     if found is None or found not in POLICIES:
         raise InputError(f"policy is {shown(value)}; it must be one of {', '.join(POLICIES)}.")
@@ -82,7 +82,7 @@ def plain_policy(value: object) -> str:
 
 
 def plain_dtype(value: object) -> str:
-    """Return `value` as a key of `BITS`; else InputError."""
+    """Return `value` if it is a key of `BITS`; raise InputError for any other value."""
     found = plain_text(value)
     if found is None or found not in BITS:
         raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(BITS)}.")
@@ -90,7 +90,7 @@ def plain_dtype(value: object) -> str:
 
 
 MAX_WORKERS = 1024
-"""Maximum number of simulating processes."""
+"""Maximum number of processes that simulate at the same time."""
 
 MAX_ORDERS = 10_000
 """Maximum number of orders of warps and completions for one check."""
@@ -100,8 +100,8 @@ MAX_ORDERS = 10_000
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
-    m, n, k: element counts. dtype: a key of `BITS`. form: layouts of A and B, and the epilogue. batches: number of
-    such products.
+    m, n, k: numbers of elements. dtype: type of A and B, a key of `BITS`. form: layouts of A, B and C, C's type and the
+    epilogue. batches: number of products.
     """
 
     m: int
@@ -121,13 +121,13 @@ class Problem:
             object.__setattr__(self, "form", dataclasses.replace(self.form, out=""))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the problem for JSON, without `form` and `batches` if it is plain."""
+        """Return the problem as a dict for JSON, without `form` and `batches` if the problem is plain."""
         plain = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
         return plain if self.is_plain else {**plain, "form": dataclasses.asdict(self.form), "batches": self.batches}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Problem:
-        """Return the problem that `as_dict` wrote."""
+        """Return the problem of a dict that `as_dict` made."""
         return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
 
     @property
@@ -136,7 +136,7 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of an element; 0 for one of 4 bits."""
+        """Return the bytes of an element; 0 for an element of 4 bits."""
         return self.element_bits // 8
 
     @property
@@ -151,8 +151,7 @@ class Problem:
 
     @property
     def parts_of_k(self) -> int:
-        """Return the number of parts of K, if the batches of C are sums over parts; 1 if each batch is a whole
-        product."""
+        """Return the number of parts into which K is cut (`Form.divides_k`); 1 if each batch is a whole product."""
         return self.batches if self.form.divides_k else 1
 
     @cached_property
@@ -167,37 +166,37 @@ class Problem:
 
     @property
     def is_plain(self) -> bool:
-        """Return true for one product of K-major matrices, which every rung computes."""
+        """Return True for one product of packed K-major matrices without epilogue, which every kernel computes."""
         return self.form == PLAIN and self.batches == 1
 
     @property
     def is_plain_but_for_c(self) -> bool:
-        """Return True for a plain product whose C has any type."""
+        """Return True if the problem is plain except for C's type."""
         return dataclasses.replace(self, form=dataclasses.replace(self.form, out="")).is_plain
 
     @property
     def a_line(self) -> int:
-        """Return the elements from a line of A, along k or along m, to the next."""
+        """Return the leading dimension of A, in elements."""
         return self.form.a_stride or (self.k if self.form.a_major == "k" else self.m)
 
     @property
     def b_line(self) -> int:
-        """Return the elements from a line of B to the next."""
+        """Return the leading dimension of B, in elements."""
         return self.form.b_stride or (self.k if self.form.b_major == "k" else self.n)
 
     @property
     def c_line(self) -> int:
-        """Return the elements from a row of C to the next."""
+        """Return the leading dimension of C, in elements."""
         return self.form.c_stride or self.columns
 
     @property
     def columns(self) -> int:
-        """Return the columns of C."""
+        """Return the number of columns of C."""
         return self.n // self.form.epilogue.columns_of_c
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of A, B and C, and of scales."""
+        """Return the bytes of A, B, C and the scales of blocks."""
         a = self.m * (self.batches if self.form.a_batched else 1)
         b = self.n * (self.batches if self.form.b_batched else 1)
         scales = sum(self.format.scales(rows, self.k) for rows in (a, b)) if self.format else 0
@@ -205,7 +204,7 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Return the number of floating-point operations: a multiply and an add for each m, n, k."""
+        """Return the number of floating-point operations: 2 m n k for each product."""
         return 2 * self.batches // self.parts_of_k * self.m * self.n * self.k
 
     def __str__(self) -> str:
@@ -235,16 +234,16 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
-"""Features of a kernel, in any combination. The MMA instruction is not one of them."""
+"""Descriptions of a kernel's features, by name. A kernel may combine them; its MMA instruction is no feature."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """Metadata of a field of `Schedule`. values: of the search space. feature: the feature with this knob; "" for
-    knobs of every kernel's tile.
+    """Metadata of a field of `Schedule`.
 
-    mma: the only instruction whose kernels have the knob. after: knob that must be set before, in a schedule without
-    named features, as in the ladder.
+    values: values in the search space. feature: feature of the kernels that have the knob; "": every kernel has the
+    knob. mma: the only MMA instruction whose kernels have the knob; "": any. after: knob that must also be set in a
+    schedule without named features.
     """
 
     values: tuple[int, ...]
@@ -254,21 +253,21 @@ class Knob:
 
 
 def knob(*values: int, **what: str) -> Any:
-    """Return a field of `Schedule` with default None and this metadata."""
+    """Return a field of `Schedule` with default None. values, what: the fields of its `Knob`."""
     return dataclasses.field(default=None, metadata={"knob": Knob(values, **what)})
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Tuning knobs of a rung; None for a knob that the rung does not have.
+    """Tuning knobs of a kernel; None for a knob that the kernel does not have.
 
     block_m, block_n, block_k: tile of C that one CTA or CTA pair computes, and its step along k, in elements.
     e_block_n: width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B. consumers:
-    warpgroups that share a tile. group_m: tiles along m before the next along n. cluster_m: CTAs along m that share a
-    tile of B by multicast. cluster_n: CTAs along n that share a tile of A by multicast. split_k: CTAs that compute a
-    tile together. neighbours: minimum cluster size, even if CTAs share nothing; 1 leaves their placement to the
-    hardware. swap_ab: 1 computes C transposed, B @ A.T; then exchange m and n, and A and B, in this description. mma: a
-    key of `MMAS`, set by the rung. features: keys of `FEATURES`, set by the rung; None: those that the knobs tune.
+    warpgroups that share a tile. group_m: number of tiles along m before the next tile along n. cluster_m: CTAs along m
+    that share a tile of B by multicast. cluster_n: CTAs along n that share a tile of A by multicast. split_k: CTAs that
+    compute a tile together, each a part of K. neighbours: minimum cluster size, even if CTAs share nothing. swap_ab: 1
+    computes C transposed, B @ A.T; the other knobs then have m and n, and A and B, exchanged. mma: one of `MMAS`, set
+    by the kernel. features: keys of `FEATURES`, set by the kernel; None: the features of the set knobs.
     """
 
     block_m: int | None = knob(16, 32, 64, 128, 192, 256)
@@ -300,14 +299,16 @@ class Schedule:
 
     @property
     def gap(self) -> tuple[str, str] | None:
-        """Return the first knob that is set without its required knob (`Knob.after`), and the required knob; None if
-        there is none."""
+        """Return the first knob that is set without its required knob (`Knob.after`), and the required knob.
+
+        None: every required knob is set.
+        """
         steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
         return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
 
     @cached_property
     def kernel_features(self) -> frozenset[str]:
-        """Return the kernel's features, named or implied by the knobs."""
+        """Return `features`, or the features of the set knobs if `features` is None."""
         return frozenset(features_of(name for name, _ in self) if self.features is None else self.features)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
@@ -325,11 +326,11 @@ class Schedule:
         return dict(self)
 
     def matches(self, pins: Mapping[str, object]) -> bool:
-        """Return true if every pinned knob has the pinned value."""
+        """Return True if every pinned knob has the pinned value."""
         return all(same(getattr(self, name, None), value) for name, value in pins.items())
 
     def with_known(self, values: Mapping[str, int]) -> Schedule:
-        """Return this schedule with other knob values from the search space, without checks."""
+        """Return a copy with these knob values, without checks of the values."""
         made = object.__new__(Schedule)
         made.__dict__.update(self.__dict__, kernel_features=self.kernel_features, **values)
         return made
@@ -339,9 +340,9 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, knobs: Sequence[str] | None = None) -> Schedule:
-        """Read `block_m=128,stages=3`; raise InputError that names a word which does not fit.
+        """Return the schedule of a text such as `block_m=128,stages=3`; raise InputError for a word that does not fit.
 
-        knobs: allowed names, as a rung has them; None: all.
+        knobs: allowed names; None: the names of all knobs.
         """
         words = plain_text(text)
         if words is None:
@@ -363,17 +364,17 @@ class Schedule:
 KNOBS: Mapping[str, Knob] = MappingProxyType(
     {field.name: field.metadata["knob"] for field in dataclasses.fields(Schedule) if "knob" in field.metadata}
 )
-"""Every knob, in the order of the fields."""
+"""Knobs by name, in the order of `Schedule`'s fields."""
 
 
 def features_of(knobs: Iterable[str]) -> tuple[str, ...]:
-    """Return the features of these knobs, in the order of `FEATURES`."""
+    """Return the features that have these knobs, in the order of `FEATURES`."""
     tuned = {KNOBS[name].feature for name in KNOBS.keys() & set(knobs)}
     return tuple(name for name in FEATURES if name in tuned)
 
 
 def plain_features(value: object) -> tuple[str, ...]:
-    """Return `value` as keys of `FEATURES`, in their order; else InputError."""
+    """Return `value` as keys of `FEATURES`, in their order; raise InputError for any other name."""
     names = list(value) if isinstance(value, (tuple, list)) else [value]
     for name in names:
         if plain_text(name) not in FEATURES:
@@ -382,7 +383,7 @@ def plain_features(value: object) -> tuple[str, ...]:
 
 
 def as_pins(schedule: object) -> dict[str, object]:
-    """Return a schedule's pinned knobs by name; it is a `Schedule`, a mapping, or None for none."""
+    """Return the pinned values by knob name. schedule: a `Schedule`, a mapping, or None for no pins."""
     if schedule is None:
         return {}
     if not isinstance(schedule, (Schedule, Mapping)):

@@ -1,6 +1,6 @@
-"""Checks of results: inputs, reference, verdict, and a one-line report of a run.
+"""Runs of kernels with checked results: inputs, reference, verdict, and a one-line report.
 
-Names are imported on first use, so that e.g. rejecting an option loads neither torch nor tilus.
+Names are imported on first use, so that a refused option loads neither torch nor tilus.
 
 May import: base, compiler, emulator, frontend, hardware, jobs, kernels, ops, problem, runtime, scheduling,
 simulator, simulator.semantics, simulator.timing, simulator.trace.

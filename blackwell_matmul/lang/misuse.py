@@ -275,7 +275,7 @@ def dot(builder: Any, a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, block:
 
 
 def _fragments(builder: Any, c: Any) -> None:
-    """Refuse an accumulator whose layout is not that of mma.sync. The other operands' layouts follow from this layout."""
+    """Refuse an accumulator whose layout is not mma.sync's. The other operands' layouts follow from this layout."""
     told = [inst.layout for inst in _written(builder) if isinstance(inst, AnnotateLayoutInst) and inst.inputs[0] is c]
     lies = "as mma.sync has it, such as scheduling.mma_sync_fragments.accumulator_layout"
     require(bool(told), f"dot_scaled needs the layout of c: annotate_layout(c, layout) before it, {lies}")

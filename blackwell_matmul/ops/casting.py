@@ -8,12 +8,15 @@ from torch import Tensor
 from blackwell_matmul.ops.finished import EpilogueTensors
 
 DEVICE_TYPES = ("cuda", "cpu")
-"""Device types with kernels. torch.compile of torch 2.11 cannot ask which device types have autocast."""
+"""Device types with kernels. autocast of other types is ignored: torch.compile of torch 2.11 cannot ask for their
+state."""
 
 
 def autocast(a: Tensor, b: Tensor, tensors: EpilogueTensors) -> tuple[Tensor, Tensor, EpilogueTensors]:
-    """Return the tensors, except float64, in torch.autocast's type for a's device; unchanged if autocast is
-    disabled."""
+    """Return the tensors in torch.autocast's type for a's device; unchanged if autocast is disabled.
+
+    float64, integers and tensors on other devices stay unchanged.
+    """
     kind = a.device.type
     if kind not in DEVICE_TYPES or not torch.is_autocast_enabled(kind):
         return a, b, tensors

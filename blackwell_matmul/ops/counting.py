@@ -15,17 +15,17 @@ from blackwell_matmul.ops.two_levels import LAUNCH
 
 
 def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    """Return the FLOPs of a[.., m, k] @ b[.., k, n]; an epilogue counts none, as in torch."""
+    """Return the FLOPs of a[.., m, k] @ b[.., k, n]. An epilogue counts 0 FLOPs, as in torch."""
     return 2 * math.prod(shape_of(a, b)) * a.shape[-1]
 
 
 def of_blocks(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    """Return the FLOPs of block-scaled operands, of which fp4 has two elements in a byte."""
+    """Return the FLOPs of a block-scaled product. fp4 has two elements in a byte."""
     return of_product(a, b) * (2 if a.dtype == torch.float4_e2m1fn_x2 else 1)
 
 
 def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
-    """Return the FLOPs for all rows of x[m, k], or of x[k, m] in sums, as the groups' ends are not read."""
+    """Return the FLOPs of a grouped product if all rows of x were in groups; the groups' ends are not read."""
     return 2 * x.numel() * w.shape[-1]
 
 
@@ -34,11 +34,12 @@ FORMULAS: Mapping[str, Callable[..., int]] = {
     for name, formula in (("matmul", of_product), ("grouped_matmul", of_groups), ("block_scaled_mm", of_blocks))
     for end in ("", LAUNCH)
 }
-"""Formulas by the operation of `torch.ops.blackwell_matmul`."""
+"""Formulas of FLOPs, by the name of an operation in `torch.ops.blackwell_matmul`."""
 
 
 def tell_counters() -> None:
-    """Register the formulas, also in running counters, if torch's counter is imported; its import is slow."""
+    """Register the formulas with torch's flop_counter and with its running counters. A slow import is avoided:
+    nothing happens if flop_counter is not imported."""
     if torch.compiler.is_compiling() or not torch._C._len_torch_dispatch_stack():
         return
     counter = sys.modules.get("torch.utils.flop_counter")
@@ -46,7 +47,7 @@ def tell_counters() -> None:
         return
     for name, formula in FORMULAS.items():
         operation = getattr(torch.ops.blackwell_matmul, name, None)
-        if operation is None:  # its file has not been imported
+        if operation is None:  # the file that defines the operation is not imported
             continue
         if operation not in counter.flop_registry:
             counter.register_flop_formula(operation, get_raw=True)(formula)

@@ -1,4 +1,4 @@
-"""Conditions for a call that bypasses torch's dispatch, as only the kernel and autograd need to see it."""
+"""Conditions under which a call may bypass torch's dispatch, as nothing but autograd observes the call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PLAIN_TYPES = frozenset((Tensor, Parameter))
 
 
 def bypasses_dispatch(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
-    """Return True if a call needs no dispatch of torch.
+    """Return True if a call with these tensors needs no dispatch of torch.
 
-    All tensors are plain and dense, and no mode or hook observes operations. No tensor has its negative bit set, is of
-    zeros without memory, which torch would materialise, or is a shape alone (meta, fake).
+    Then no mode or hook observes operations, and all tensors are plain and dense. No tensor has its negative bit set,
+    is a zero tensor without memory, or is on the meta device.
     """
     if someone_listens():
         return False
@@ -39,9 +39,9 @@ _profiled = torch.autograd._profiler_enabled
 
 
 def someone_listens() -> bool:
-    """Return true if torch.compile, forward mode, a tracer, a mode, torch.func or a profiler follows operations."""
+    """Return True if torch.compile, forward mode, a tracer, a mode, torch.func or a profiler observes operations."""
     return (
-        is_dynamo_compiling()  # first: torch.compile reads no further
+        is_dynamo_compiling()  # the first term: torch.compile then does not trace the other terms
         or forward_ad._current_level >= 0
         or _tracing() is not None
         or _dispatch_modes() > 0
@@ -56,7 +56,7 @@ def in_forward_mode() -> bool:
 
 
 def recorded(operation: Callable[..., Tensor], **given: Any) -> Tensor | None:
-    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else None."""
+    """Return the node that torch.fx.symbolic_trace records for the call, if a tensor is a proxy; else None."""
     if not any(isinstance(each, torch.fx.Proxy) for each in given.values()):
         return None
     made: Tensor = handle_torch_function(operation, tuple(given.values()), **given)

@@ -1,4 +1,4 @@
-"""Epilogues by torch, forward and backward, for products without a kernel."""
+"""Epilogues in torch, forward and backward, for products whose kernel does not compute them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ACTIVATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "swiglu": lambda z: functional.silu(z[..., 0::2]) * z[..., 1::2],
 }
-"""Functions by the names of `form.ACTIVATIONS`."""
+"""Activation functions by the names in `form.ACTIVATIONS`."""
 
 
 class EpilogueTensors(NamedTuple):
-    """Tensors of an epilogue; None for an absent one."""
+    """Tensors of an epilogue; None for an absent tensor."""
 
     bias: Tensor | None = None
     residual: Tensor | None = None
@@ -35,7 +35,7 @@ NO_TENSORS = EpilogueTensors()
 def finished(
     z: Tensor, tensors: EpilogueTensors, activation: str = "none", alpha: float = 1.0, beta: float = 1.0
 ) -> Tensor:
-    """Apply `form.Epilogue` to a product in fp32."""
+    """Return the epilogue of z, a product in fp32 (`form.Epilogue`)."""
     bias, residual, scale_a, scale_b = tensors
     if scale_a is not None and scale_b is not None:
         z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
@@ -50,7 +50,7 @@ def finished(
 
 
 def through_activation(grad: Tensor, z: Tensor, activation: str) -> Tensor:
-    """Return the gradient with respect to z, the activation's input."""
+    """Return the gradient of z, the activation's input. grad: gradient of the activation's result."""
     aten = torch.ops.aten
     if activation == "relu":
         return aten.threshold_backward(grad, z, 0)

@@ -1,6 +1,6 @@
 """Tests if torch.func or forward mode tracks a tensor.
 
-Only needed with them or torch.compile, as it imports torch's compiler.
+The import of this file imports torch's compiler. Only calls under torch.func, forward mode or torch.compile need it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from blackwell_matmul.ops.direct import in_forward_mode
 
 @torch.compiler.disable
 def followed(x: Tensor) -> bool:
-    """Return true if torch.func's grad, vjp or jvp tracks x, also inside vmap, or if x has a tangent."""
+    """Return True if torch.func's grad, vjp or jvp tracks x, also inside vmap, or if x has a tangent."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(x):
         if functorch.is_gradtrackingtensor(x):
@@ -24,8 +24,9 @@ def followed(x: Tensor) -> bool:
 
 
 def followed_in_a_graph(x: Tensor) -> bool:
-    """Return true if x may be tracked: the tracer of torch.compile hides tangents and some wrappers. Without fullgraph,
-    a refused call runs eagerly and asks again.
+    """Return True if x may be tracked, in torch.compile. The tracer hides tangents and some wrappers of tensors.
+
+    Without fullgraph, torch.compile runs a refused call eagerly, which then calls `followed`.
     """
     transforms = _transforms()
     derived = "Grad" in transforms and (transforms[-1] != "Grad" or x.view_as(x).requires_grad)
@@ -40,5 +41,5 @@ def derives() -> bool:
 
 @torch.compiler.assume_constant_result
 def _transforms() -> list[str]:
-    """Return the transforms of torch.func, outermost first. Not traced, as the tracer enters them itself."""
+    """Return the active transforms of torch.func, outermost first. torch.compile does not trace this function."""
     return [each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()]

@@ -1,8 +1,8 @@
-"""`matmul`, `linear`, `bmm`, `baddbmm`: named and called as torch's, with one launch each.
+"""`matmul`, `linear`, `bmm`, `baddbmm`: torch's functions of the same names, each one launch of a kernel.
 
-CUDA tensors run on their GPU. CPU tensors are refused, unless `simulate` is true: then the simulator runs the kernel as
-on a B200. All work with autograd, with torch.compile and in a captured CUDA graph. An operand that TMA can read is not
-copied (`placing.py`).
+CUDA tensors run on their GPU. CPU tensors are refused, unless `simulate` is True: then the simulator runs the kernel as
+on a B200. All functions support autograd, torch.compile and CUDA graphs. Operands that TMA can read are not copied
+(`placing.py`).
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ BADDBMM = Said("baddbmm", "batch1", "batch2", "input")
 
 def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simulate: bool = False) -> Tensor:
     """Return input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32. Vectors [k] and batches
-    are as in torch.matmul.
+    are treated as in torch.matmul.
 
-    batch_invariant: a row of the result has the same bits for any other rows, as its sums have the same order for
-    every m. K is then never divided among CTAs.
+    batch_invariant: True gives a row of the result the same bits for every number of rows. Products are then added in
+    the same order for every m, and K is never divided among CTAs.
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
@@ -69,7 +69,7 @@ def matmul(input: Tensor, other: Tensor, *, batch_invariant: bool = False, simul
 
 
 def _checked_matmul(input: Tensor, other: Tensor, call: Call | None = None, **options: Any) -> Tensor:
-    """Multiply after all checks."""
+    """Check all arguments, and return the product."""
     plain = bypasses_dispatch((input, other))
     if not plain and (node := taken(matmul, {"input": input, "other": other}, **options)) is not None:
         return node
@@ -83,19 +83,19 @@ def _checked_matmul(input: Tensor, other: Tensor, call: Call | None = None, **op
 
 
 def _broadcasts_none(input: Tensor, other: Tensor) -> bool:
-    """Return true for rows times a matrix, and for batches of equal shapes; other batches are broadcast."""
+    """Return True if no batch is broadcast: for rows times a matrix, and for batches of equal shapes."""
     return input.dim() >= 2 and other.dim() >= 2 and other.shape[:-2] in ((), input.shape[:-2])
 
 
 def _matmul(batch_invariant: bool, simulate: bool) -> Callable[..., Tensor]:
-    """Return matmul with these options."""
+    """Return `matmul` with these options bound."""
     if batch_invariant is simulate is False:
         return matmul
     return functools.partial(matmul, batch_invariant=batch_invariant, simulate=simulate)
 
 
 def _of_vectors(input: Tensor, other: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """Return the product of vectors [k], as input, other or both; the result lacks their dimensions."""
+    """Return the product if one or both operands are vectors [k]. The result lacks the dimension of a vector."""
     check_vectors(input, other, MATMUL)
     made = matmul(*as_matrices(input, other), **options)
     made = made.squeeze(-1) if other.dim() == 1 else made
@@ -115,10 +115,10 @@ def linear(
 ) -> Tensor:
     """Return activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), from one kernel.
 
-    activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column
-    2j + 1), and the result has n / 2 columns. For gradients torch applies the activation, as it needs the activation's
-    input, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts, is
-    read as a residual. batch_invariant: as of `matmul`.
+    activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu". With swiglu, column j is silu(column
+    2j) * (column 2j + 1), and the result has n / 2 columns. A second kernel, of torch, applies the activation if a
+    tensor needs a gradient, or for swiglu with a residual. A bias of another shape is broadcast, as in
+    torch.nn.functional.linear, and read as a residual. batch_invariant: as in `matmul`.
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
@@ -156,7 +156,7 @@ def _checked_linear(
     beta: float = 1.0,
     **options: Any,
 ) -> Tensor:
-    """Return `linear` after all checks."""
+    """Check all arguments, and return the result of `linear`."""
     plain = bypasses_dispatch((input, weight), (bias, residual))
     if not plain:
         needed, optional = {"input": input, "weight": weight}, {"bias": bias, "residual": residual}
@@ -186,7 +186,7 @@ def _checked_linear(
 def _linear_of_one_output(
     input: Tensor, weight: Tensor, bias: Tensor | None, activation: str, residual: Tensor | None, **options: Any
 ) -> Tensor:
-    """Return `linear` of weight[k]: the result has the shape of `input` without its last dimension."""
+    """Return the result of `linear` for weight[k], of the shape of `input` without its last dimension."""
     check_bias_of_a_number(bias)
     column = None if residual is None else residual.unsqueeze(-1)
     return linear(input, weight[None], bias, activation, residual=column, **options).squeeze(-1)
@@ -215,7 +215,7 @@ def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
 
 
 def _checked_bmm(input: Tensor, mat2: Tensor, call: Call | None = None, *, simulate: bool = False) -> Tensor:
-    """Multiply after all checks."""
+    """Check all arguments, and return the product."""
     plain = bypasses_dispatch((input, mat2))
     if not plain and (node := taken(bmm, {"input": input, "mat2": mat2}, simulate=simulate)) is not None:
         return node
@@ -240,8 +240,10 @@ def baddbmm(
 
 
 def _in_a_graph(operation: Callable[..., Tensor], said: Said, *tensors: Tensor | None, **options: Any) -> Tensor:
-    """Return the result of the call as one node of torch.compile's graph. Before each call torch.compile checks all
-    Python state that is read here."""
+    """Return the result of the call, one node of torch.compile's graph.
+
+    torch.compile guards all Python state that is read here, and checks the guards before each call.
+    """
     from blackwell_matmul.ops.following import derives
 
     if forward_ad._current_level >= 0 or derives():

@@ -2,7 +2,7 @@
 
 model = torch.compile(model, backend=fused_linear())
 
-It is off by default: it rewrites torch.compile's graph, then calls another backend.
+The backend rewrites torch.compile's graph, then calls another backend. Nothing in this package uses it by default.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MODES = (
     torch.autograd.grad_mode._enter_inference_mode,
     torch.autograd.grad_mode._exit_inference_mode,
 )
-"""Functions that change the rules for later computations."""
+"""Functions that change grad mode, autocast or inference mode for later nodes. No fusion crosses such a change."""
 Backend = Callable[..., Any]
 
 
 def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False) -> Backend:
-    """Return a backend for `torch.compile(backend=...)`. Each activation of a linear layer of 16-bit tensors becomes
-    `blackwell_matmul.linear`, if it is the layer's only reader. Then `backend` compiles the rest, with torch.compile's
-    `mode` and `options`.
+    """Return a backend for `torch.compile(backend=...)`.
 
-    simulate: CPU tensors too, in the simulator.
+    The backend replaces a linear layer of 16-bit tensors and its activation by `blackwell_matmul.linear`, if nothing
+    else reads the layer's result. Then `backend` compiles the graph, with torch.compile's `mode` and `options`.
+    simulate: True also runs CPU tensors, in the simulator.
     """
     check_flag("simulate", simulate)
     if not (isinstance(backend, str) or callable(backend)):
@@ -55,17 +55,18 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
 
 
 def _inner(backend: str | Backend, **how: Any) -> Callable[[GraphModule, list[Tensor]], Any]:
-    """Return the inner backend. how: the mode and options given to torch.compile."""
+    """Return the function of the inner backend. how: the mode and options given to torch.compile."""
     from torch._dynamo.backends.registry import lookup_backend
 
-    if backend == "inductor" and how:  # its own entry knows neither
+    if backend == "inductor" and how:  # inductor's function in torch's registry takes neither mode nor options
         return cast(Backend, torch._TorchCompileInductorWrapper(how.get("mode"), how.get("options"), None))
     return functools.partial(lookup_backend(backend) if isinstance(backend, str) else backend, **how)
 
 
 def fuse(graph: GraphModule, simulate: bool = False) -> int:
-    """Rewrite a graph of torch's functions in place; return the number of fused layers. A fused layer takes the linear
-    layer's place, as its operands may change before the activation.
+    """Rewrite a graph of torch's functions in place; return the number of fused layers.
+
+    The fused node stands in the place of the linear layer: later nodes may change the operands in place.
     """
     found = list(_layers(graph, simulate))
     for layer, activated, activation in found:
@@ -82,7 +83,7 @@ def fuse(graph: GraphModule, simulate: bool = False) -> int:
 def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, str]]:
     if any(_derives(node) for node in graph.graph.nodes):
         return
-    modes, region = 0, {}  # number of mode changes before each node
+    modes, region = 0, {}  # region: number of mode changes before each node
     for node in graph.graph.nodes:
         modes += node.target in MODES
         region[node] = modes
@@ -94,7 +95,7 @@ def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, st
 
 
 def _derives(node: Node) -> bool:
-    """Return true if a node belongs to torch.func or forward mode, which `linear` does not support."""
+    """Return True if a node belongs to torch.func or forward mode, which `linear` does not support."""
     where = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', '')}"
     return node.op == "call_function" and ("functorch" in where or "_dual" in where)
 
@@ -117,7 +118,7 @@ def _activation(node: Node) -> str:
 
 
 def _ours(layer: Node, simulate: bool) -> bool:
-    """Return true if a kernel accepts the types and shapes of all its tensors."""
+    """Return True if a kernel accepts the types and shapes of the layer's tensors."""
     x, w, bias = map(_example, _operands(layer))
     given = [x, w] if bias is None else [x, w, bias]
     return (

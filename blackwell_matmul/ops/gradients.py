@@ -1,4 +1,4 @@
-"""Backward pass of a product: two more products that read A and B without copies."""
+"""Backward pass of a product: two more products, which read A and B without copies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from blackwell_matmul.ops.ready import Call
 
 Needs = Sequence[bool]
 GRADIENTS = "gradients"
-"""Name of the kinds of backward passes."""
+"""Operation name of a backward pass in the cache `ready`."""
 
 
 class OperandLayout(NamedTuple):
-    """What the gradient of an operand takes from it, which need not be saved for that. across: it is contiguous along
-    its last dimension but one.
+    """Shape of an operand, and across: True if it is contiguous along its second to last dimension.
+
+    The operand's gradient needs no more, so that autograd need not save the operand.
     """
 
     shape: torch.Size
@@ -35,7 +36,7 @@ class OperandLayout(NamedTuple):
         return cls(x.shape, known(x.stride(-2) == 1) and known(x.stride(-1) != 1))
 
     def summed(self, made: Tensor) -> Tensor:
-        """Return the gradient summed over the batches that shared the operand, also for symbolic sizes."""
+        """Return the gradient `made`, summed over the batches that shared the operand. Sizes may be symbolic."""
         if made.dim() > len(self.shape):
             return made.sum(0)
         shared = len(self.shape) == 3 and known(self.shape[0] == 1) and not known(made.shape[0] == 1)
@@ -43,9 +44,10 @@ class OperandLayout(NamedTuple):
 
 
 class ProductOfTwo(torch.autograd.Function):
-    """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b); last tensors may be omitted.
+    """Autograd function of multiply(a, b, bias, residual, scale_a, scale_b); trailing tensors may be omitted.
 
-    again: multiplies in the backward pass. For an activation all tensors are saved; scales have no gradients.
+    again: function that multiplies in the backward pass. With an activation all tensors are saved. A product with
+    scales has no gradients.
     """
 
     @staticmethod
@@ -79,11 +81,11 @@ class ProductOfTwo(torch.autograd.Function):
 
 
 class Graded(NamedTuple):
-    """The product x[.., k] @ w[n, k].T + factor * residual[.., n] + bias[n] with gradients, the same for all calls of a
-    kind; turned: of x[.., k] @ w[k, n], or of batches x[.., m, k] @ w[.., k, n]. flags: those of `matmul`.
-    layouts: of x and w.
+    """Product x[.., k] @ w[n, k].T + factor * residual[.., n] + bias[n] with gradients, for all calls of a kind.
 
-    multiply: computes it, for a kind that is not ready. again: multiplies in the backward pass, with the flags.
+    turned: True for x[.., k] @ w[k, n], or batches x[.., m, k] @ w[.., k, n]. flags: batch_invariant and simulate.
+    multiply: function that computes the product if `ready` is None. again: function that multiplies in the backward
+    pass. layouts: layouts of x and w. ready: packed launches of the product.
     """
 
     turned: bool
@@ -95,7 +97,7 @@ class Graded(NamedTuple):
     ready: Ready | None = None
 
     def first(self, call: Call, x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
-        """Return the product for the first call of a kind; later calls use the prepared launches."""
+        """Return the product of the first call of a kind, and keep its launches for later calls of the kind."""
         graded = self._replace(layouts=(OperandLayout.of(x), OperandLayout.of(w)))
         made = _with_gradients(graded, call.addresses, x, w, *others)
         found = ready.known(call.kind)
@@ -104,7 +106,7 @@ class Graded(NamedTuple):
         return made
 
     def of_operands(self, dz: Tensor, x: Tensor | None, w: Tensor | None) -> Sequence[Tensor | None]:
-        """Return the gradients of x and w; x: if w's is needed; w: if x's is needed."""
+        """Return the gradients of x and w. x: None if w needs no gradient. w: None if x needs no gradient."""
         made: Sequence[Tensor | None] | None
         made, call = ready.launched(GRADIENTS, (dz, x, w), self.flags, self.turned, self.layouts)
         if made is not None:
@@ -121,7 +123,7 @@ class Graded(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """A gradient left @ right, or its transpose if it is turned; places: of both among what is given of dz, x and w."""
+    """Gradient left @ right; turned: its transpose. places: indices of left and right among the given of dz, x, w."""
 
     left: Tensor
     right: Tensor
@@ -133,16 +135,16 @@ class Factors(NamedTuple):
         return made.mT if self.turned else made
 
     def laid_as(self, x: OperandLayout) -> Factors:
-        """Return the same gradient, contiguous along the same dimension as x, so that autograd need not copy it."""
+        """Return the same gradient, contiguous along the same dimension as x. autograd then need not copy it."""
         if x.across is self.turned:
             return self
         return Factors(self.right.mT, self.left.mT, not self.turned, self.places[::-1])
 
 
 class ReadyGradients:
-    """Gradients of both operands for calls of one kind, launched at the addresses of dz, x and w, without views.
+    """Function that launches the gradients of both operands, at the addresses of dz, x and w.
 
-    launches: each gradient's, with the places of its factors' addresses; None for one that is not needed.
+    launches: for each gradient a launch and the indices of its factors' addresses; None if the gradient is not needed.
     """
 
     __slots__ = ("_launches",)
@@ -155,7 +157,7 @@ class ReadyGradients:
     def of(
         cls, products: Iterable[Factors | None], flags: Sequence[bool], addresses: list[int]
     ) -> ReadyGradients | None:
-        """Return the launches of products that have been computed; None if one of them copies a tensor."""
+        """Return the launches of products that were computed before; None if a product copies a tensor."""
         launches: list[tuple[Ready, int, int] | None] = []
         for each in products:
             if each is None:
@@ -182,7 +184,7 @@ class ReadyGradients:
 
 
 class RowsTimesMatrix(torch.autograd.Function):
-    """Autograd function of a `Graded` product. addresses: of the tensors; used for a kind that is ready."""
+    """Autograd function of a `Graded` product. addresses: addresses of the tensors, for `Graded.ready`."""
 
     @staticmethod
     def forward(ctx: Any, graded: Graded, addresses: list[int], x: Tensor, w: Tensor, *others: Tensor | None) -> Tensor:
@@ -206,7 +208,7 @@ class RowsTimesMatrix(torch.autograd.Function):
 
 
 _with_gradients: Callable[..., Tensor] = super(torch.autograd.Function, RowsTimesMatrix).apply
-"""RowsTimesMatrix.apply without the support of torch.func, whose tensors never become a `Call`."""
+"""RowsTimesMatrix.apply without its slow support of torch.func. Tensors of torch.func never get here."""
 
 
 def _of_x(dz: Tensor, w: Tensor, turned: bool) -> Factors:
@@ -214,7 +216,7 @@ def _of_x(dz: Tensor, w: Tensor, turned: bool) -> Factors:
 
 
 def _of_w(dz: Tensor, x: Tensor, rows: bool, turned: bool) -> Factors:
-    """Return w's gradient. rows: w is a matrix, so that all rows of x and dz are summed."""
+    """Return w's gradient. rows: True if w is a matrix; the gradient then sums over all rows of x and dz."""
     if rows:
         x, dz = rows_of(x), rows_of(dz)
     return Factors(x.mT, dz, False, (1, 0)) if turned else Factors(dz.mT, x, False, (0, 1))
@@ -232,10 +234,11 @@ def gradients(
     matmul: Callable[..., Tensor],
     how: How,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a, b, the bias and the residual. a: if b's is needed; b: if a's is needed. For an
-    activation all of its inputs are given: a, b, the bias and the residual.
+    """Return the gradients of a, b, the bias and the residual; None for a gradient that is not needed.
 
-    The activation's input is recomputed. Training is faster with the activation outside the kernel, as in `linear`.
+    a: may be None if b needs no gradient. b: may be None if a needs no gradient. With an activation, a, b, the bias and
+    the residual are all given, and the activation's input is computed again. `linear` trains without this second
+    product: torch applies its activation.
     """
     same = {"simulate": how.simulate, "batch_invariant": how.batch_invariant}
     multiply = functools.partial(matmul, alpha=how.alpha, **same)
@@ -250,7 +253,7 @@ def gradients(
 
 
 def _of_b(dz: Tensor, a: Tensor, b: OperandLayout) -> Factors:
-    """Return B's gradient, as a single product if all batches share B, because their rows are then adjacent."""
+    """Return B's gradient. If all batches share B, return a single product over the rows of all batches."""
     if len(b.shape) == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
     return Factors(a.mT, dz).laid_as(b)

@@ -1,4 +1,4 @@
-"""`grouped_matmul`: products of a mixture of experts, one launch for all groups, as torch's operation.
+"""`grouped_matmul`: products of a mixture of experts, one launch for all groups, called as torch's grouped_mm.
 
 The host never reads offs, so that a CUDA graph can capture a call. Gradients are two more grouped products.
 """
@@ -55,13 +55,13 @@ def grouped_matmul(
 ) -> Tensor:
     """Return mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, stacked by rows, as torch's grouped_mm.
 
-    mat_a: [m, k], float16 or bfloat16, its rows by group. mat_b: [groups, k, n], also as a transposed view. offs:
-    int32, ascending ends of the groups' rows; a group may be empty. Rows after the last end are zeros.
+    mat_a: [m, k], float16 or bfloat16, sorted by group. mat_b: [groups, k, n], also as a transposed view. offs: int32,
+    ascending ends of the groups' rows; a group may be empty. Rows after the last end are zeros.
 
-    With a mat_b of two dimensions the sums are grouped: mat_a[k, rows of group g] @ mat_b[rows of group g, n] is [g, k,
-    n], zeros for an empty group. With a mat_a of three dimensions the columns of mat_b are grouped: mat_a[g, m, k] @
-    mat_b[k, columns of group g] is [m, n], and copied once, as the kernels write its columns. Three dimensions of both
-    are `bmm`, without offs. bias: not supported, as in torch. out_dtype: mat_a's, if any.
+    A mat_b[k, n] of two dimensions groups k: the result is [groups, m, n], mat_a[m, k of group g] @ mat_b[k of group
+    g, n], zeros for an empty group. A mat_a[groups, m, k] and a mat_b[k, n] group the columns of mat_b: the result is
+    [m, n], copied once, as the kernel writes its transpose. Two operands of three dimensions, without offs, are
+    multiplied by `bmm`. bias: None, as in torch. out_dtype: None, or mat_a's type.
 
     Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
@@ -88,7 +88,7 @@ def grouped_matmul(
 
 
 def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, call: Call | None, *, plain: bool, simulate: bool) -> Tensor:
-    """Return the rows of x by group times w, or grouped sums, as `library.product` does."""
+    """Return the grouped product of rows or of k, with gradients if needed, as `library.product` does."""
     multiply = functools.partial(run, call=call)
     if plain and not wants_gradient((x, w)):
         return multiply(x, w, offs, simulate)
@@ -102,7 +102,7 @@ def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, call: Call | None, *,
 
 
 class ProductOfGroups(torch.autograd.Function):
-    """Autograd function of multiply(x, w, offs, **rest); again: multiplies in the backward pass."""
+    """Autograd function of multiply(x, w, offs, **rest). again: function that multiplies in the backward pass."""
 
     @staticmethod
     def forward(
@@ -130,18 +130,22 @@ class ProductOfGroups(torch.autograd.Function):
 
 
 def _of_x(grad: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """Return x's gradient, a product over groups of rows."""
+    """Return x's gradient, a product with groups of rows."""
     return multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
 
 
 def _of_w(grad: Tensor, x: Tensor, w: OperandLayout, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
-    """Return w's gradient: sums for a product, in a linear layer's weight layout if w has it; a product for sums."""
+    """Return w's gradient, in the memory layout of w. The gradient of a product with groups of rows has groups of k;
+    the reverse holds, too."""
     turned = len(w.shape) == 3 and w.across
     return multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
 
 
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False, call: Call | None = None) -> Tensor:
-    """Multiply without gradients, with the checked plan of an equal earlier call; calls of its kind are ready then."""
+    """Return the product without gradients. Calls with equal shapes, strides and types share a plan.
+
+    call: the caller's `Call`. Later calls of its kind need no checks.
+    """
     if call is not None and (made := again(call.kind, call.addresses)) is not None:
         return made
     key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
@@ -159,10 +163,10 @@ def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False, call: Call |
 
 @dataclass(frozen=True, eq=False)
 class GroupedPlan:
-    """Plan of one grouped product, for all operands of these shapes and strides and any ends of groups.
+    """Function that computes a grouped product of operands with fixed shapes and strides, for any ends of groups.
 
-    sizes: m, n, k and the groups, as the kernel takes them. shape: of C as written; the first n columns of its rows are
-    the product's. turns: the kernel takes x transposed.
+    sizes: m, n, k and the number of groups, as the kernel takes them. shape: shape of C in memory; the first n columns
+    are the result. turns: True if the kernel takes x transposed.
     """
 
     launches: Launches
@@ -181,7 +185,7 @@ class GroupedPlan:
         return packed(c)
 
     def ready(self, x: Tensor, offs: Tensor) -> Ready | None:
-        """Return the plan for other calls of a kind; None if tensors are not read where they are."""
+        """Return the launches for later calls of a kind; None if a tensor is copied, or simulated."""
         copied = self.copy_x is not None or self.copy_w is not None or self.shape[-1] != self.sizes[1]
         if copied or self.launches.device < 0 or not offs.is_contiguous():
             return None
@@ -190,7 +194,7 @@ class GroupedPlan:
 
 KEPT_GROUPED_PLANS = 1024
 _plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_GROUPED_PLANS)
-"""Plans by call; without products, the shape of the zeros."""
+"""Plans by the properties of the tensors. A product without elements has the shape of its zeros in place of a plan."""
 
 
 def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan | tuple[int, ...]:
@@ -209,7 +213,7 @@ def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gp
 
 
 def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
-    """Return the plan of sums of x[k, m], w[m, n]; C's rows are padded to multiples of 16 bytes, then copied."""
+    """Return the plan of a product with groups of k. C's rows are padded to multiples of 16 bytes; C is then copied."""
     launches = Launches(_kernel(gpu, "GroupedGradient"), x.get_device())
     copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
     groups, k, n = shape
@@ -236,7 +240,7 @@ def _kernel(gpu: Gpu, name: str) -> Any:
     return getattr(module, family + name)()
 
 
-# --- what torch is told
+# --- torch's operation
 
 
 def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:

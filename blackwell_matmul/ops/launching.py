@@ -38,15 +38,16 @@ Copy = Callable[[Tensor], Tensor]
 
 
 KEPT_KERNELS = 512
-"""Maximum number of cached kernels. A kernel has one alpha and beta, which may change in each training step."""
+"""Maximum number of cached kernels. alpha and beta are constants of a kernel, and may change in each training step."""
 
 KEPT_STREAMS = 64
-"""Maximum streams with packed launches of one plan."""
+"""Maximum number of streams with packed launches of one plan."""
 
 
 class Launches:
-    """Launches of one kernel on tensors of one kind, with new addresses and a new C. device: a GPU's index; below 0 the
-    kernel is simulated.
+    """Launches of one kernel on tensors with equal shapes, strides and types, at any addresses.
+
+    device: index of the GPU; below 0, the kernel is simulated.
     """
 
     def __init__(self, kernel: Any, device: int) -> None:
@@ -56,8 +57,11 @@ class Launches:
         self._moving: dict[int, Moving] = {}
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        """Launch the kernel. arguments: returns the call's arguments, for a launch that is not packed yet; its tensors
-        are in the order of `tensors`."""
+        """Launch the kernel on these tensors.
+
+        arguments: function that returns the call's arguments, for a launch that is not packed yet. Its tensors have the
+        order of `tensors`.
+        """
         if self._calls is None:
             self.kernel(*arguments())
             return
@@ -71,14 +75,14 @@ class Launches:
         return [(self.kernel, arguments)]
 
     def at(self, addresses: Sequence[int]) -> bool:
-        """Launch at the tensors' addresses; False, without effect, if a launch has to be packed for them."""
+        """Launch at these addresses and return True; return False, without effect, if the launch is not packed yet."""
         moving = self._moving.get(torch_cuda.current_stream(self.device))
         return moving is not None and moving(addresses)
 
     def _packed(
         self, calls: ScriptCalls, arguments: Sequence[object], addresses: Sequence[int], stream: int
     ) -> Prepared:
-        """Return the packed launch, and cache it for other addresses."""
+        """Return the packed launch, and keep it for later calls at other addresses."""
         if self._code is None:
             self._code = calls.code(arguments, self.device)
         loaded, places = self._code
@@ -94,10 +98,10 @@ class Launches:
 
 
 class LaunchesOfParts:
-    """Two launches for a product whose K is divided: the sums over the parts of K, and the sum of the parts. Calls are
-    as in `Launches`.
+    """Two launches for a product whose K is divided, called as `Launches`.
 
-    shape: of the sums [parts, m, line]. line is at least n, so that rows are multiples of 16 bytes.
+    product: kernel of the sums over the parts of K. total: kernel that adds the parts. shape: shape of these sums in
+    memory, [parts, m, line]. line is n, rounded up to multiples of 16 bytes.
     """
 
     def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
@@ -127,11 +131,11 @@ class LaunchesOfParts:
 
 
 class Ready:
-    """A plan for calls of one kind that copies no tensor: C is allocated, and the kernel launched at the tensors'
+    """Function that computes calls of one kind without checks: it allocates C, and launches the kernel at the tensors'
     addresses.
 
-    shape: of the result. place: index of C's address among the others. graded: makes the result with gradients, from
-    addresses and tensors, after the first such call.
+    shape: shape of the result. place: index of C's address among the others. graded: function that returns the result
+    with gradients, from addresses and tensors; None before the first such call.
     """
 
     __slots__ = ("_launches", "_out", "_place", "_shape", "_strides", "graded")
@@ -144,13 +148,13 @@ class Ready:
         self.graded: Callable[..., Tensor] | None = None
 
     def __call__(self, addresses: list[int]) -> Tensor | None:
-        """Return the result; None, with nothing launched, if a launch has to be packed first. addresses: gets C's."""
+        """Return the result; None, without effect, if the launch is not packed yet. addresses: C's is inserted."""
         c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
         addresses.insert(self._place, c.data_ptr())
         return c if self._launches.at(addresses) else None
 
     def turned(self) -> Ready:
-        """Return the same with the result's last two dimensions exchanged."""
+        """Return a copy whose result has the last two dimensions exchanged."""
         made = copy.copy(self)
         made._shape, made._strides = ((*each[:-2], each[-1], each[-2]) for each in (self._shape, self._strides))
         made.graded = None
@@ -159,10 +163,10 @@ class Ready:
 
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
-    """Plan of one product, for all operands of these shapes and strides: copies, kernel, and C.
+    """Function that computes a product of operands with fixed shapes and strides.
 
-    sizes: m, n, k, and the batches if the kernel takes any form. shape: of C as written; the first `columns` of its
-    rows are the product's.
+    sizes: m, n, k, and the batches if the kernel takes any form. copy_a, copy_b: functions that copy an operand; None:
+    no copy. shape: shape of C in memory; the first `columns` columns are the result. out: type of C.
     """
 
     launches: Launches | LaunchesOfParts
@@ -174,7 +178,7 @@ class ProductPlan:
     out: torch.dtype
 
     def __call__(self, a: Tensor, b: Tensor, tensors: EpilogueTensors, into: Tensor | None = None) -> Tensor:
-        """Return C; it is `into` if the kernel can write there."""
+        """Return C. If the kernel can write `into`, C is `into`."""
         left = a if self.copy_a is None else self.copy_a(a)
         right = b if self.copy_b is None else self.copy_b(b.mT).mT
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
@@ -185,9 +189,10 @@ class ProductPlan:
         return c if whole is c else packed(c)
 
     def ready(self, tensors: Sequence[Tensor | None], addresses: Sequence[int], shape: Sequence[int]) -> Ready | None:
-        """Return the plan for other calls of a call's kind; None if its tensors are not read where they are.
+        """Return the function for later calls of a call's kind; None if a tensor is copied.
 
-        tensors: the operands and the epilogue's, as multiplied. addresses: those of the call. shape: of the result.
+        tensors: the operands and the epilogue's tensors. addresses: addresses of the call's tensors. shape: shape of
+        the call's result.
         """
         copied = self.copy_a is not None or self.copy_b is not None or self.shape[-1] != self.columns
         if copied or self.launches.device < 0:
@@ -197,13 +202,13 @@ class ProductPlan:
         return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
 
     def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
-        """Return the launches, as pairs of kernel and arguments, with a new C. Operands must need no copy."""
+        """Return the launches, as pairs of kernel and arguments, with a new C. The operands must need no copy."""
         c = a.new_empty(self.shape, dtype=self.out)
         extras = (each for each in tensors if each is not None)
         return self.launches.calls(self._arguments(a, b.mT, c, tensors, extras))
 
     def _writes(self, into: Tensor) -> bool:
-        """Return true if `into` has the layout of a new C."""
+        """Return True if `into` has the layout of a new C."""
         return (
             into.shape == self.shape
             and into.dtype == self.out
@@ -219,18 +224,18 @@ class ProductPlan:
 
 
 def readable(x: Tensor) -> Tensor:
-    """Return a tensor aligned for vector loads of an epilogue; rows of a larger tensor may not be."""
+    """Return x, or a copy if x is not contiguous or not aligned for vector loads."""
     x = x.contiguous()
     return x.clone() if x.data_ptr() % ALIGNMENT_BYTES and x.numel() > 1 else x
 
 
 def kind_of(x: Tensor) -> tuple[Any, ...]:
-    """Return a plan's inputs of a tensor: TMA reads from multiples of 16 bytes."""
+    """Return the properties of a tensor on which a plan depends. TMA needs addresses that are multiples of 16 bytes."""
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
 
 
 def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch.dtype, how: How) -> ProductPlan | None:
-    """Return the plan of a[.., m, k] @ b[.., k, n] with its epilogue; None without elements or products."""
+    """Return the plan of a[.., m, k] @ b[.., k, n] with its epilogue; None if C has no elements, or k is 0."""
     left, right, form = a, b.mT, _form(how)
     batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
@@ -240,7 +245,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
     copy_a, copy_b = copies = copying(left, right), copying(right, left)
-    measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200 kernels of tcgen05 are predicted to be as fast
+    measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200, tcgen05 kernels are predicted to be as fast as Gemv
     by_gemv = measured and copy_a is copy_b is None and not how.batch_invariant and gemv_pays(left, right, gpu)
     if by_gemv and not why_no_gemv(left, right, form):
         launches = Launches(_gemv(form), a.get_device())
@@ -277,7 +282,7 @@ def _in_parts(
     gpu: Gpu,
     how: How,
 ) -> ProductPlan | None:
-    """Return the plan of left[m, k] @ right[n, k].T with K divided among CTAs of no cluster, if that is faster."""
+    """Return the plan of left[m, k] @ right[n, k].T with K divided among CTAs without clusters; None if not faster."""
     form, scaled = _form(how), tensors.scale_a is not None
     if name is None or rung(name).mma != "wgmma" or how.batch_invariant or scaled or form.epilogue.columns_of_c > 1:
         return None
@@ -302,7 +307,7 @@ def _kernels_of_parts(name: str, schedule: Schedule, form: Form) -> tuple[Any, A
     """Return two kernels: for the sums over the parts of K, and for the sum of the parts."""
     from blackwell_matmul.kernels.products.sum_of_parts import SumOfParts
 
-    total: Any = SumOfParts  # a call takes the pinned knobs alone
+    total: Any = SumOfParts  # for mypy: the class is called with its pinned knobs only
     return rung(name)(form=Form(divides_k=True), **schedule.as_dict()), total(form=form)
 
 
@@ -314,7 +319,7 @@ def _form(how: How) -> Form:
 
 
 def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
-    """Return the GPU that runs an operation on x, or that is simulated; operands: names for messages."""
+    """Return the GPU that runs an operation on x, or the simulated GPU. operands: their names, for messages."""
     if simulate and x.device.type != "cpu":
         names, are = " and ".join(operands), "are" if len(operands) > 1 else "is"
         raise InputError(f"{names} {are} on {x.device}; simulate=True takes CPU tensors, such as {operands[0]}.cpu().")
@@ -328,10 +333,10 @@ def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
 
 @functools.lru_cache(maxsize=4096)
 def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
-    """Return the first rung of the GPU's row in `LADDERS` with a schedule for the shape, or the last rung.
+    """Return the name of the kernel for a shape: the first in the GPU's row of `LADDERS` that has a schedule for it.
 
-    A CTA pair's tile has twice the rows. Few rows use the product for few rows, or the first rung without pairs, if the
-    cost model predicts far less time.
+    A CTA pair's tile has 256 rows. For fewer rows than that, return a kernel without pairs if the cost model predicts
+    far less time (`FAR_LESS`).
     """
     problem = Problem(m, n, k, DTYPE_OF_TORCH[str(dtype)])
     *better, last = _ladder(gpu)
@@ -344,17 +349,20 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 
 
 ONE_ORDER_OF_SUMS: Mapping[str, int] = MappingProxyType({"split_k": 1, "swap_ab": 0})
-"""Knob values with which the order of additions for an element of C is fixed. Every kernel then adds products along K,
-one 16-bit MMA after another. Tiles, clusters and stages change only the division of C and the time."""
+"""Knob values with which the order of additions for an element of C is fixed: along K, one MMA after another. All other
+knobs change only the division of C among CTAs, and the time."""
 
 A_CTA_FOR_EACH_TILE = {"sm_count": 1 << 24}
-"""More SMs than tiles. A persistent CTA of the product for Hopper takes every second tile backwards along K."""
+"""Pins of a grid with a CTA for each tile. A CTA of `HopperMatmul` with several tiles goes backwards along K in every
+second tile."""
 
 
 @functools.lru_cache(maxsize=4096)
 def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
-    """Return the kernel for block-scaled operands: G1 on GeForce Blackwell and GB10, else S2. For few rows return S1,
-    which has no CTA pairs, if its predicted time is far less."""
+    """Return the name of the kernel for block-scaled operands: "g1" on GeForce Blackwell and GB10, else "s2".
+
+    For few rows return "s1", which has no CTA pairs, if its predicted time is far less.
+    """
     if gpu.arch in rung("g1").targets:
         return "g1"
     few = problem.m <= ROWS_OF_ONE_CTA
@@ -362,10 +370,10 @@ def best_scaled_rung(gpu: Gpu, problem: Problem) -> str:
 
 
 ROWS_OF_ONE_CTA = 128
-"""Rows of one CTA's tile; a pair's has 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
+"""Rows of the tile of one CTA. The tile of a pair has 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
 
 FAR_LESS = 0.9
-"""Maximum ratio of predicted cycles for taking another rung than the first (`bench/choice.py`)."""
+"""Ratio of predicted cycles below which a kernel without CTA pairs replaces the first choice (`bench/choice.py`)."""
 
 
 def _cycles(name: str, problem: Problem, gpu: Gpu) -> int:
@@ -383,16 +391,16 @@ def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
 
 @functools.cache
 def _of_forms(gpu: Gpu) -> str | None:
-    """Return the GPU's kernel that accepts any form; None if there is none."""
+    """Return the name of the GPU's kernel that accepts any form; None if there is none."""
     return next((name for name in _ladder(gpu) if "forms" in rung(name).features), None)
 
 
 @functools.lru_cache(KEPT_KERNELS)
 def _kernel(name: str, form: Form, batch_invariant: bool = False, ctas: int = 0) -> Any:
-    """Return the kernel object for a rung and epilogue. The object caches its compiled code and packed arguments.
+    """Return the kernel object of a name and form. The object caches its compiled code and packed arguments.
 
-    batch_invariant: pin the rung's knobs of `ONE_ORDER_OF_SUMS`, and use no CTAs with several tiles. ctas: maximum of
-    a persistent grid; 0: one for each SM.
+    batch_invariant: True pins the knobs of `ONE_ORDER_OF_SUMS`, and gives each CTA one tile. ctas: maximum number of
+    CTAs in a persistent grid; 0: one for each SM.
     """
     pins: dict[str, Any] = {} if form == PLAIN else {"form": form}
     if ctas and "persistent" in rung(name).features and "clc" not in rung(name).features:
@@ -408,7 +416,7 @@ def _gemv(form: Form) -> Any:
     """Return one kernel object for each epilogue, for products with few rows of A or of B."""
     from blackwell_matmul.kernels.products.gemv import Gemv
 
-    script: Any = Gemv  # a call takes the pinned knobs alone
+    script: Any = Gemv  # for mypy: the class is called with its pinned knobs only
     return script() if form == PLAIN else script(form=form)
 
 

@@ -1,7 +1,7 @@
-"""`product`: from checked operands to a kernel, directly, by autograd alone, or as torch's operation.
+"""`product`: runs a kernel on checked operands, directly, through autograd, or through torch's dispatch.
 
-torch's dispatch of a library's operation takes more CPU time than many kernels run. The operation,
-`torch.ops.blackwell_matmul.matmul`, is for callers that listen to torch's operations.
+torch's dispatch of a custom operation takes more CPU time than many kernels take on the GPU. Only calls that a mode or
+hook observes use the operation, `torch.ops.blackwell_matmul.matmul`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ def product(
     call: Call | None = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Return the product, with gradients, in a shape, if given. plain: `bypasses_dispatch` of the tensors that these
-    are views of; call: theirs.
+    """Return the product, with gradients if needed.
+
+    plain: result of `bypasses_dispatch` for the caller's tensors, of which a and b may be views. call: the caller's
+    `Call`. shape: shape of the result; None: as multiplied.
     """
     check_flag("simulate", how.simulate)
     check_flag("batch_invariant", how.batch_invariant)
-    if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # torch._scaled_mm is not cast, either
+    if torch._C._is_any_autocast_enabled() and tensors.scale_a is None:  # autocast ignores torch._scaled_mm, too
         a, b, tensors = autocast(a, b, tensors)
     if plain and not wants_gradient((a, b, *tensors)):
         made = run(a, b, tensors, how, said, call=call, shape=shape)
@@ -64,9 +66,9 @@ def product(
 
 
 def _operation(a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How, said: Said) -> Tensor:
-    """Call torch's operation, which notifies all listeners.
+    """Return the product through torch's dispatch, which notifies all modes and hooks.
 
-    torch.compile checks before each call whatever Python is read here, so that little is read.
+    torch.compile guards all Python state that is read here, and checks the guards before each call. So little is read.
     """
     check_operands(a, b, scaled=tensors.scale_a is not None, said=said)
     check_dispatched((a, b, *tensors), said)
@@ -90,7 +92,7 @@ def _without_gradients(
 
 
 def _product_again(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
-    """Multiply in a backward pass, which may have gradients in turn."""
+    """Return a product of a backward pass, which may have gradients itself."""
     return product(a, b, EpilogueTensors(*tensors), How(**rest), AS_OURS, bypasses_dispatch((a, b), tensors))
 
 
@@ -104,8 +106,10 @@ def run(
     call: Call | None = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Multiply without gradients, by an equal earlier call's plan. into: C's destination if possible. call: of tensors
-    that these are views of, with a result of a shape; calls of its kind are ready from then on.
+    """Return the product without gradients. Calls with equal shapes, strides, types and options share a plan.
+
+    into: tensor that receives C, if the kernel can write it. call: the caller's `Call`, of tensors of which a and b may
+    be views; later calls of its kind need no checks. shape: shape of the caller's result.
     """
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], how)
     plan = _plans.made(key, _planned, a, b, tensors, how, said)
@@ -123,7 +127,7 @@ def run(
 
 
 Empty = tuple[tuple[int, ...], torch.dtype]
-"""Shape and type of a product without elements or summands."""
+"""Shape and type of a product without elements, or with a k of 0."""
 
 KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)

@@ -1,4 +1,4 @@
-"""Operands and options of a product, and all their checks; each error is one sentence."""
+"""Options of a product, and all checks of its operands and options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from blackwell_matmul.problem.problem import INT32_MAX
 
 
 class Said(NamedTuple):
-    """Names of the called operation and its operands, for messages."""
+    """Names of the called operation and of its operands, for messages."""
 
     operation: str = "matmul"
     a: str = "a"
@@ -37,8 +37,11 @@ GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
 
 
 class How(NamedTuple):
-    """Options of a product: an `Epilogue`'s, C's type (None: as the operands say), fp8 sums with fewer bits, one order
-    of sums for any number of rows, and whether it has all SMs though the GPU is shared.
+    """Options of a product.
+
+    activation, alpha, beta: those of `Epilogue`. out_dtype: type of C; None: it follows from the operands. simulate:
+    True runs CPU tensors in the simulator. fast_accum: True allows fp8 sums of fewer bits. batch_invariant: True adds
+    in one order for any number of rows. alone: True if the product has all SMs, even on a shared GPU.
     """
 
     activation: str = "none"
@@ -58,7 +61,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 def taken(
     operation: Callable[..., Tensor], needed: Mapping[str, Any], optional: Mapping[str, Any] = NONE, **rest: Any
 ) -> Tensor | None:
-    """Return the call as recorded by torch.fx.symbolic_trace, if a tensor is a proxy; else None.
+    """Return the node that torch.fx.symbolic_trace records for the call, if a tensor is a proxy; else None.
 
     Raises InputError unless needed arguments are tensors, and optional arguments tensors or None.
     """
@@ -75,7 +78,7 @@ def check_tensors(**tensors: object) -> None:
 
 
 def check_optional(**tensors: object) -> None:
-    """Check optional tensors; None is absent."""
+    """Raise InputError unless each value is a dense tensor or None."""
     for name, value in tensors.items():
         if value is not None:
             _check_tensor(name, value)
@@ -84,7 +87,7 @@ def check_optional(**tensors: object) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if not torch.compiler.is_compiling():  # its tracer lets nobody ask, where it traces the way back of a Function
+    if not torch.compiler.is_compiling():  # torch.compile cannot trace these checks in a Function's backward
         check_dense(name, value)
 
 
@@ -95,8 +98,10 @@ def check_dense(name: str, x: Tensor) -> None:
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_OURS) -> None:
-    """Check a[.., m, k] and b[.., k, n] of two or three dimensions. scaled: they have scales and 8 bits, and their
-    types may differ."""
+    """Raise InputError unless a[.., m, k] and b[.., k, n], of two or three dimensions, can be multiplied.
+
+    scaled: True for 8-bit operands with scales, whose types may differ.
+    """
     for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
@@ -127,7 +132,7 @@ def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
 def checked(
     a: Tensor, b: Tensor, tensors: EpilogueTensors, how: How = DEFAULTS, said: Said = AS_OURS
 ) -> tuple[tuple[int, ...], torch.dtype]:
-    """Return the product's shape before the activation, and C's type; InputError for operands that do not fit."""
+    """Return the product's shape before the activation, and C's type; raise InputError for operands that do not fit."""
     check_operands(a, b, scaled=tensors.scale_a is not None, said=said)
     out = how.out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     check_out(out)
@@ -139,7 +144,7 @@ def checked(
 
 
 def check_vectors(input: Tensor, other: Tensor, said: Said) -> None:
-    """Check operands of `matmul` if one or both have less than two dimensions."""
+    """Check the operands of `matmul` if one or both are vectors."""
     if not min(input.dim(), other.dim()):
         raise InputError(
             f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have one dimension or "
@@ -157,7 +162,7 @@ def check_linear(input: Tensor, weight: Tensor) -> None:
 
 
 def check_bias_of_a_number(bias: Tensor | None) -> None:
-    """Check the bias of `linear` for a weight of one dimension, whose result has no columns."""
+    """Check the bias of `linear` for a weight of one dimension: the bias has no dimension."""
     if bias is not None and bias.dim():
         raise InputError(f"bias has shape {tuple(bias.shape)}; it must be () with a weight of one dimension.")
 
@@ -165,7 +170,10 @@ def check_bias_of_a_number(bias: Tensor | None) -> None:
 def spread_bias(
     bias: Tensor, residual: Tensor | None, beta: float, of_c: tuple[int, ...], said: Said
 ) -> tuple[Tensor | None, Tensor | None, float, Said]:
-    """Return bias and residual, beta, and their names, for a bias of another shape than [n]."""
+    """Return bias, residual, beta and names for a bias of another shape than [n], which is broadcast to [n] or of_c.
+
+    A bias of the shape of_c becomes the residual. Raises InputError if the bias does not broadcast.
+    """
     try:
         if bias.shape[:-1].numel() == 1:
             return bias.reshape(-1).expand(of_c[-1]), residual, beta, said
@@ -178,7 +186,7 @@ def spread_bias(
 
 
 def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return x broadcast to a shape; InputError if it does not broadcast."""
+    """Return x broadcast to a shape; raise InputError if x does not broadcast."""
     try:
         return x.expand(shape)
     except RuntimeError:
@@ -186,7 +194,7 @@ def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object, name: str = "out_dtype") -> None:
-    """Check the options of `scaled_mm`. name: out_dtype's."""
+    """Check the options of `scaled_mm`. name: name of the argument out_dtype, for messages."""
     if scale_result is not None:
         raise UnsupportedError("scale_result is given, and no result has 8 bits; multiply what scaled_mm returns.")
     if out_dtype is not None:
@@ -200,7 +208,7 @@ def check_residual(residual: Tensor, of_c: tuple[int, ...]) -> None:
 
 
 def check_batches(a: Tensor, b: Tensor, said: Said) -> None:
-    """Check operands of `bmm` and `baddbmm`."""
+    """Check the operands of `bmm` and `baddbmm`."""
     if a.dim() != 3 or b.dim() != 3 or unequal(a.shape[0], b.shape[0]) or unequal(a.shape[2], b.shape[1]):
         raise InputError(
             f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.operation} takes (batch, m, k) "
@@ -209,7 +217,7 @@ def check_batches(a: Tensor, b: Tensor, said: Said) -> None:
 
 
 def _check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said) -> None:
-    """Check the sizes of a[.., m, k], b[.., k, n] and the residual, which kernels count in 32 bits."""
+    """Check that the sizes of a[.., m, k], b[.., k, n] and the residual fit 32 bits, as kernels count in 32 bits."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     for count, size in (
         (m, f"the result has {m} rows"), (n, f"the result has {n} columns"), (k, f"{said.a} has {k} columns"),
@@ -233,7 +241,7 @@ def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
 
 
 def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
-    """Return the shape of `grouped_matmul`'s result; InputError for operands that do not fit."""
+    """Return the shape of `grouped_matmul`'s result; raise InputError for operands that do not fit."""
     if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
         raise InputError(
             f"{_shapes_of_groups(x, w, offs)}; they must be (m, k), (groups, k, n) and (groups,), or (k, m), (m, n) "
@@ -268,14 +276,14 @@ def check_without_offs(mat_a: Tensor, mat_b: Tensor) -> None:
 
 
 def check_ends(offs: Tensor, rows: int, what: str = "rows") -> None:
-    """Check the ends of groups on a CPU. Ends on a GPU are not read, as that would wait for the GPU."""
+    """Check that the ends of groups ascend, up to `rows`. The host waits if offs is on a GPU."""
     ends = [0, *offs.tolist(), rows]
     if any(end < before for before, end in itertools.pairwise(ends)):
         raise InputError(f"offs is {offs.tolist()} for {rows} {what}; the ends ascend from 0 to {rows} at most.")
 
 
 def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
-    """Check x[groups, m, k] and w[k, n] with grouped columns; the rest is checked after transposing."""
+    """Check x[groups, m, k] and w[k, n] with grouped columns. Further checks follow for the transposed product."""
     if offs.dim() != 1 or unequal(x.shape[2], w.shape[0]) or known(x.shape[0] != offs.shape[0]):
         raise InputError(f"{_shapes_of_groups(x, w, offs)}; they must be (groups, m, k), (k, n) and (groups,).")
     check_grouped_types(x, w, offs)
@@ -296,7 +304,7 @@ def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
 
 def known(fact: bool | torch.SymBool) -> bool:
     """Return True if a fact about sizes is known to hold; False if it depends on symbolic sizes of torch.compile."""
-    if not torch.compiler.is_compiling() and not isinstance(fact, torch.SymBool):  # to a tracer any fact is a bool
+    if not torch.compiler.is_compiling() and not isinstance(fact, torch.SymBool):  # while tracing, a SymBool is a bool
         return bool(fact)
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
@@ -304,7 +312,7 @@ def known(fact: bool | torch.SymBool) -> bool:
 
 
 def unequal(size: int, other: int) -> bool:
-    """Return true if two sizes differ; torch.compile assumes unknown ones equal and checks at run time."""
+    """Return True if two sizes differ. torch.compile assumes that unknown sizes are equal, and checks at run time."""
     if known(size != other):
         return True
     if torch.compiler.is_compiling():
@@ -317,7 +325,7 @@ def differ(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 
 
 def broadcast(shape: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the broadcast shape as torch does, or None; an unknown size is not taken for 1."""
+    """Return the broadcast shape by torch's rules; None if the shapes differ. An unknown size never counts as 1."""
     made = []
     for one, two in itertools.zip_longest(reversed(shape), reversed(other), fillvalue=1):
         if not known(one == 1) and not known(two == 1) and unequal(one, two):
@@ -327,7 +335,7 @@ def broadcast(shape: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | N
 
 
 def batches_of(a: Tensor, b: Tensor, said: Said) -> tuple[int, ...]:
-    """Return the dimensions of the product of a[.., m, k] and b[.., k, n] before its rows."""
+    """Return the batch dimensions of the product of a[.., m, k] and b[.., k, n]; raise InputError if they differ."""
     batch = a.shape[:-2] if b.dim() == 2 else broadcast(a.shape[:-2], b.shape[:-2])
     if batch is None:
         raise InputError(f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; their batches differ.")
@@ -337,7 +345,7 @@ def batches_of(a: Tensor, b: Tensor, said: Said) -> tuple[int, ...]:
 def check_extras(
     of_c: tuple[int, ...], out: torch.dtype, device: torch.device, tensors: EpilogueTensors, said: Said
 ) -> None:
-    """Check an epilogue's tensors. of_c: shape of the product, before the activation."""
+    """Check the tensors of an epilogue. of_c: shape of the product, before the activation."""
     wanted = {"bias": of_c[-1:], "residual": of_c}
     for key, x in zip(tensors._fields, tensors):
         if x is None:
@@ -383,7 +391,7 @@ def check_out(dtype: object, name: str = "out_dtype") -> None:
 
 
 def check_dispatched(tensors: Sequence[Tensor | None], said: Said) -> None:
-    """Refuse tensors for which torch's dispatch has no message, or which it would drop silently."""
+    """Refuse mixtures of fake and real tensors, and derivatives that torch's dispatch would drop silently."""
     _check_fakes(tensors)
     _check_derivatives(said.operation, tensors)
 

@@ -1,15 +1,15 @@
-"""Operands that a kernel reads in place, and copies of others.
+"""Copies of operands that a kernel cannot read in place.
 
 | A[m, k] or B[n, k], or a batch of them | treatment |
 |---|---|
-| contiguous along k or along its rows; lines start at multiples of 16 bytes | read in place |
-| any other | one copy, contiguous along k, rows padded to multiples of 128 bytes, short ones of 16 |
-| expanded over batches | the one matrix |
-| several dimensions of batches without one common stride | a copy before that |
-| e4m3 with e5m2, or the reverse | both in bfloat16, as no kernel multiplies mixed types |
+| contiguous along k, or along m or n; lines start at multiples of 16 bytes | read in place |
+| any other | one copy, contiguous along k, rows padded to multiples of 128 bytes, short rows of 16 |
+| one matrix, expanded over batches | the matrix is read once |
+| several batch dimensions without one common stride | a copy with one batch dimension |
+| e4m3 with e5m2, or the reverse | copies in bfloat16, as no kernel multiplies mixed types |
 
-`b` has torch's shape (k, n): a row-major one is contiguous along n, and `w.T` of a weight w[n, k] along k. A slice of
-a larger tensor has a larger line stride.
+`b` has torch's shape (k, n): a row-major b is contiguous along n, and `w.T` of a weight w[n, k] along k. A slice of a
+larger tensor has a larger stride between lines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from blackwell_matmul.ops.operand_checks import (
 
 FOLDED = "its batches do not lie at one distance from each other"
 MIXED = "the other one has another type of 8 bits, and both are multiplied in 16"
-"""Reason for copying operands of mixed types."""
+"""Reason of a copy of operands with mixed types."""
 
 
 def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
@@ -51,7 +51,7 @@ def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
 
 
 def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
-    """Return a and b as given, and as they are multiplied, each with the reason for its copy, if any."""
+    """Return a and b as given, then as multiplied, each with the reason for a copy; "": no copy."""
     scaled = a.element_size() == 1
     flat_a, flat_b = (a, b) if scaled or not min(a.dim(), b.dim()) else flattened(*as_matrices(a, b))
     check_operands(flat_a, flat_b, scaled=scaled)
@@ -66,8 +66,7 @@ def as_matrices(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tensor]:
-    """Return a[.., m, k] and b[.., k, n] with their batch dimensions flattened: a matrix or a batch of matrices
-    each."""
+    """Return a[.., m, k] and b[.., k, n], each as a matrix or as one batch of matrices."""
     check_inner(a, b, said)
     if b.dim() == 2:
         return (a if a.dim() == 2 else a.flatten(0, -2)), b
@@ -88,7 +87,7 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 def _of_groups(a: Tensor, b: Tensor, offs: Tensor) -> list[tuple[Tensor, str]]:
-    """Return a grouped product's operands, each with the reason of a copy; in sums groups divide k."""
+    """Return the operands of a grouped product, each with the reason for a copy; "": no copy."""
     if a.dim() == 3 and b.dim() == 2:
         check_columns(a, b, offs)
         return [(a, why_unreadable(a)), (b, why_no_rows(b.mT))]
@@ -99,7 +98,7 @@ def _of_groups(a: Tensor, b: Tensor, offs: Tensor) -> list[tuple[Tensor, str]]:
 
 
 def _sentence(name: str, x: Tensor, reason: str) -> str:
-    """Return a copy's sentence. x: [.., m, k] or [.., k, n]."""
+    """Return the sentence about a copy. x: the operand a[.., m, k] or b[.., k, n]."""
     lines, k = (x.shape[-2], x.shape[-1]) if name == "a" else (x.shape[-1], x.shape[-2])
     item = 2 if reason == MIXED else x.element_size()
     nbytes = math.prod(x.shape[:-2]) * lines * apart(k, item) * item
@@ -113,7 +112,7 @@ def lone(x: Tensor) -> Tensor:
 
 
 def why_copied(x: Tensor, other: Tensor) -> str:
-    """Return the reason for copying an operand [.., rows, k] of an ungrouped product; "" if none."""
+    """Return the reason for a copy of an operand [.., rows, k] of an ungrouped product; "": no copy."""
     return MIXED if x.dtype != other.dtype else why_unreadable(lone(x))
 
 
@@ -128,19 +127,19 @@ def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a copy with rows aligned to lines of the L2, which TMA loads faster. dtype: its type; None: x's."""
+    """Return a copy with rows aligned to L2 lines, which TMA loads faster. dtype: type of the copy; None: x's."""
     *outer, k = x.shape
     dtype = dtype or x.dtype
     return filled(x.new_empty((*outer, apart(k, dtype.itemsize)), dtype=dtype)[..., :k], x)
 
 
 def widened(x: Tensor) -> Tensor:
-    """Return 8-bit floats in 16 bits, exactly."""
+    """Return a copy of 8-bit floats in bfloat16, which is exact."""
     return k_major(x, torch.bfloat16)
 
 
 def with_zeros(x: Tensor) -> Tensor:
-    """Return the tensor with zeros as padding, for kernels that take no strides."""
+    """Return a copy with rows padded by zeros to multiples of 16 bytes, for kernels that take no strides."""
     rows, k = x.shape
     made = x.new_zeros((rows, padded(k, x.element_size())))
     filled(made[:, :k], x)
@@ -148,7 +147,7 @@ def with_zeros(x: Tensor) -> Tensor:
 
 
 def packed(x: Tensor) -> Tensor:
-    """Return x.contiguous()."""
+    """Return x.contiguous(), copied by `filled`."""
     return x if x.is_contiguous() else filled(x.new_empty(x.shape), x)
 
 
@@ -156,8 +155,7 @@ WORDS = (torch.int64, torch.int32)
 
 
 def filled(made: Tensor, x: Tensor) -> Tensor:
-    """Copy x into `made` and return it. Uses wide words if possible, because torch copies padded rows element by
-    element."""
+    """Copy x into `made`, and return `made`. Wide words are used if possible: torch copies padded rows by element."""
     for word in WORDS:
         if made.dtype == x.dtype and _is_of(word, made) and _is_of(word, x):
             made.detach().view(word).copy_(x.detach().view(word))
@@ -178,12 +176,12 @@ def apart(k: int, item_bytes: int) -> int:
 
 
 def padded(count: int, item_bytes: int, line_bytes: int = ALIGNMENT_BYTES) -> int:
-    """Return the next count of elements that fills lines of line_bytes."""
+    """Return the number of elements, at least `count`, that fills whole lines of line_bytes."""
     step = line_bytes // item_bytes
     return -(-count // step) * step
 
 
 def every_rung_reads(x: Tensor) -> bool:
-    """Return True if every rung of a ladder can read x: a single K-major matrix with contiguous, aligned rows."""
+    """Return True if every kernel of the ladders can read x: a packed K-major matrix with aligned rows."""
     whole = x.shape[-1] * x.element_size() % ALIGNMENT_BYTES == 0 and x.data_ptr() % ALIGNMENT_BYTES == 0
     return x.dim() == 2 and x.is_contiguous() and whole

@@ -1,7 +1,7 @@
-"""Calls of known kinds: checked, planned and packed once, then launched at any addresses.
+"""Cache of launches for calls of a known kind, which need no checks.
 
-A kind has all that a call depends on but the addresses: the operation and its options; each tensor's shape, strides,
-type, device and alignment. Nobody who listens to torch's operations may miss a call: see `launched`.
+A kind has everything on which a call depends, except addresses: the operation and its options, and each tensor's shape,
+strides, type, device and alignment. `launched` refuses calls that a mode or hook of torch observes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ when_changed(_ready.clear)
 
 
 class Call(NamedTuple):
-    """A call that bypasses torch's dispatch. addresses: of its tensors. graded: a gradient is needed."""
+    """A call that bypasses torch's dispatch. kind: key of the cache. addresses: addresses of the tensors. graded: True
+    if a gradient is needed."""
 
     kind: tuple[Any, ...]
     addresses: list[int]
@@ -38,11 +39,10 @@ _LAST_BITS = ALIGNMENT_BYTES - 1
 def launched(
     operation: str, tensors: Sequence[Tensor | None], flags: Sequence[object] = (), *options: object
 ) -> tuple[Any, Call | None]:
-    """Return the result of a call of a known kind, with gradients if needed; else None and the `Call`, for the caller
-    to store.
+    """Return (result, None) for a call of a known kind, with gradients if needed, and (None, `Call`) for another kind.
 
-    The second result is None if a flag is not a bool, or if the call is compiled, observed by a mode or hook, cast, or
-    `below_dispatch` refuses it.
+    The caller computes the result, and keeps its launches by `keep`. Returns (None, None) if a flag is not a bool. So
+    it does if the call is compiled, observed by a mode or hook, subject to autocast, or refused by `below_dispatch`.
     """
     if someone_listens() or _autocast_enabled():
         return None, None
@@ -53,9 +53,10 @@ def launched(
 
 
 def below_dispatch(kind: list[Any], tensors: Sequence[Tensor | None]) -> tuple[Any, Call | None]:
-    """Return the same for a call that every observer has seen, such as torch's dispatch.
+    """Return the same as `launched`, without its checks of observers, for a call that torch's dispatch has seen.
 
-    The `Call` is None if any tensor is not plain, dense and with memory. kind: extended by the tensors' properties.
+    The `Call` is None if a tensor is not plain, not dense, or without memory. kind: the tensors' properties are
+    appended.
     """
     seen = _seen(kind, tensors)
     if seen is None:
@@ -71,10 +72,10 @@ def below_dispatch(kind: list[Any], tensors: Sequence[Tensor | None]) -> tuple[A
 
 
 def _seen(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[tuple[Any, ...], list[int], bool] | None:
-    """Return a kind extended by the tensors' properties, their addresses, and True if one requires a gradient.
+    """Return the kind with the tensors' properties, their addresses, and True if a tensor requires a gradient.
 
-    None if any tensor is not plain, dense and with memory. Tensors without memory or strides have no address, or
-    raise.
+    Returns None if a tensor is not plain, not dense, or without memory. data_ptr() of such tensors is 0, or raises
+    RuntimeError.
     """
     addresses, graded = [], False
     try:
@@ -96,27 +97,25 @@ def _seen(kind: list[Any], tensors: Iterable[Tensor | None]) -> tuple[tuple[Any,
 
 
 def known(kind: tuple[Any, ...]) -> Any:
-    """Return the prepared plan for calls of a kind; None for an unknown kind."""
+    """Return the function that computes calls of a kind; None for an unknown kind."""
     return _ready.get(kind)
 
 
 def found(operation: str, tensors: Sequence[Tensor], flags: Sequence[bool]) -> Any:
-    """Return the prepared plan for calls with these tensors and flags, without other options; None if there is
-    none."""
+    """Return the function that computes calls with these tensors and flags, without other options; None if unknown."""
     seen = _seen([operation, *flags], tensors)
     return None if seen is None else known(seen[0])
 
 
 def again(kind: tuple[Any, ...], addresses: list[int]) -> Tensor | None:
-    """Return the result of an equal earlier call's plan, without gradients; None, without effect, for an unknown
-    kind."""
+    """Return the result of a call of a known kind, without gradients; None, without effect, for an unknown kind."""
     found = _ready.get(kind)
     return None if found is None else found(addresses)
 
 
 def keep(call: Call, ready: Any) -> None:
-    """Keep what calls of a kind take from now on: a `Ready`, or another function of the tensors' addresses; None:
-    nothing, as tensors are copied.
+    """Keep the function that computes later calls of a kind. ready: a `Ready`, or another function of the tensors'
+    addresses; None keeps nothing.
     """
     if ready is not None:
         _ready.put(call.kind, ready)

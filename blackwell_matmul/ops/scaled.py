@@ -1,6 +1,6 @@
 """`scaled_mm`: products with scales of tensors, rows or blocks, called as either of torch's two functions.
 
-Scales of tensors and rows take the product of `library.py`, scales of blocks that of `block_scaled/product.py`.
+Products with scales of tensors or rows are in `library.py`, those with scales of blocks in `block_scaled/product.py`.
 """
 
 from __future__ import annotations
@@ -97,28 +97,29 @@ def scaled_mm(
 
 
 def scaled_mm(*args: Any, **options: Any) -> Any:
-    """Return scale_a * scale_b * (mat_a[m, k] @ mat_b[k, n]) + bias, as torch.nn.functional.scaled_mm or
-    torch._scaled_mm; both orders of arguments are taken.
+    """Return scale_a * scale_b * (mat_a[m, k] @ mat_b[k, n]) + bias.
 
-    mat_a, mat_b: contiguous along k, as `w.T` is. Others of 8 bits are copied, and of 4 bits refused. bias: [n], of the
-    type of the result. The result is bfloat16, float16 or float32; None is bfloat16. There are no gradients.
+    Arguments are those of torch.nn.functional.scaled_mm, or those of torch._scaled_mm. mat_a, mat_b: contiguous along
+    k, as `w.T` is. Other operands of 8 bits are copied, other operands of 4 bits refused. bias: [n], of the type of the
+    result. The result is bfloat16, float16 or float32; None is bfloat16. The result has no gradient.
 
-    TensorWise, RowWise: e4m3 or e5m2, with fp32 scales, one number ([], [1] or [1, 1]), or [m, 1] or [m] and [1, n] or
-    [n]. e4m3 times e5m2 is multiplied in 16 bits, with copies of both.
+    TensorWise, RowWise: e4m3 or e5m2, with fp32 scales: one number ([], [1] or [1, 1]), or [m, 1] or [m] and [1, n] or
+    [n]. e4m3 with e5m2 is multiplied in 16 bits, with copies of both.
 
-    BlockWise1x32: e4m3 and e5m2 (mxfp8) or e2m1 (mxfp4), with e8m0 scales. BlockWise1x16: e2m1, with e4m3 scales
-    (nvfp4); in a list with TensorWise and two scales, a tensor's fp32 scale besides: the product of both is applied in
-    fp32, before the result is rounded. Scales lie in SWIZZLE_32_4_4, also where no swizzle is given; with NO_SWIZZLE
-    they are [m, k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
+    BlockWise1x32: e4m3 or e5m2 (mxfp8), or e2m1 (mxfp4), with e8m0 scales. BlockWise1x16: e2m1 with e4m3 scales
+    (nvfp4). [BlockWise1x16, TensorWise] takes a list of two scales, the second of fp32 for the tensor. The product of
+    A's and B's second scale is applied in fp32, before the result is rounded. Scales are in SWIZZLE_32_4_4 by default.
+    With NO_SWIZZLE they are [m, k / block] and [n, k / block], and are copied. k is a multiple of 32, n of 8.
 
-    output_dtype="mxfp8", "mxfp4" or "nvfp4" returns data and scales, as `quantize` with global_scale makes them of the
-    fp32 result: the next product takes both. The operands are block-scaled, n is a multiple of 32, and the bias is of
-    any type of a result. The kernel quantises, on data-center Blackwell.
+    output_dtype="mxfp8", "mxfp4" or "nvfp4" returns data and scales, equal to `quantize` of the fp32 result with
+    global_scale. The operands are block-scaled, n is a multiple of 32, and the bias has any type of a result. The
+    kernel quantises, on data-center Blackwell.
 
-    BlockWise1x128, BlockWise128x128: 8-bit operands on Hopper, with fp32 scales. Without recipes the scales' types and
-    shapes tell them. contraction_dim: () or (1, 0). use_fast_accum: whether 8-bit sums on Hopper may have some 13 bits.
+    BlockWise1x128, BlockWise128x128: 8-bit operands on Hopper, with fp32 scales. Without recipes, the types and shapes
+    of the scales determine them. contraction_dim: () or (1, 0). use_fast_accum: True allows sums of about 13 bits for
+    8-bit operands on Hopper.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     by_recipes = "scale_recipe_a" in options or (len(args) > 3 and isinstance(args[3], (ScalingType, list, tuple)))
     return (_scaled_mm_by_recipes if by_recipes else _scaled_mm_by_types)(*args, **options)
@@ -200,7 +201,7 @@ def _scaled_mm_by_recipes(
 
 
 for _signature in (_scaled_mm_by_types, _scaled_mm_by_recipes):
-    _signature.__qualname__ = scaled_mm.__qualname__  # Python names the function whose arguments are missing
+    _signature.__qualname__ = scaled_mm.__qualname__  # Python's message about a missing argument has this name
 
 
 def check_contraction(dims: object) -> None:
@@ -214,7 +215,8 @@ def multiplied(
     a: Tensor, b: Tensor, left: Scaling, right: Scaling, bias: Tensor | None, how: How, said: Said, plain: bool,
     call: Call | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the product that both scalings name. plain: `bypasses_dispatch` of all tensors. call: its kind."""
+    """Return the product for these scalings. plain: result of `bypasses_dispatch` for all tensors. call: the caller's
+    `Call`."""
     if {left.word, right.word} <= {TENSOR, ROWWISE}:
         return product(a, b, EpilogueTensors(bias, None, left.scale, right.scale), how, said, plain, call)
     check_flag("simulate", how.simulate)

@@ -1,7 +1,7 @@
-"""torch operations in two levels: a public one with gradients, and one below autograd, for graphs.
+"""Definition of torch operations in two levels: a public operation with gradients, and one below autograd.
 
-torch calls an operation's Python gradient formula even without gradients, and for each call in compiled code. That
-takes as long as the rest of a launch.
+torch calls the Python formula of an operation's gradient even if no gradient is needed, and for each call in compiled
+code. The formula takes as much time as the rest of a launch, and the lower operation has none.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ LAUNCH = "_launch"
 """Suffix of the lower operation's name."""
 
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-"""Tags of an operation. Operands keep the order of their strides, as kernels read any order. inductor's code then
-omits arguments with default values; passing all of them takes twice as long."""
+"""Tags of an operation. With needs_fixed_stride_order, inductor keeps the strides of operands. Its code then also omits
+arguments with default values; passing all of them takes twice as long."""
 
 
 COMPOSED = "_call"
-"""Suffix of the name of an operation that is a function of this package."""
+"""Suffix of the name of an operation that `compose` defines."""
 
 
 def compose(library: torch.library.Library, name: str, arguments: str, function: Callable[..., Tensor]) -> Any:
-    """Define an operation that is a function of this package, and return it. arguments: as in torch's schemas.
+    """Define an operation that calls a function of this package, and return the operation. arguments: the arguments of
+    torch's schema.
 
-    A graph of torch.compile has it as one node, without checks before each call of all Python state that the function
-    reads. torch then calls the function for the operations in it. A refused call is left out of the graph, so that it
-    raises the function's own error when it runs. With fullgraph, torch's error contains the sentence.
+    In a graph of torch.compile the operation is one node. torch.compile then has no guards for the Python state that
+    the function reads. A call that the function refuses is left out of the graph, and raises the function's error at
+    run time. With fullgraph, torch's error contains the message.
     """
 
     def composed(*tensors: Tensor | None, **options: Any) -> Tensor:
@@ -58,11 +59,11 @@ def define(
     fake: Callable[..., Tensor],
     gradients: Callable[..., Tensor],
 ) -> None:
-    """Define an operation of a library, and the lower operation that computes it.
+    """Define an operation of a library, and the lower operation without gradients.
 
-    arguments: as in torch's schemas; tensors first, then keywords. run: computes it, without gradients. fake: shape and
-    type of its result. gradients: computes it with gradients, from the lower operation, one for the backward pass that
-    has gradients of its own, the keywords, and the tensors.
+    arguments: the arguments of torch's schema, tensors first, then keywords. run: function that computes the result
+    without gradients. fake: function that returns a tensor of the result's shape and type. gradients: function that
+    computes the result with gradients. It takes the lower operation, the upper operation, the keywords and the tensors.
     """
     for each in (name, name + LAUNCH):
         library.define(f"{each}({arguments}) -> Tensor", tags=TAGS)

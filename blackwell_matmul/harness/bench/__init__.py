@@ -1,6 +1,6 @@
-"""Benchmarks on a GPU: participants (`contenders`), problems (`suites`), method (`protocol`), results (`results`).
-`session` runs them in child processes (`jobs.worker`, `tasks`).
+"""Benchmarks on a GPU. `contenders` has the participants, `suites` the problems, `protocol` the method of timing,
+`results` the results. `session` runs a benchmark; child processes (`jobs.worker`) run its `tasks`.
 """
 
 TASKS = f"{__name__}.tasks"
-"""Module of the tasks, which workers import before there is work."""
+"""Name of the module of tasks, which workers import before their first task."""

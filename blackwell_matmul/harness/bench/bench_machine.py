@@ -1,4 +1,4 @@
-"""The present GPU, and the versions that a figure depends on."""
+"""The GPU of this machine, its kernels, and the versions and settings on which measured times depend."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_SETTING = "unknown"
 
 
 def gpu_at_hand(index: int = 0) -> Gpu:
-    """Return the GPU of this index in the driver's order; UnsupportedError, with an alternative, if there is none."""
+    """Return the GPU of this index in the driver's order; raise UnsupportedError, with an alternative, without a GPU."""
     require_gpu()
     import torch
 
@@ -37,7 +37,7 @@ def gpu_at_hand(index: int = 0) -> Gpu:
 
 
 def ladder(gpu: Gpu) -> tuple[str, ...]:
-    """Return a GPU's rungs, bottom first; UnsupportedError if there are none."""
+    """Return the names of a GPU's kernels, the slowest first; raise UnsupportedError if the GPU has none."""
     if gpu.arch not in LADDERS:
         raise UnsupportedError(
             f"there is no rung for {gpu} yet; there are some for {', '.join(LADDERS)}, and --rungs takes a script of "
@@ -47,7 +47,7 @@ def ladder(gpu: Gpu) -> tuple[str, ...]:
 
 
 def of_forms(gpu: Gpu) -> tuple[str, ...]:
-    """Return the rungs that compute more than plain products."""
+    """Return the names of a GPU's kernels that compute a product of any `Form`; raise UnsupportedError if none does."""
     found = tuple(name for name in ladder(gpu) if "forms" in rung(name).features)
     if not found:
         raise UnsupportedError(
@@ -57,7 +57,8 @@ def of_forms(gpu: Gpu) -> tuple[str, ...]:
 
 
 def of_block_scales(gpu: Gpu) -> tuple[str, ...]:
-    """Return the rungs that multiply block-scaled operands, bottom first."""
+    """Return the names of a GPU's kernels for block-scaled operands, the slowest first; raise UnsupportedError if none
+    exists."""
     found = tuple(chain(*(rungs for feature, rungs in BLOCK_SCALED_BY_FEATURE.items() if feature in gpu.features)))
     if not found:
         raise UnsupportedError(
@@ -71,7 +72,7 @@ def machine_of(gpu: Gpu) -> Machine:
 
 
 def peak_tflops(gpu: Gpu) -> float | None:
-    """Return the peak of exactly this board, by name and SMs, or None."""
+    """Return the dense fp16 peak of a GPU with this name and SM count; None if unknown."""
     known = board(gpu)
     return known.dense_fp16_tflops if known else None
 
@@ -85,7 +86,7 @@ def versions() -> dict[str, str]:
 
 
 def settings(names: Sequence[str] = SETTINGS) -> dict[str, str]:
-    """Return settings of driver and board by nvidia-smi's names."""
+    """Return settings of driver and board, by nvidia-smi's names; "unknown" for each if nvidia-smi fails."""
     command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader", "-i", "0"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)

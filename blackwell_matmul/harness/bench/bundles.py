@@ -1,8 +1,7 @@
-"""Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
+"""Kernels compiled ahead, in a folder that can be copied to the machine with the GPU. That machine compiles nothing.
 
-`index.json` has a bundle and its schedule for each kernel, pins and problem. m is no constant of a rung, and n and k
-are none of the products, so that several problems share a bundle. An index made from other sources of kernels or
-compiler is void.
+`index.json` has a bundle and its schedule for each kernel, pins and problem. Several problems may share a bundle, as no
+kernel is compiled for one m. An index is ignored if the sources of this package have changed since.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ INDEX = "index.json"
 
 
 def key(contender: Contender, problem: Problem) -> str:
-    """Return the key of a bundle; a user's file counts by its content."""
+    """Return the index key of a bundle. The key of a user's kernel has a digest of its file."""
     name = contender.source.rpartition(":")[2]
     return " ".join(filter(None, (name, _content(contender), contender.pins, str(problem))))
 
 
 def code_of(contender: Contender) -> str:
-    """Return a digest of the code that a contender's results depend on: this package, pins, and the contender's file,
-    if any."""
+    """Return a text that changes with the code of a contender: digests of this package and of its file, and its
+    pins."""
     package = code_digest() if contender.kind == "kernel" else ""
     return " ".join(filter(None, (package, contender.pins, _content(contender))))
 
@@ -48,7 +47,7 @@ def _content(contender: Contender) -> str:
 
 
 class Index:
-    """Bundles of a folder."""
+    """Index of the bundles in a folder."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder, self._target = folder, target
@@ -63,7 +62,7 @@ class Index:
             return {}
 
     def find(self, contender: Contender, problem: Problem) -> dict[str, Any] | None:
-        """Return the bundle's folder and call; None if not compiled."""
+        """Return the index entry of a bundle, with its whole path; None if the bundle is not compiled."""
         entry = self._entries.get(key(contender, problem))
         if entry is None or not (self.folder / entry["folder"]).is_dir():
             return None
@@ -78,7 +77,7 @@ class Index:
 
 
 def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    """Compile a kernel with the schedule that a call on this GPU would use; return its index entry."""
+    """Compile a kernel with the schedule that a call on this GPU would use; return the index entry."""
     from blackwell_matmul.compiler import compile
     from blackwell_matmul.harness.calls.kernel_call import resolve  # loads torch
 
@@ -108,7 +107,7 @@ def _schedule(call: KernelCall, gpu: Gpu) -> Mapping[str, object]:
 
 
 def described(gpu: Gpu) -> dict[str, Any]:
-    """Return a GPU as data of a task."""
+    """Return a GPU as a dict for JSON."""
     return {**asdict(gpu), "features": sorted(gpu.features)}
 
 

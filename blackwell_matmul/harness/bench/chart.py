@@ -1,7 +1,8 @@
-"""Plot of the ladder from results; matplotlib is imported on demand.
+"""Plots of a suite's results by matplotlib, which is imported on first use.
 
-Each type has a panel. Square problems: TFLOPS over the size, a line for each contender, cuBLAS dashed, the dense peak
-above. Other suites: percentages of cuBLAS over M, a dot for each problem and a line through the geometric means.
+Each element type has a panel. For square problems a panel shows TFLOPS over the size, a line for each contender, and
+the dense peak. For other suites it shows percentages of cuBLAS over M: a dot for each problem, and a line through the
+geometric means.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from blackwell_matmul.harness.bench.results import BenchRow, Machine, SuiteResul
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
-"""Colors of the rungs, the best rung's last; they repeat if there are more rungs."""
+"""Colors of the kernels. The best kernel has the last color; colors repeat if there are more kernels."""
 
 OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
 CHART_STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
 
 
 def draw(results: SuiteResults, folder: Path) -> list[Path]:
-    """Draw a suite's plots as SVG and PNG; return their paths, none if nothing was timed."""
+    """Draw a suite's plot as SVG and PNG; return both paths, or an empty list if no kernel was timed."""
     rows = [row for row in results if row.timing is not None]
     if not rows:
         return []
@@ -60,7 +61,7 @@ Panel = Callable[[Any, Sequence[BenchRow], Machine], None]
 
 
 def _panels(rows: Sequence[BenchRow], machine: Machine, panel: Panel) -> Any:
-    """Return a figure with a panel for each type and one legend."""
+    """Return a figure with a panel for each element type and one legend."""
     dtypes = sorted({row.problem.dtype for row in rows}, reverse=True)
     figure = importlib.import_module("matplotlib.figure").Figure(
         figsize=(1.2 + 4.6 * len(dtypes), 4.2), layout="constrained"
@@ -109,7 +110,7 @@ def _percent_panel(axes: Any, rows: Sequence[BenchRow], machine: Machine) -> Non
 
 
 def _styles(rows: Sequence[BenchRow]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the contenders in the results' order, each with its line style."""
+    """Yield each contender and its line style, in the order of the results."""
     names = list(dict.fromkeys(row.contender for row in rows))
     kernels = [name for name in names if name != CUBLAS and name not in OTHERS]
     for name in names:

@@ -1,7 +1,7 @@
-"""`Contender`: a participant as plain data, from which a child process builds it.
+"""`Contender`: a participant of a benchmark as plain data, from which a child process makes a callable.
 
-A kernel is compiled before the GPU is needed (`bundles`) and loaded from its bundle. A function comes from a file: its
-`make()` returns `call(a, b, c)`, which writes c or returns an output of its own.
+A kernel is compiled before the GPU is needed, and loaded from its bundle (`bundles`). A function comes from a file:
+`make()` of the file returns `call(a, b, c)`, which writes c or returns a new output.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ CUBLAS = "cublas"
 
 @dataclass(frozen=True)
 class Contender:
-    """A participant. name: in the table. source: a rung, "file.py:Script" or "file.py:make". pins: of a kernel's
-    schedule, as Schedule.parse reads it. only: its single problem, as text.
+    """A participant of a benchmark.
+
+    name: name in the table. source: a kernel's name, "file.py:Script" or "file.py:make". pins: pinned knobs of a
+    kernel, as text for `Schedule.parse`. only: the single problem of the participant, as text; "": any problem.
     """
 
     name: str
@@ -47,7 +49,7 @@ def cublas() -> Contender:
 
 
 def kernel(source: str, pins: Schedule | None = None) -> Contender:
-    """Return the contender of a rung, or of a user's script by its class."""
+    """Return the contender of a kernel. source: a kernel's name, or "file.py:Script"."""
     name = source.rpartition(":")[2]
     return Contender(f"{name} {pins}" if pins else name, "kernel", source, str(pins or ""))
 
@@ -57,7 +59,7 @@ def function(name: str, source: str) -> Contender:
 
 
 BASELINE_FILES = {"triton": "triton_matmul.py", "torch.compile": "torch_compile.py"}
-"""Files of baselines: Triton's persistent TMA matmul, torch.compile with max-autotune."""
+"""Files of the baselines: Triton's persistent TMA matmul, and torch.compile with max-autotune."""
 
 
 def baselines() -> tuple[Contender, ...]:
@@ -69,7 +71,7 @@ def baseline(name: str) -> Contender:
 
 
 def named(name: str) -> Contender:
-    """Return the contender of a rung, script or baseline; InputError for an unknown name."""
+    """Return the contender of a kernel, script or baseline; raise InputError for an unknown name."""
     if name in BASELINE_FILES:
         return baseline(name)
     check_name(name)
@@ -77,11 +79,11 @@ def named(name: str) -> Contender:
 
 
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
-    """Return a call for this problem's operands. bundle: of a kernel, as `bundles` returns it."""
+    """Return the callable of a contender for this problem's operands. bundle: index entry of a kernel's bundle."""
     if contender.kind == "cublas":
         if problem.format:
             return torch_block_scaled(problem.dtype)
-        wide = problem.element_bytes > 1  # torch.mm takes no 8 bits
+        wide = problem.element_bytes > 1  # torch.mm refuses 8-bit operands
         return _cublas if problem.is_plain and wide else _finished_by_torch(problem)
     if contender.kind == "function":
         return _function(contender.source)
@@ -106,7 +108,7 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
     sizes = problem.m, problem.n, problem.k
 
     def call(*operands: Any) -> None:
-        arguments = (*sizes, *operands)  # trailing ones may be omitted
+        arguments = (*sizes, *operands)  # trailing arguments may be omitted
         kernel(*[arguments[place] for place in places if place < len(arguments)])
 
     return call
@@ -119,7 +121,8 @@ def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def _finished_by_torch(problem: Problem) -> Call:
-    """Return cuBLAS with the operations torch fuses: scales, bias or residual; torch's own kernels do the rest."""
+    """Return a call of torch for a product with an epilogue. cuBLAS applies scales, bias or residual where torch allows
+    it; torch's own kernels do the rest."""
     import torch
     from torch.nn.functional import linear
 
@@ -148,7 +151,7 @@ def _finished_by_torch(problem: Problem) -> Call:
 
 
 def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, out: torch.dtype) -> torch.Tensor:
-    """Multiply 8-bit operands with scales."""
+    """Return torch's product of 8-bit operands with scales. kind: as `Epilogue.scale`."""
     import torch
 
     if kind in BLOCK_SCALES:
@@ -161,8 +164,10 @@ def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], kind: str, 
 
 
 def torch_block_scaled(name: str) -> Call:
-    """Return torch's product of block-scaled operands, with scales in atoms of 128x4. UnsupportedError if torch has
-    none. name: of the format."""
+    """Return a call of torch's scaled_mm for block-scaled operands, with scales in atoms of 128x4. name: the format.
+
+    The call raises UnsupportedError if torch cannot compute the product.
+    """
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 
     from blackwell_matmul.ops.block_scaled.block_operands import RECIPES
@@ -184,8 +189,8 @@ def torch_block_scaled(name: str) -> Call:
 def torch_block_scales(
     kind: str, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> list[torch.Tensor]:
-    """Return a kernel's scales (`block_scale_shapes`) for a[m, k] and b[n, k] in the layout that torch takes with b[k,
-    n]."""
+    """Return scales of a[m, k] and b[n, k] in the layouts of torch._scaled_mm, from those of a kernel
+    (`block_scale_shapes`)."""
     blocks_k = -(-a.shape[1] // SCALED_K)
     of_rows = [
         scales[:, : x.shape[0]].contiguous().mT if rows == 1 else scales[:, :blocks_k]

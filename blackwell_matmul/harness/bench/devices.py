@@ -1,6 +1,6 @@
-"""Devices of contenders: buffers, poisoned outputs, timed groups of calls, and GPU telemetry.
+"""Devices of a benchmark: operands, outputs filled with NaN, timed groups of calls, and GPU telemetry.
 
-`Cpu` allows to test the protocol without a GPU; its times mean nothing.
+`Cpu` is for tests of the protocol without a GPU; its times mean nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """Distribution of the inputs, on which a GPU's power and clock depend."""
 
 SCALED_DATA = "elements of 8 bits ~ N(0, 1), of 4 bits uniform; scales uniform as bytes, from 1/64 to 15/16"
-"""Distribution of block-scaled inputs (`calls.block_scaled`)."""
+"""Distribution of block-scaled inputs (`calls.scaled_operands`)."""
 
 Call = Callable[..., "torch.Tensor | None"]
-"""Function that takes a, b and c, and the further operands of a form: C[m, n] = A[m, k] @ B[n, k].T. It writes c, or
-returns an output of its own. For a block-scaled product it takes a, b, scale_a, scale_b and c."""
+"""Function of a contender: C[m, n] = A[m, k] @ B[n, k].T. Arguments are a, b, c and the further operands of a form, or
+a, b, scale_a, scale_b and c for a block-scaled product. It writes c, or returns a new output."""
 
 Arguments = tuple[Any, ...]
 
@@ -38,12 +38,13 @@ MAX_SETS = 512
 GUARD_ELEMENTS = 1024
 """Number of elements before and after a poisoned output that must stay unwritten."""
 LEAST_CALLS = 32
-"""Minimum short calls in a graph, so that gaps between graphs do not matter."""
+"""Minimum number of calls in a graph if calls are short. Gaps between graphs then do not matter."""
 
 
 @dataclass(frozen=True)
 class Poisoned:
-    """An output full of NaN, surrounded by NaN."""
+    """Output full of NaN, and the memory around it. c: the output. room: the whole memory, with `GUARD_ELEMENTS` before
+    and after c."""
 
     c: torch.Tensor
     room: torch.Tensor
@@ -79,7 +80,7 @@ class Cpu:
         return Poisoned(room[GUARD_ELEMENTS:].as_strided(like.shape, like.stride(), GUARD_ELEMENTS), room)
 
     def sets(self, problem: Problem) -> list[Arguments]:
-        """Return argument sets; between two uses of one, twice the L2 is touched."""
+        """Return sets of arguments. So many that twice the L2's bytes are used between two calls with one set."""
         like, seeds = unfilled(problem)[-1], range(sets_needed(problem, self.l2_bytes))
         unfilled_like = partial(
             torch.empty_strided, like.shape, like.stride(), dtype=like.dtype, device=self.torch_device
@@ -93,7 +94,10 @@ class Cpu:
         group_us: float,
         capture: bool = True,
     ) -> tuple[Group, str]:
-        """Return a group of calls over all sets of about group_us, and its launch, "graph" if possible or "calls"."""
+        """Return a function that runs calls with all sets, for about group_us, and "graph" or "calls": how it launches.
+
+        The function returns the time of one call in µs. capture: True captures the calls in a CUDA graph if possible.
+        """
 
         def run() -> float:
             start = time.perf_counter()
@@ -123,7 +127,7 @@ def time_us(launch: Callable[[], object], repeats: int = 1) -> float:
 
 
 class Cuda(Cpu):
-    """A GPU through torch: events for the time, a captured graph for each group."""
+    """A GPU, used through torch: CUDA events measure the time, and a CUDA graph launches each group of calls."""
 
     def __init__(self, index: int = 0) -> None:
         self.torch_device = torch.device("cuda", index)
@@ -147,7 +151,7 @@ class Cuda(Cpu):
             for operands in sets:
                 call(*operands)
 
-        call(*sets[0])  # compiles, tunes, loads
+        call(*sets[0])  # the first call compiles, tunes or loads
         self.synchronize()
         once()
         pass_us = time_us(once)
@@ -156,14 +160,14 @@ class Cuda(Cpu):
         repeats = max(1, round(group_us / time_us(launch)))
 
         def run() -> float:
-            for _ in range(math.ceil(repeats / 2)):  # untimed, until the clock adapts to this contender
+            for _ in range(math.ceil(repeats / 2)):  # untimed: the clock adapts to this contender
                 launch()
             return time_us(launch, repeats) / (repeats * passes * len(sets))
 
         return run, how
 
     def _captured(self, once: Callable[[], None], passes: int) -> tuple[Callable[[], None], str]:
-        """Return a graph of some passes, or plain calls if it cannot be captured."""
+        """Return a function that runs `once` `passes` times, and "graph", or "calls" if a capture fails."""
         launch = partial(_repeat, once, passes)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -204,7 +208,7 @@ def device_named(name: str) -> Cpu:
 
 
 def called_with(problem: Problem, operands: Arguments, c: torch.Tensor) -> Arguments:
-    """Return the arguments of `Call` from `operands` and c, in a kernel's order: scales of blocks stand before c."""
+    """Return the arguments of a `Call`: the operands, with c after a and b, and after the scales of blocks."""
     before = 4 if problem.format else 2
     return *operands[:before], c, *operands[before:]
 
@@ -221,7 +225,7 @@ EVERY_MS = 100
 
 
 class Telemetry:
-    """Readings of nvidia-smi during the measurement. They are unknown without nvidia-smi or if uuid is None."""
+    """Readings of nvidia-smi during a measurement. uuid: the GPU's UUID; None for no readings."""
 
     def __init__(self, uuid: str | None) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -236,7 +240,7 @@ class Telemetry:
             return
 
     def stop(self) -> dict[str, dict[str, float] | str]:
-        """Return first, median and last value of each figure."""
+        """Stop nvidia-smi; return the first, median and last value of each figure, or "unknown" without readings."""
         samples: list[list[float]] = []
         if self._process is not None:
             self._process.terminate()

@@ -1,5 +1,5 @@
-"""GPUs for measurements. Each is measured in processes that see no other GPU. All are of one model, as the fastest
-schedule depends on it."""
+"""GPUs for measurements. A process that measures sees a single GPU. All GPUs are of one model, as the fastest schedule
+depends on the model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True)
 class MeasuringGpu:
-    """A GPU. index: among GPUs visible to this process. environment: variables that make it the only visible GPU;
-    empty if it already is."""
+    """A GPU for measurements.
+
+    index: index among the GPUs that this process sees. environment: variables that make it the only visible GPU; empty
+    if it is the only one already.
+    """
 
     index: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def measuring_gpus(asked: Any = None) -> tuple[MeasuringGpu, ...]:
-    """Return the GPUs with these indices, or all GPUs of the first one's model; InputError for unknown indices or
-    mixed models."""
+    """Return the GPUs with these indices; None: all GPUs of the same model as GPU 0.
+
+    Raises InputError for unknown indices or mixed models.
+    """
     found = detect.detect()
     if asked is None:
         taken = [gpu for gpu in found if _kind(gpu) == _kind(found[0])]
@@ -41,7 +46,7 @@ def measuring_gpus(asked: Any = None) -> tuple[MeasuringGpu, ...]:
 
 
 def _kind(gpu: DetectedGpu) -> tuple[str, str, int]:
-    """Return the fields by which winners are stored."""
+    """Return the fields that make a model: name, target and SM count. The tuner's winners are stored by them."""
     return gpu.name, gpu.arch, gpu.sm_count
 
 

@@ -1,8 +1,9 @@
-"""Protocol of timing: warm up until times settle, then rounds with a turn for each contender.
+"""Protocol of timing: a warm-up until the times settle, then rounds in which each contender has a turn.
 
-A GPU under load lowers its clock within seconds, and each kernel's power sets the next one's clock. So times of one
-kernel after another are not comparable. Each round runs a group of calls of each contender in shuffled order; the
-result is the median over the rounds. Groups take tens of ms, after untimed calls, so that the clock adapts.
+A GPU under load lowers its clock within seconds, and the power of a kernel changes the clock of the next kernel. Times
+that are measured kernel by kernel are therefore not comparable. Each round runs a group of calls of each contender, in
+shuffled order. The result is the median over the rounds. A group takes tens of ms, after untimed calls during which the
+clock adapts.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Group = Callable[[], float]
-"""Runs a group of calls and returns the µs of one."""
+"""Function that runs a group of calls, and returns the µs of one call."""
 
 WARMUP_WINDOW_ROUNDS = 3
-"""Rounds in each of the two warm-up windows that are compared."""
+"""Number of rounds in each of the two compared windows of the warm-up."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of timing. rounds: timed rounds. group_us: approximate µs of a group. Warm-up ends when the medians of
-    two windows differ by less than settled_percent, or after warmup_s.
+    """Settings of timing.
+
+    rounds: number of timed rounds. group_us: approximate µs of a group. settled_percent: the warm-up ends when the
+    medians of two windows differ by less. warmup_s: the warm-up's longest time in seconds.
     """
 
     rounds: int = 15
@@ -33,7 +36,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Timing:
-    """µs per call of one contender: median of the rounds, quartiles, and minimum."""
+    """Times of a contender's call in µs: median, quartiles and minimum over the rounds."""
 
     median_us: float
     q1_us: float
@@ -43,13 +46,13 @@ class Timing:
 
     @property
     def spread_percent(self) -> float:
-        """Return the distance of the quartiles in percent of the median."""
+        """Return the interquartile range in percent of the median."""
         return 100 * (self.q3_us - self.q1_us) / self.median_us
 
 
 @dataclass(frozen=True)
 class Warmup:
-    """Warm-up time, and true if the times had settled."""
+    """Seconds and rounds of the warm-up. settled: True if the times had settled."""
 
     seconds: float
     rounds: int
@@ -59,7 +62,7 @@ class Warmup:
 def measure(
     groups: Mapping[str, Group], settings: Settings, clock_s: Callable[[], float], step: Callable[[str], None]
 ) -> tuple[dict[str, Timing], Warmup]:
-    """Time the groups by name, interleaved. step: called with each group's name before it runs."""
+    """Return the timing of each group, by name, and the warm-up. step: called with a group's name before its turn."""
     warmup = _warm_up(groups, settings, clock_s, step)
     taken: dict[str, list[float]] = {name: [] for name in groups}
     for number in range(settings.rounds):
@@ -92,7 +95,7 @@ def _settled(totals: Sequence[float], percent: float) -> bool:
 
 
 def _round(groups: Mapping[str, Group], number: int, step: Callable[[str], None]) -> dict[str, float]:
-    """Run each group once, shuffled by the round's number, so that neighbours vary."""
+    """Run each group once, and return the times by name. number: seed of the order, which differs in each round."""
     order = sorted(groups)
     random.Random(number).shuffle(order)
     times = {}

@@ -1,4 +1,4 @@
-"""Options of `bench`, and the run that they define."""
+"""`Request`: the options of `bench`, and the run that they describe."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 OUT = "bench_results"
 BUNDLES = "bundles"
 BEST_ALONE = ("llm",)
-"""Suites with many problems, in which by default only the best rung takes part."""
+"""Suites of many problems, in which only the best kernel takes part by default."""
 
 MANY_PROBLEMS = 16
 SHORT_WARMUP_S = 1.0
-"""Warm-up seconds for many problems, as the previous one keeps the GPU busy."""
+"""Seconds of a warm-up if the suite has more than `MANY_PROBLEMS`: the GPU is still warm from the previous problem."""
 
 Tell = Callable[[str], None]
 Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
@@ -36,9 +36,11 @@ Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder. dtypes:
-    none is the suite's, or all block-scaled types for rungs that take no other. extra: returns more contenders for
-    rungs, problems and GPU, such as tuned rungs. form, batches: of every problem.
+    """Options of `bench`.
+
+    rungs: names of kernels, "file.py:Script", or baselines; empty: the GPU's ladder. dtypes: element types; empty: the
+    suite's, or all block-scaled types for kernels that take no other. extra: function that returns more contenders for
+    rungs, problems and GPU, such as tuned kernels. form, batches: those of every problem.
     """
 
     suite: str = "ladder"
@@ -70,7 +72,7 @@ class Request:
             contenders.named(rung)
 
     def _check_scaled(self) -> None:
-        """Raise InputError for block-scaled problems beside others, or in a form that no rung computes."""
+        """Raise InputError for block-scaled problems together with others, or in a form that no kernel computes."""
         scaled = [case.problem for case in self._cases if case.problem.format]
         if scaled and len(scaled) < len(self._cases):
             raise InputError(
@@ -92,7 +94,7 @@ class Request:
         return suites.cases(self._suite, dtypes, self.size, self.form, self.batches)
 
     def plan(self, gpu: Gpu) -> Plan:
-        """Return the plan for a GPU: cuBLAS, the kernels bottom first, the baselines."""
+        """Return the plan for a GPU. Its contenders are cuBLAS, the kernels, the extra contenders and the baselines."""
         stress = self._suite == "stress"
         cases = self._cases
         return Plan(
@@ -114,7 +116,7 @@ class Request:
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
-        """Return the rungs that can compute the problems."""
+        """Return the names of the GPU's kernels that can compute the problems."""
         if self._cases[0].problem.format:
             rungs = bench_machine.of_block_scales(gpu)
         else:
@@ -123,12 +125,13 @@ class Request:
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:
-        """Return the index of kernels compiled for GPUs with equal inputs of a schedule's choice."""
+        """Return the index of compiled kernels. GPUs with equal target, SMs and bandwidth share an index: their default
+        schedules are equal."""
         like = f"{gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_gb_per_s} GB/s"
         return Index(self.bundles or self.out / BUNDLES, like)
 
     def run(self, tell: Tell = lambda what: None) -> SuiteResults:
-        """Run on this machine's GPU; return the saved results."""
+        """Run the benchmark on this machine's GPU; return the saved results."""
         gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)
         results = SuiteResults(self.out, self._suite, bench_machine.machine_of(gpu))
@@ -140,7 +143,10 @@ class Request:
         return results
 
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str], int]:
-        """Compile without a GPU, for this name or target; return the folder, refusals, and the number of kernels."""
+        """Compile the kernels for a GPU's name or target, without a GPU.
+
+        Returns the folder, the messages of refused kernels, and the number of compiled kernels.
+        """
         gpu = gpu_named(target)
         index, plan = self.index(gpu), self.plan(gpu)
         require_writable(index.folder)
@@ -150,7 +156,7 @@ class Request:
 
 
 def require_within(name: str, value: object, low: int, high: int) -> None:
-    """Raise InputError unless an option's value is a number in this range."""
+    """Raise InputError unless an option's value is a number from low to high."""
     found = number(value)
     if found is None or not low <= found <= high:
         raise InputError(f"{name} is {shown(value)}; it must be from {low} to {high}.")

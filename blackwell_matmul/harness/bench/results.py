@@ -1,6 +1,6 @@
-"""Results: a row for each contender and problem, in one JSON file that a second run continues.
+"""Results: a row for each contender and problem, in one JSON file that a later run continues.
 
-Rows timed together share a session; percentages of cuBLAS compare only within one.
+Rows that were timed together share a session. A percentage of cuBLAS is computed within one session.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Status = Literal["correct", "wrong", "refused", "failed"]
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One contender on one problem. status: of its check. reason: for anything but "correct".
+    """Results of one contender on one problem.
 
-    error, cublas_error: the largest against float64. timing: None if not timed; untimed: the reason. cublas_us:
-    cuBLAS's median in the same session. stress: result of the repetitions. code: from `bundles.code_of`.
+    status: result of the check. reason: message, if the status is not "correct". error, cublas_error: largest error of
+    the contender and of cuBLAS, against float64. timing: None if the contender was not timed; untimed: the reason.
+    cublas_us: cuBLAS's median in the same session. stress: result of the repetitions. code: from `bundles.code_of`.
     """
 
     contender: str
@@ -87,7 +88,8 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine. identity: figures compare only if equal. about: other facts."""
+    """The machine of a measurement. identity: name and SM count of the GPU; times of another identity do not compare.
+    about: other facts."""
 
     gpu: str
     arch: str
@@ -104,9 +106,10 @@ class Machine:
 
 
 class ResultFile(ABC):
-    """A JSON file of one machine, which a later run continues. content: as read; empty if the file is missing.
+    """A JSON file of one machine's results, which a later run continues.
 
-    Raises InputError for another machine's file, and for one without this part.
+    part: key that the file must have. content: content of the file; empty without a file. Raises InputError for a file
+    of another machine or without this part.
     """
 
     def __init__(self, file: Path, part: str, machine: Machine) -> None:
@@ -119,22 +122,22 @@ class ResultFile(ABC):
 
     @abstractmethod
     def read_parts(self) -> None:
-        """Read the fields from the content of a file."""
+        """Set the fields from `content`."""
 
     @abstractmethod
     def parts(self) -> dict[str, Any]:
-        """Return the current content without format and machine."""
+        """Return the content to save, without format and machine."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"format": RESULTS_FORMAT, "machine": asdict(self.machine), **self.parts()}
 
     def save(self) -> None:
-        """Save the file. Called after each step, so that an interrupted run loses one step."""
+        """Save the file. A run saves after each step, so that an interrupt loses at most one step."""
         write_json(self.file, self.as_dict())
 
 
 class SuiteResults(ResultFile):
-    """Rows of one suite. The results file of a folder may hold several suites."""
+    """Rows of one suite, by contender and problem. The file of a folder may have several suites."""
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
         self.suite = suite
@@ -169,7 +172,10 @@ class SuiteResults(ResultFile):
 
 
 def read_whole(file: Path, *names: str) -> dict[str, Any]:
-    """Return a run's file, empty if missing; InputError for other files, or if a name is missing."""
+    """Return the content of a results file; an empty dict without a file.
+
+    Raises InputError for a file of another format, or without the keys `names`.
+    """
     if not file.exists():
         return {}
     try:
@@ -183,7 +189,7 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
 
 @contextmanager
 def as_written(file: Path) -> Iterator[None]:
-    """Raise InputError, inside the block, for rows that a changed file makes unreadable."""
+    """Turn errors inside the block into an InputError that says that the file is not readable."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -195,7 +201,7 @@ def _no_result(file: Path) -> InputError:
 
 
 def require_writable(folder: Path) -> None:
-    """Make the folder, and check before any work that results can be saved."""
+    """Make the folder, and raise InputError if files cannot be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -206,7 +212,7 @@ def require_writable(folder: Path) -> None:
 
 
 def saved_results(folder: Path) -> list[SuiteResults]:
-    """Return the suites saved in a folder; InputError if there are none."""
+    """Return the results of each suite saved in a folder; raise InputError if there are none."""
     whole = read_whole(folder / FILE, "machine", "suites")
     if not whole:
         raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
@@ -217,7 +223,8 @@ def saved_results(folder: Path) -> list[SuiteResults]:
 
 @dataclass(frozen=True)
 class Mean:
-    """Geometric mean of a contender's percentages of cuBLAS in a band, with its problem counts."""
+    """Geometric mean of a contender's percentages of cuBLAS in a band. problems: number of timed problems. of: number
+    of all problems."""
 
     contender: str
     band: str

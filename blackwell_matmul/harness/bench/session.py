@@ -1,7 +1,7 @@
-"""A run of bench: compile, check each contender alone, time the correct ones together, store the results.
+"""A run of bench: compiles, checks each contender alone, times the correct contenders together, stores the results.
 
-Each step skips what the results have. A contender that is refused, wrong, crashes or hangs becomes a row with the
-reason, and the others continue.
+Each step skips rows that the results already have. A contender that is refused, wrong, crashes or hangs gets a row with
+the reason, and the other contenders continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blackwell_matmul.jobs.worker import Task, TaskOutcome, Worker, WorkerPool, 
 
 Pair = tuple[Contender, BenchCase]
 Tell = Callable[[str], None]
-"""Callback with the current step in a few words."""
+"""Callback that takes a short description of the current step."""
 
 TASK_LIMIT_S = 90.0
 REPETITIONS = 5000
@@ -34,8 +34,10 @@ REPETITIONS = 5000
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run. device: as for `devices.device_named`. limit_s: maximum silence of a child. repetitions: per
-    contender and problem, in the stress suite; 0 for none.
+    """Plan of a run.
+
+    device: a name for `devices.device_named`. limit_s: longest time in seconds without a report of a child process.
+    repetitions: number of stress calls for each contender and problem. time: True times the correct contenders.
     """
 
     contenders: tuple[Contender, ...]
@@ -68,7 +70,7 @@ def run(plan: Plan, results: SuiteResults, bundles: Index, gpu: Gpu, tell: Tell 
 
 
 def remove_stale(plan: Plan, results: SuiteResults) -> None:
-    """Remove rows of code that has changed since."""
+    """Remove rows of contenders whose code has changed since."""
     for contender in plan.contenders:
         rows = [results.get(contender.name, case.problem) for case in plan.cases_of(contender)]
         results.forget(row.key for row in rows if row is not None and row.code != code_of(contender))
@@ -86,8 +88,10 @@ def compile_missing(
     until_s: float = math.inf,
     pool: WorkerPool | None = None,
 ) -> list[str]:
-    """Compile by a pool, or else on all cores; return the reasons of refusals, which also get rows. until_s: deadline
-    to begin, on time.monotonic's clock.
+    """Compile the kernels that the index lacks; return the messages of refused kernels, which also get rows.
+
+    until_s: value of time.monotonic() after which no compilation begins. pool: worker processes; None: one for each
+    core.
     """
     missing = [
         (contender, case)
@@ -113,12 +117,12 @@ def compile_missing(
 
 
 def compiled(plan: Plan, bundles: Index) -> int:
-    """Return the number of compiled kernels, each for a problem."""
+    """Return the number of compiled pairs of kernel and problem."""
     return sum(bundles.find(contender, case.problem) is not None for contender, case in _kernels(plan))
 
 
 def progress_message(plan: Plan, bundles: Index) -> str:
-    """Return the message for an interrupt."""
+    """Return the message of an interrupt: how many kernels are compiled."""
     return f"{compiled(plan, bundles)} of {len(_kernels(plan))} kernels are compiled and kept in {bundles.folder}"
 
 
@@ -147,9 +151,9 @@ def check_in_parallel(
     until_s: float = math.inf,
     may_continue: Callable[[BenchRow], bool] = lambda row: True,
 ) -> None:
-    """Check as `check_missing` does, on several workers. A worker reuses its child process until a check fails.
+    """Check as `check_missing` does, on several workers. A worker keeps its child process until a check fails.
 
-    may_continue: called with each row; False stops the checks.
+    may_continue: function of each new row; False stops the checks.
     """
     missing = [(who, case) for who, case in plan.pairs() if results.get(who.name, case.problem) is None]
     tell(f"checking {len(missing)}, {len(pool.workers)} at a time")
@@ -164,7 +168,7 @@ def check_in_parallel(
 
 
 def check_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> None:
-    """Check each contender in its own child process."""
+    """Check the contenders and problems without a row, each contender in a new child process."""
     for contender in plan.contenders:
         missing = [case for case in plan.cases_of(contender) if results.get(contender.name, case.problem) is None]
         tell(f"checking {contender.name} on {len(missing)} problems")
@@ -177,8 +181,7 @@ def check_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Wor
 def _until_timeout(
     worker: Worker, tasks: Iterable[tuple[BenchCase, Task]], step: Tell = lambda what: None
 ) -> Iterator[tuple[BenchCase, TaskOutcome]]:
-    """Yield outcomes of a contender's tasks up to the first hang. Its other problems are skipped, so that they do not
-    cost the time limit again."""
+    """Yield the outcome of each of a contender's tasks. After a hang the other tasks are not tried, and fail."""
     hung = ""
     for case, task in tasks:
         outcome = TaskOutcome(failed=hung) if hung else worker.do(task, step)
@@ -221,15 +224,17 @@ def _reason(outcome: TaskOutcome) -> str:
 
 
 def time_missing(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> None:
-    """Time each problem with all correct contenders. If one time is missing, all contenders of the problem are timed
-    again."""
+    """Time each problem with all correct contenders. If a contender's time is missing, all contenders of the problem
+    are timed again."""
     while time_pass(plan, results, bundles, worker, tell):
         pass
 
 
 def time_pass(plan: Plan, results: SuiteResults, bundles: Index, worker: Worker, tell: Tell) -> bool:
-    """Time problems without times, once; return True if there was one. A failed contender skips the next pass, a
-    hanging contender all later passes."""
+    """Time once each problem that lacks times; return True if there was one.
+
+    A contender that fails is left out of the problem's next pass, one that hangs of all later passes.
+    """
     sessions = list(_sessions(plan, results))
     for case, able in sessions:
         outcome = worker.do(_measure_task(case, able, bundles, plan))
@@ -250,7 +255,7 @@ def _exclude(name: str, hung_on: BenchCase, plan: Plan, results: SuiteResults) -
 
 
 def _sessions(plan: Plan, results: SuiteResults) -> Iterator[tuple[BenchCase, list[Contender]]]:
-    """Yield problems to time, with their contenders."""
+    """Yield the problems that lack times, each with its correct contenders."""
     for case in plan.cases:
         able = [each for each in plan.contenders if each.takes(case.problem) and _is_right(results, each, case)]
         if any(_is_untimed(results, contender, case) for contender in able):
@@ -264,7 +269,7 @@ def _measure_task(case: BenchCase, able: Sequence[Contender], bundles: Index, pl
 
 
 def _is_right(results: SuiteResults, contender: Contender, case: BenchCase) -> bool:
-    """Return true if a contender may be timed; cuBLAS always, as the others' reference."""
+    """Return True if a contender may be timed: its result is correct, or it is cuBLAS, the reference."""
     row = results.get(contender.name, case.problem)
     good = ("correct", "wrong") if contender.kind == CUBLAS else ("correct",)
     return row is not None and row.status in good and not row.untimed
@@ -280,7 +285,7 @@ def _keep(outcome: TaskOutcome, case: BenchCase, able: Sequence[Contender], plan
         _keep_times(outcome.result, case, plan, results)
         return
     at_fault = [contender for contender in able if contender.name == outcome.step]
-    for contender in at_fault or able:  # no contender's step, e.g. buffers do not fit
+    for contender in at_fault or able:  # all, if no contender is at fault: buffers may not fit, for example
         results.put(replace(results.row(contender.name, case.problem), untimed=_reason(outcome)))
 
 
@@ -322,7 +327,7 @@ def _is_unstressed(results: SuiteResults, contender: Contender, case: BenchCase)
 
 
 def ok(rows: Iterable[BenchRow]) -> bool:
-    """Return true if something was right, and nothing but cuBLAS wrong or failed."""
+    """Return True if a contender was correct, and none but cuBLAS was wrong, failed or hung."""
     found = [row for row in rows if row.contender != CUBLAS]
     bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed]
     stressed = all(row.stress is None or row.stress["ok"] for row in found)

@@ -1,4 +1,4 @@
-"""Suites: named lists of problems, in bands with a mean each."""
+"""Suites: named lists of problems, in bands. Each band has its own mean in the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BenchCase:
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer of a language model: y[m, n] = x[m, k] @ w[n, k].T, whole, on one GPU."""
+    """Sizes of a language model's linear layer on one GPU: y[m, n] = x[m, k] @ w[n, k].T."""
 
     model: str
     name: str
@@ -31,7 +31,7 @@ class Layer:
 
 
 def _layers(model: str, hidden: int, intermediate: int, key_value: int) -> tuple[Layer, ...]:
-    """Return attention's input and output, and the halves of a gated MLP. key_value: columns of K and V together."""
+    """Return the linear layers of attention and of a gated MLP. key_value: columns of K and V together."""
     return (
         Layer(model, "qkv", hidden + key_value, hidden),
         Layer(model, "o", hidden, hidden),
@@ -46,11 +46,11 @@ LAYERS: tuple[Layer, ...] = (
     *_layers("Qwen2.5 7B", 3584, 18944, 1024),
     *_layers("Qwen2.5 32B", 5120, 27648, 2048),
 )
-"""Layers with the sizes of the models' published configurations."""
+"""Linear layers, with the sizes of the models' published configurations."""
 
 
 def layers_of(problem: Problem) -> str:
-    """Return the layers with these weights: "Llama 3 8B qkv"."""
+    """Return the names of the layers with these n and k, such as "Llama 3 8B qkv"; "" for other sizes."""
     found = [f"{layer.model} {layer.name}" for layer in LAYERS if (layer.n, layer.k) == (problem.n, problem.k)]
     return ", ".join(found)
 
@@ -59,14 +59,15 @@ SMALL_M = (1, 16, 64)
 LARGE_M = (128, 512, 2048, 8192)
 SQUARES = (1024, 2048, 4096, 8192)
 ODD_M = (1, 63, 129, 333, 896, 1000, 1792, 2432)
-"""Odd M. 896, 1792 and 2432 leave the last group of tile rows incomplete, which a wrong division would skip."""
+"""Values of M that tiles do not divide. With 896, 1792 and 2432 the last group of tile rows is incomplete; a kernel
+with a wrong division would skip this group."""
 
 ODD_NK = ((4096, 4096), (1032, 1096), (72, 40))
 STRESSED = ((4096, 4096, 4096), (1792, 4096, 4096), (2432, 4096, 1024), (1000, 1032, 1096), (129, 8192, 1024))
 
 
 def _sizes(suite: str) -> list[tuple[str, tuple[int, int, int]]]:
-    """Return the problems of a suite: the band, and m, n, k."""
+    """Return the band and (m, n, k) of each problem of a suite."""
     if suite == "llm":
         shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
         bands = {"large M": LARGE_M, "small M": SMALL_M}
@@ -81,10 +82,10 @@ def _sizes(suite: str) -> list[tuple[str, tuple[int, int, int]]]:
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"ladder": ("fp16", "bf16"), "llm": ("bf16",), "odd": ("fp16", "bf16"), "stress": ("fp16", "bf16")}
 )
-"""Suites and their default types."""
+"""Default element types, by the name of the suite."""
 
 OF_SIZE = "size"
-"""Suite name for problems of --size."""
+"""Name of the suite of a problem given by --size."""
 
 
 def cases(
@@ -94,7 +95,7 @@ def cases(
     form: Form = PLAIN,
     batches: int = 1,
 ) -> tuple[BenchCase, ...]:
-    """Return a suite's problems, or one size in each type; InputError for an unknown suite or type."""
+    """Return the problems of a suite, or one size in each type; raise InputError for an unknown suite or type."""
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
     for dtype in dtypes:
@@ -109,7 +110,7 @@ def cases(
 
 
 def _formed(case: BenchCase, form: Form, batches: int) -> BenchCase:
-    """Return the case with a form and batches. A form other than the plain one gets a band of its own in the chart."""
+    """Return the case with a form and batches. The band of the case names both, so that its mean is separate."""
     problem = replace(case.problem, form=form, batches=batches)
     said = [f"{batches} batches"] * (batches > 1) + [str(form)] * (form != PLAIN)
     return BenchCase(problem, ", ".join([case.band] * bool(case.band) + said))

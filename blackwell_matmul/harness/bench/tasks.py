@@ -21,7 +21,7 @@ import_tilus()  # early, as children are forked from a process that has imported
 
 Step = Callable[[str], None]
 Record = Mapping[str, Any]
-"""A dataclass as JSON."""
+"""Fields of a dataclass, by name."""
 
 CHECK_SEED = 100
 
@@ -33,7 +33,7 @@ def compile_kernel(step: Step, contender: Record, problem: Record, gpu: Record, 
 
 
 def check(step: Step, contender: Record, problem: Record, bundle: Record | None, device: str) -> dict[str, Any]:
-    """Run one call on a poisoned output, and compare with float64."""
+    """Run one call on an output full of NaN, and compare the result with float64."""
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
@@ -44,7 +44,7 @@ def check(step: Step, contender: Record, problem: Record, bundle: Record | None,
 def _checked(
     call: Call, place: Cpu, problem: Problem, operands: Arguments, bundle: Record | None
 ) -> tuple[Verdict, torch.Tensor, bool]:
-    """Return the verdict on one call, its output, and True if the call wrote outside of C."""
+    """Run one call; return the verdict, the output, and True if the call wrote outside of C."""
     poisoned = place.poisoned(problem)
     result = _run(call, problem, operands, poisoned)
     place.synchronize()
@@ -69,7 +69,7 @@ def _errors(verdict: Verdict) -> dict[str, float | None]:
 
 
 def measure(step: Step, contenders: Sequence[Record], problem: Record, settings: Record, device: str) -> dict[str, Any]:
-    """Time all contenders on one problem, interleaved; a contender's record includes its bundle."""
+    """Time all contenders on one problem, in turns. contenders: a contender and its bundle each."""
     what, place, chosen = Problem.from_dict(problem), device_named(device), protocol.Settings(**settings)
     step("buffers")
     sets = place.sets(what)
@@ -84,7 +84,8 @@ def measure(step: Step, contenders: Sequence[Record], problem: Record, settings:
 def interleaved(
     groups: Mapping[str, protocol.Group], how: Mapping[str, str], place: Cpu, settings: protocol.Settings, step: Step
 ) -> dict[str, Any]:
-    """Time groups by name in turns, with the GPU's telemetry. how: launch of each."""
+    """Time groups in turns; return the timings, the warm-up and the GPU's telemetry. how: "graph" or "calls", by
+    name."""
     telemetry = place.telemetry()
     timings, warmup = protocol.measure(groups, settings, time.monotonic, step)
     return {
@@ -94,13 +95,14 @@ def interleaved(
 
 
 BATCH = 100
-"""Repetitions between two reads of the counter."""
+"""Number of repetitions between two reads of the counter of differing results."""
 
 
 def stress(
     step: Step, contender: Record, problem: Record, bundle: Record | None, device: str, repetitions: int
 ) -> dict[str, Any]:
-    """Repeat a checked call on poisoned outputs, compared bit by bit; then from one graph."""
+    """Check a call, repeat it on outputs full of NaN, then replay it from a CUDA graph. Each result is compared with
+    the first, bit by bit."""
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
@@ -138,13 +140,13 @@ def _counted(step: Step, what: str) -> Callable[[int], None]:
 def _different(
     run: Callable[[], torch.Tensor], first: torch.Tensor, poisoned: Poisoned, times: int, tell: Callable[[int], None]
 ) -> int:
-    """Count results that differ from the first, on their device."""
+    """Return the number of results that differ from the first. The device counts."""
     count = torch.zeros((), dtype=torch.int64, device=first.device)
     for number in range(times):
         poisoned.refill()
         count += (_bits(run()) != first).any()
         if number % BATCH == BATCH - 1:
-            count.item()  # waits
+            count.item()  # waits for the device
             tell(number + 1)
     return int(count)
 

@@ -1,1 +1,1 @@
-"""One call of a kernel: resolves the script, its file and helper modules, the problem and the arguments."""
+"""One call of a kernel: finds the script, its file and helper modules, the problem and the arguments."""

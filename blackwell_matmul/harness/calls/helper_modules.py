@@ -1,8 +1,8 @@
-"""Modules next to a user's file: each file imports its own.
+"""Modules in the folder of a user's file: each file imports those of its own folder.
 
 Python keeps one module of a name, so a second file would get the first file's `common.py`. Here each loaded file has
-its own modules, also for imports inside functions and later. In `sys.modules` the file's name precedes theirs, so that
-their objects can be pickled. Libraries are never hidden, and nothing is written next to a file.
+its own modules, also for imports inside functions. Their names in `sys.modules` have the file's name as a prefix, so
+that their objects can be pickled. A module never hides a library, and no bytecode is written next to a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 _OURS = ("blackwell_matmul", "tilus")
 
 _lock = RLock()
-"""Lock while a file's modules are in `sys.modules` under their plain names."""
+"""Lock that is held while a file's modules are in `sys.modules` under their plain names."""
 
 
 class Loader(SourceFileLoader):
-    """Runs a file's current source, ignoring bytecode, with the imports of `beside`.
+    """Loader of a file's current source, without bytecode. Imports in the file go through `beside`.
 
-    name: permanent name in `sys.modules`, also in its classes.
+    name: name of the module in `sys.modules` and in its classes.
     """
 
     def __init__(self, fullname: str, path: str, name: str, beside: HelperModules) -> None:
@@ -52,7 +52,7 @@ class Loader(SourceFileLoader):
 
 
 class HelperModules:
-    """Modules of a folder, as one file imports them. prefix: before their names in `sys.modules`."""
+    """Modules of a folder that one file imports. prefix: prefix of their names in `sys.modules`."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
@@ -70,7 +70,10 @@ class HelperModules:
             return builtins.__import__(name, globals, locals, fromlist, level)
 
     def _has(self, top: str) -> bool:
-        """Return true if only the folder has this module or package; modules imported from elsewhere are shared."""
+        """Return True if the folder has this module or package, no library has it, and none is imported from elsewhere.
+
+        top: first part of a module's name.
+        """
         if top in self._tops:
             return True
         place = self._folder / top
@@ -81,7 +84,7 @@ class HelperModules:
 
     @contextmanager
     def _named_plainly(self, top: str) -> Iterator[None]:
-        """Give these modules their plain names in sys.modules inside the block, and hide all others of these names."""
+        """Give the folder's modules their plain names in sys.modules inside the block, in place of others."""
         with _lock:
             self._enter(top)
             try:
@@ -108,7 +111,10 @@ class HelperModules:
             self._hidden = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        """Find a module in the folder or its packages, as an entry of `sys.meta_path`."""
+        """Return the spec of a module in the folder or its packages; None for other modules.
+
+        `sys.meta_path` has this object while a module is imported.
+        """
         if name.partition(".")[0] not in self._tops:
             return None
         spec = PathFinder.find_spec(name, [str(self._folder)] if path is None else path)
@@ -122,7 +128,7 @@ def _of_tops(tops: set[str]) -> list[str]:
 
 
 def _is_of_a_library(name: str) -> bool:
-    """Return true if the standard library, an installed package or this package has a module of that name."""
+    """Return True if the standard library, an installed package or this package has a module of that name."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in _OURS:
         return True

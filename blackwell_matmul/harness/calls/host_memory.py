@@ -1,4 +1,4 @@
-"""Host memory of a run, and memory available to this process."""
+"""Host memory that a simulated run needs, and memory that is available to this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from blackwell_matmul.harness.verdict import BLOCK_ELEMENT_BYTES, BLOCK_ELEMENTS
 from blackwell_matmul.problem.problem import Problem
 
 MARGIN = 1.3
-"""Factor from `run_bytes` to the peak, for V1 with a large A, B or C."""
+"""Ratio of measured peak memory to `run_bytes`, for the kernel "v1" with a large A, B or C."""
 
 
 def require_memory(problem: Problem) -> None:
-    """Raise InputError if a run of this problem needs more memory than available."""
+    """Raise InputError if a run of this problem needs more memory than is available."""
     need_bytes, have_bytes = MARGIN * run_bytes(problem), available_bytes()
     if have_bytes is not None and need_bytes > have_bytes:
         raise InputError(
@@ -26,37 +26,39 @@ def require_memory(problem: Problem) -> None:
 
 
 def run_bytes(problem: Problem) -> int:
-    """Return the peak bytes of host memory in a run: A, B and C, and the memory to generate, simulate or check
-    them."""
+    """Return the estimated peak of host memory in a run: A, B and C, and the largest need of its three steps.
+
+    The steps generate operands, simulate, and check.
+    """
     return problem.bytes + max(_made(problem), _simulated(problem), _checked(problem))
 
 
 def _elements(problem: Problem) -> tuple[int, int]:
-    """Return the elements of A and of B."""
+    """Return the number of elements of A and of B, in all batches."""
     a = problem.m * (problem.batches if problem.form.a_batched else 1)
     b = problem.n * (problem.batches if problem.form.b_batched else 1)
     return a * problem.k, b * problem.k
 
 
 def _made(problem: Problem) -> int:
-    """Return the bytes of an operand in fp32, before its conversion."""
+    """Return the bytes of the larger operand in fp32, from which the operand is converted."""
     return 4 * max(_elements(problem))
 
 
 def _simulated(problem: Problem) -> int:
-    """Return the bytes that a simulation needs: A and B in fp32, as in simulated shared memory, and a C shared by
-    processes."""
+    """Return the bytes that a simulation needs: A and B in fp32, and a C that processes share."""
     return 4 * sum(_elements(problem)) + problem.c_bytes * problem.batches * problem.m * problem.columns
 
 
 def _checked(problem: Problem) -> int:
-    """Return the bytes of B in float64, and again for its norms or a block of rows of A or C."""
+    """Return the bytes that a check needs: B in float64, and the largest of a second B, a block of A, and a block of
+    C."""
     rows = min(problem.m, max(1, BLOCK_ELEMENTS // problem.columns))
     of_b = 8 * problem.n * problem.k
     return of_b + max(of_b, 8 * rows * problem.k, BLOCK_ELEMENT_BYTES * rows * problem.columns)
 
 
-# --- what is available
+# --- available memory
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
@@ -66,7 +68,7 @@ def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgr
 
 
 def _of_the_machine(proc: Path) -> int | None:
-    """Return the memory available without swapping on Linux, elsewhere the total."""
+    """Return the bytes that are available without swapping, on Linux; elsewhere all bytes of the machine."""
     left = _fields(proc / "meminfo").get("MemAvailable:")
     if left is not None:
         return left * 1024
@@ -76,8 +78,8 @@ def _of_the_machine(proc: Path) -> int | None:
 
 
 def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Yield limits of Linux, "Control Group v2: memory.max", and v1, "memory.limit_in_bytes". A limit covers all groups
-    below; file pages can be reclaimed.
+    """Yield the available bytes of each control group of this process: its limit, minus its use, plus reclaimable file
+    pages (Linux, "Control Group v2: memory.max", and v1, "memory.limit_in_bytes"). A limit covers all groups below.
     """
     for line in _lines(proc / "self" / "cgroup"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -100,7 +102,7 @@ def _of_group(folder: Path, version: int) -> Iterator[int]:
 
 
 def _fields(file: Path) -> dict[str, int]:
-    """Return the number after the first word of each line."""
+    """Return the number in the second word of each line, by the first word."""
     words = (line.split() for line in _lines(file))
     return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
 

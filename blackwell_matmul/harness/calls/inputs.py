@@ -1,4 +1,4 @@
-"""Tensors for a kernel's call: generated from a seed, or address space alone if nothing runs."""
+"""Tensors for a kernel's call: random values from a seed, or tensors without values if nothing runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from blackwell_matmul.problem.form import BLOCK_SCALES, block_scale_shapes
 from blackwell_matmul.problem.problem import Problem, plain_seed
 
 Operands = tuple[torch.Tensor, ...]
-"""A[m, k], B[n, k] and C[m, n], or batches of them, in the layout of the problem's form. Scales stand before C."""
+"""A[m, k], B[n, k], the scales of blocks if any, and C[m, n], or batches of matrices, in the layout of the form."""
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> Operands:
-    """Return A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that unwritten elements show.
+    """Return A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN.
 
-    Elements of 4 bits are any of their type, and scales stand before C. The same seed gives the same values. Raises
-    InputError if this machine's memory is too small.
+    Unwritten elements of C thus stay NaN. Elements of 4 bits are uniformly distributed, and scales of blocks are
+    returned before C. The same seed gives the same values. Raises InputError if this machine's memory is too small.
     """
     seed = plain_seed(seed)
     if not isinstance(problem, Problem):
@@ -41,16 +41,16 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
 
 
 def unfilled(problem: Problem) -> Operands:
-    """Return tensors without values: address space only, which may exceed this machine's memory."""
+    """Return tensors without values. They reserve address space only, which may exceed this machine's memory."""
     return _operands(_Maker(problem))
 
 
 NO_RESERVE = 0x4000
-"""Linux's MAP_NORESERVE, in Python's mmap from 3.13 on; without it, more than the memory is refused."""
+"""Linux's MAP_NORESERVE, which Python's mmap lacks before 3.13. Without it Linux refuses more bytes than the memory."""
 
 
 def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor whose memory is used only where it is written."""
+    """Return an uninitialised tensor. On Linux its pages take memory only once they are written."""
     nbytes = math.prod(shape) * dtype.itemsize
     if sys.platform != "linux":
         return torch.empty(shape, dtype=dtype)
@@ -59,10 +59,10 @@ def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
-    """Return all arguments of a call. seed: None leaves tensors uninitialised.
+    """Return all arguments of a call: m, n, k and the operands. seed: None leaves tensors uninitialised.
 
-    Block scales precede C. A product's own order is: bias, residual, scale_a, scale_b and batches after C, with 0 for
-    each operand that the epilogue lacks.
+    Scales of blocks precede C. A problem that is not plain has bias, residual, scale_a, scale_b and batches after C,
+    with 0 for each operand that the epilogue lacks.
     """
     operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
     sizes = problem.m, problem.n, problem.k
@@ -74,8 +74,11 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
-    """Return random operands: A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and a form's arguments after
-    C. For a block-scaled product return its operands and scales."""
+    """Return random operands: A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1).
+
+    If the problem is not plain, the arguments that follow C are returned, too. For a block-scaled product, return the
+    operands and scales of `scaled_operands`.
+    """
     if problem.format:
         return tuple(scaled_operands.operands(problem, generator))
     make = _Maker(problem, generator)
@@ -85,7 +88,7 @@ def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the tensors of a problem. generator: of their values; None for no values."""
+    """Maker of a problem's tensors. generator: generator of the values; None: tensors without values."""
 
     problem: Problem
     generator: torch.Generator | None = None
@@ -111,7 +114,11 @@ class _Maker:
     def operand(
         self, rows: int, k_major: bool, stride: int, between: int, batched: bool, size: float = 1.0
     ) -> torch.Tensor:
-        """Return A[m, k] or B[n, k], or one for each batch, in the layout of `Form`."""
+        """Return A[m, k] or B[n, k], or a batch of them.
+
+        stride: elements from a line to the next. between: elements from a batch's matrix to the next. size: standard
+        deviation.
+        """
         lines = (rows, self.problem.k) if k_major else (self.problem.k, rows)
         batches = (self.problem.batches,) if batched and self.problem.batches > 1 else ()
         made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype], size), stride, between)
@@ -128,7 +135,7 @@ class _Maker:
         return spread(made, problem.form.c_stride, 0)
 
     def read_by_epilogue(self) -> tuple[object, ...]:
-        """Return bias, residual, scale_a and scale_b."""
+        """Return bias, residual, scale_a and scale_b; 0 for an operand that the epilogue lacks."""
         problem, how, of_c = self.problem, self.problem.form.epilogue, dtype_of_c(self.problem)
         batches = (problem.batches,) if problem.batches > 1 else ()
         bias = self.values((problem.n,), of_c) if how.bias else 0
@@ -154,12 +161,13 @@ def _operands(make: _Maker) -> Operands:
 def _fitting(problem: Problem) -> Iterator[None]:
     try:
         yield
-    except (MemoryError, OSError, OverflowError, RuntimeError):  # of torch and of mmap
+    except (MemoryError, OSError, OverflowError, RuntimeError):  # raised by torch and mmap
         raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
 
 
 def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
-    """Return a copy of the tensor with lines `stride` and matrices `between` elements apart; 0: packed."""
+    """Return a copy with `stride` elements from a line to the next, and `between` from a matrix to the next; 0:
+    packed."""
     if not stride and not between:
         return lines
     *batches, count, length = lines.shape
@@ -174,11 +182,11 @@ def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
 
 
 _seeding = threading.RLock()
-"""Lock for setting the seeds of torch and numpy, which all threads share."""
+"""Lock around the use of torch's and numpy's global random state, which all threads share."""
 
 
 def _renew() -> None:
-    """Renew the lock in a forked child, as a thread of the parent may hold it."""
+    """Replace the lock in a forked child, as a thread of the parent may have held it."""
     global _seeding
     _seeding = threading.RLock()
 
@@ -189,7 +197,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's and numpy's random numbers inside the block; restore their state afterwards."""
+    """Seed torch's and numpy's global random state inside the block, and restore the former state."""
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _seeding, torch.random.fork_rng(devices=gpus):
         before = np.random.get_state()

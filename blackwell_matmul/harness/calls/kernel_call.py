@@ -1,8 +1,8 @@
-"""One call of a kernel, resolved once for every command and for Python: `f(kernel, m, n, k, dtype=, schedule=, form=)`.
+"""`resolve`: from the arguments of `run_matmul`, `check`, `compile` and the commands to one call of a kernel.
 
-A kernel is a rung's name ("v1"), a user's script ("my_kernel.py:MyScript"), a script class, or a kernel with pins.
-After the kernel come m, n and k, for generated arguments; or a `Problem`; or all arguments of its `__call__`, with
-tensors; or nothing, for 1024 each or the defaults of its `example_args`.
+The kernel is a name ("v1"), a user's script ("my_kernel.py:MyScript"), a script class, or a kernel with pins. m, n and
+k, or a `Problem`, follow, for generated arguments; or all arguments of the kernel's `__call__`, with tensors. Without
+them the sizes are 1024 each, or the defaults of `example_args`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem,
 from blackwell_matmul.scheduling.ladders import BLOCK_SCALED_LADDER
 
 Target = str | Gpu | None
-"""A GPU by name, "B200", or by target, "sm_100a"; None: one that the kernel is for."""
+"""A `Gpu`, its name such as "B200", or a target such as "sm_100a"; None: the first target of the kernel."""
 
 
 FormOf = Form | Epilogue | None
-"""Form of a product. An epilogue means the plain form with this epilogue; None means the form that the kernel pins."""
+"""Form of a product. An `Epilogue` is the plain form with this epilogue. None is the form that the kernel pins."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
-    """A call of a kernel. script: a class, or a kernel with pins of its own. pins: further arguments of `__init__`.
-    seed: of generated arguments; None if nothing runs, then tensors have no values. form: given or pinned. problem: of
-    a matmul; None for any other call. given: all arguments, with tensors; None: they are generated. size, dtype: given
-    ones, for `example_args`.
+    """A call of a kernel.
+
+    script: a class, or a kernel with pins. pins: further arguments of `__init__`. seed: seed of generated arguments;
+    None: tensors without values, if nothing runs. form: the given form, or the kernel's. problem: problem of a matmul;
+    None for other calls. given: all arguments; None: arguments are generated. size, dtype: given size and type, for
+    `example_args`.
     """
 
     kernel: UserKernel
@@ -55,7 +57,7 @@ class KernelCall:
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
-        """Return all arguments of the call; generated arguments are made at the first use."""
+        """Return all arguments of the call. Arguments are generated at the first use."""
         if self.given is not None:
             require_form(self.kernel, self.form)
             return self.given
@@ -76,22 +78,22 @@ class KernelCall:
 
     @property
     def all_pins(self) -> dict[str, object]:
-        """Return the arguments of `__init__` that the kernel has pinned, and those of the call."""
+        """Return the arguments of `__init__` that the kernel or the call pins."""
         return {**own_pins(self.script), **self.pins}
 
     @property
     def is_matmul(self) -> bool:
-        """Return true if the expected result is C = A @ B.T, not a reference of its own."""
+        """Return True if the expected result is C = A @ B.T, not that of a `reference`."""
         return self.problem is not None and self.kernel.reference is None
 
     def with_defaults(self) -> tuple[Any, ...]:
-        """Return the arguments; omitted arguments have the kernel's defaults."""
+        """Return all arguments, with the kernel's defaults for omitted arguments."""
         bound = inspect.signature(self.kernel.script_cls.__call__).bind(None, *self.arguments)
         bound.apply_defaults()
         return bound.args[1:]
 
     def expected(self) -> Mapping[int, Any]:
-        """Return the outputs of the file's `reference` for these arguments, by position; empty without a
+        """Return the outputs of the file's `reference`, by the argument's position; an empty dict without a
         `reference`."""
         if self.kernel.reference is None:
             return {}
@@ -104,7 +106,7 @@ class KernelCall:
             return user_kernel.expected_outputs(self.kernel, copies)
 
     def compared(self, expected: Mapping[int, Any]) -> tuple[OutputVerdict, ...]:
-        """Return verdicts on the outputs of a run, compared with the expected outputs."""
+        """Return a verdict on each expected output after a run. expected: outputs by position."""
         names, tolerance = list(self.kernel.parameters), self.kernel.tolerance
         return tuple(compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items())
 
@@ -122,8 +124,10 @@ def resolve(
     gpu: Target = None,
     seed: int | None = None,
 ) -> KernelCall:
-    """Return the resolved call. given: arguments after the kernel, None for omitted ones. dtype: None is the type of
-    the kernel's pointers, or fp16. size: m, n and k, never arguments. gpu: an older name of the target.
+    """Return the call that these arguments describe.
+
+    given: arguments after the kernel; None for an omitted argument. dtype: None is the type of the kernel's pointers,
+    or fp16. size: m, n and k, in place of given. gpu: older name of the argument target.
     """
     if target is not None and gpu is not None:
         raise InputError(f"target is {shown(target)} and gpu is {shown(gpu)}, which is the same; give one of the two.")
@@ -137,7 +141,7 @@ def resolve(
     pins = user_kernel.pins_of(found, schedule, asked.get("problem") if script is found.script_cls else None)
     if (
         asked["form"] != PLAIN and own_pins(script).get("form") is None and not found.takes_scales
-    ):  # tensors do not determine it
+    ):  # tensors do not determine the form
         pins = {**pins, "form": asked["form"]}
     return KernelCall(found, script, pins, gpu if target is None else target, seed, **asked)
 
@@ -151,7 +155,7 @@ def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _pinned_form(script: Any, form: FormOf) -> Form:
-    """Return the given form, or the kernel's own."""
+    """Return the given form, or else the kernel's; raise InputError if they differ."""
     own = own_pins(script).get("form")
     if own is None and form is None:
         return PLAIN
@@ -161,13 +165,13 @@ def _pinned_form(script: Any, form: FormOf) -> Form:
 
 
 def own_pins(script: Any) -> Mapping[str, Any]:
-    """Return the arguments that a kernel was made with; none for a class."""
+    """Return the arguments of `__init__` with which a kernel was made; an empty dict for a class."""
     pins = attribute(script, "pins")
     return pins if isinstance(pins, Mapping) else {}
 
 
 def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:
-    """Raise InputError if a kernel computes only one product of K-major matrices, and another is requested."""
+    """Raise InputError if a kernel cannot compute this form or several batches."""
     if (form == PLAIN and batches == 1) or found.takes_forms:
         return
     if found.takes_scales and batches == 1 and replace(form, out="") == PLAIN:
@@ -179,7 +183,7 @@ def require_form(found: UserKernel, form: Form, batches: int = 1) -> None:
 
 
 def require_scales(found: UserKernel, problem: Problem) -> None:
-    """Raise InputError if the kernel or the problem is block-scaled and the other is not."""
+    """Raise InputError if only one of kernel and problem is block-scaled."""
     if found.takes_scales == (problem.format is not None):
         return
     ladder = ", ".join(BLOCK_SCALED_LADDER)
@@ -188,11 +192,11 @@ def require_scales(found: UserKernel, problem: Problem) -> None:
     raise InputError(f"dtype is {problem.dtype}; {found.name} takes no scales, and the kernels that do are {ladder}.")
 
 
-# --- a size
+# --- calls with a size
 
 
 def _of_size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: Form, batches: int) -> dict[str, Any]:
-    """Return the fields of a call with generated arguments, for a `Problem`, for m, n and k, or for no size."""
+    """Return fields of `KernelCall` for generated arguments. given: a `Problem`; or m, n and k; or nothing."""
     whole = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list, Problem)) else given
     if isinstance(whole, Problem):
         _require_agreement(whole, dtype, form)
@@ -201,7 +205,7 @@ def _of_size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: F
     if len(whole) not in (0, 3) or any(isinstance(each, Problem) for each in whole):
         wanted = f"give m, n and k, a Problem, or the arguments of its call ({', '.join(found.parameters)})"
         raise InputError(f"{shown(tuple(whole))} stands behind {found.name}; {wanted}.")
-    if found.example_args is not None:  # which may give m, n and k any meaning
+    if found.example_args is not None:  # m, n and k may have any meaning
         require_form(found, form, batches)
         size = tuple(positive(name, each, least=0) for name, each in zip("mnk", whole))
         return {"form": form, "size": size or None, "dtype": dtype}
@@ -217,11 +221,11 @@ def _require_agreement(problem: Problem, dtype: str | None, form: Form) -> None:
         raise InputError(f"form is {form} and the Problem's is {problem.form}; give one of the two.")
 
 
-# --- tensors
+# --- calls with tensors
 
 
 def _are_arguments(found: UserKernel, values: Sequence[Any]) -> bool:
-    """Return true if the values are the arguments of the kernel's call."""
+    """Return True if the values are arguments of the kernel's call, not m, n and k or a `Problem`."""
     if len(values) == 1 and isinstance(values[0], Problem):
         return False
     tensors = any(attribute(each, "shape") is not None and number(each) is None for each in values)
@@ -231,7 +235,7 @@ def _are_arguments(found: UserKernel, values: Sequence[Any]) -> bool:
 def _of_tensors(
     found: UserKernel, given: tuple[Any, ...], dtype: str | None, form: Form, pins: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Return the fields of a call with all its arguments; without a problem if it is no matmul."""
+    """Return fields of `KernelCall` for given arguments; without a problem if the call is no matmul."""
     if dtype is not None:
         raise InputError(f"dtype is {shown(dtype)} and {found.name} gets tensors, which have their own; leave it out.")
     if found.takes_forms or found.takes_scales:
@@ -246,8 +250,10 @@ def _of_tensors(
 
 
 def _of_form(found: UserKernel, given: tuple[Any, ...], form: Form, pins: Mapping[str, object]) -> dict[str, Any]:
-    """Return all arguments, with defaults, and the problem, whose form the tensors determine, except activation and
-    factors."""
+    """Return the arguments with defaults, and the problem.
+
+    The tensors determine its form, except activation, alpha and beta.
+    """
     rung: Any = found.script_cls
     takes = inspect.signature(rung.check_arguments)
     try:

@@ -1,13 +1,13 @@
 """Scripts from a user's file: loading, example arguments and references.
 
-`load("my_kernel.py:MyScript")` runs the file as a separate module. Its imports from its folder are its own
-(`helper_modules.py`), its name hides no other module, and nothing is written next to it. Two conventions define a call:
+`load("my_kernel.py:MyScript")` runs the file as a separate module. The module's name hides no other module, its imports
+from its folder are its own (`helper_modules.py`), and no bytecode is written. Two conventions define a call:
 
-- `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16. -
-`example_args(m, n, k)` in the class's module returns the arguments of one call of any kind.
+- `__call__(m, n, k, a, b, c)`, with any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16.
+- `example_args(m, n, k)` in the class's module returns the arguments of one call of any kind.
 
-`reference(*args)` in the module gets a copy of these arguments, before the run, and returns the expected outputs:
-`{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol)` replaces those of `outputs`.
+`reference(*args)` in the module takes a copy of these arguments, before the run. It returns the expected outputs by
+parameter name or position: `{"y_ptr": tensor}`. `tolerance = (rtol, atol)` replaces the tolerances of `outputs`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _FILE = re.compile(r"(?P<file>.*\.py)(:(?P<script>[^/\\]*))?", re.DOTALL)
 
 
 Pins = str | Schedule | Mapping[str, object] | None
-"""Arguments of `__init__`, as text (`block_m=128,swizzle=true`) or by name."""
+"""Pinned arguments of `__init__`, as text (`block_m=128,swizzle=true`), as a `Schedule`, or by name."""
 
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A script class, and functions of its module (None if missing). source: the user's text for it, if given as
-    text."""
+    """A script class, and the functions of its module; None for a missing function. source: text that named the kernel;
+    "": a class was given."""
 
     script_cls: type
     folder: Path | None
@@ -71,13 +71,13 @@ class UserKernel:
 
     @property
     def is_of_the_space(self) -> bool:
-        """Return True if all knobs are fields of `Schedule`, as a rung's are."""
+        """Return True if the kernel has knobs, and all are fields of `Schedule`."""
         knobs = getattr(self.script_cls, "knobs", None) or ()
         return bool(knobs) and KNOBS.keys() >= set(knobs)
 
     @property
     def takes_forms(self) -> bool:
-        """Return true if the kernel computes a product of any `Form` and has no epilogue of its own."""
+        """Return True if the kernel computes a product of any `Form` with the epilogues of `Epilogue`."""
         from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 
         found = self.script_cls
@@ -86,19 +86,19 @@ class UserKernel:
 
     @property
     def takes_scales(self) -> bool:
-        """Return True if the kernel multiplies block-scaled operands and its call takes their scales."""
+        """Return True if the kernel multiplies block-scaled operands."""
         from blackwell_matmul.kernels.host.block_scaled import ScaledMatmulScript
 
         return issubclass(self.script_cls, ScaledMatmulScript)
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """Return the parameters of `__call__` after self, by name."""
+        """Return the parameters of `__call__`, by name, without self."""
         return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])
 
     @contextmanager
     def loaded(self) -> Iterator[None]:
-        """Prepare to run the file's code: its folder is importable, and its `exit` raises InputError."""
+        """Make the file's folder importable inside the block, and turn an exit of its code into InputError."""
         try:
             with importable(self.folder):
                 yield
@@ -107,12 +107,12 @@ class UserKernel:
 
 
 def names_a_file(text: str) -> bool:
-    """Return true for `my_kernel.py` or `my_kernel.py:MyScript`, false for a rung's name."""
+    """Return True for `my_kernel.py` or `my_kernel.py:MyScript`, False for a kernel's name."""
     return _FILE.fullmatch(text) is not None
 
 
 def check_name(kernel: str) -> None:
-    """Raise InputError for text that is neither a rung's name nor a readable file; nothing is loaded."""
+    """Raise InputError unless the text is a kernel's name or a readable file. The file is not run."""
     named = _FILE.fullmatch(kernel)
     if named is None:
         known_rung(kernel)
@@ -121,7 +121,7 @@ def check_name(kernel: str) -> None:
 
 
 def find(kernel: Any) -> UserKernel:
-    """Return the class and the functions of its module; InputError for anything that is no kernel."""
+    """Return the class and the functions of its module; raise InputError for a value that is no kernel."""
     if isinstance(kernel, UserKernel):
         return kernel
     if isinstance(kernel, str) and not names_a_file(kernel):
@@ -131,7 +131,10 @@ def find(kernel: Any) -> UserKernel:
 
 
 def load(script: str | type) -> UserKernel:
-    """Return the script at `my_kernel.py:MyScript` (without a class: the only one), or a class with its module."""
+    """Return the class and the functions of its module.
+
+    script: a class, or `my_kernel.py:MyScript`. The class's name may be left out if the file has one script.
+    """
     import_tilus()
     if isinstance(script, str):
         named = _FILE.fullmatch(script)
@@ -172,13 +175,13 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
 
 
 def load_module(path: str) -> ModuleType:
-    """Run a file as a module with a unique name; InputError, one sentence with the line, if it fails."""
+    """Run a file as a module with a unique name, and return the module; raise InputError, with the line, if it fails."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
     loader = Loader(name, str(file), name, HelperModules(file.parent, name))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where inspect looks for a class's source
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # inspect finds a class's source by sys.modules
     try:
         with importable(file.parent):
             loader.exec_module(module)
@@ -203,15 +206,17 @@ def _existing(path: str) -> Path:
 
 
 _found: list[tuple[list[str], bool]] = []
-"""`sys.path` and `sys.dont_write_bytecode` at each entry of `importable` that has not ended, in any thread."""
+"""`sys.path` and `sys.dont_write_bytecode` before each active block of `importable`, of all threads."""
 
 _entering = threading.Lock()
 
 
 @contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """Allow imports from `folder`, after all libraries; write no bytecode. The last end restores what the first entry
-    found, whatever the order of the threads."""
+    """Allow imports from `folder` inside the block, after all libraries, and write no bytecode.
+
+    Blocks of several threads may overlap. The end of the last block restores the state before the first block.
+    """
     with _entering:
         _found.append((list(sys.path), sys.dont_write_bytecode))
         sys.path[len(sys.path) :] = [str(folder)] if folder else []
@@ -235,7 +240,7 @@ def _load_failure(path: str, file: Path, error: BaseException) -> str:
 
 
 def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
-    """Return `my_kernel.py:12`, the deepest line of the user's file that was running."""
+    """Return the innermost line of the user's file in an error's traceback, such as `my_kernel.py:12`."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
     return f"{shown}:{lines[-1]}" if lines else shown
@@ -264,7 +269,7 @@ def _script_class(module: ModuleType, name: str) -> type:
 
 
 def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, ...]:
-    """Return the arguments of `example_args` for a size, or for its defaults."""
+    """Return the arguments that `example_args` returns. size: (m, n, k); None: its defaults."""
     assert kernel.example_args is not None
     sizes = () if size is None else tuple(size)
     try:
@@ -283,7 +288,7 @@ def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, .
 
 
 def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
-    """Raise InputError unless the number of arguments is that of the kernel's parameters."""
+    """Raise InputError unless the kernel's `__call__` takes this number of arguments."""
     required = [name for name, each in kernel.parameters.items() if each.default is inspect.Parameter.empty]
     if not len(required) <= len(args) <= len(kernel.parameters):
         count = f"{len(required)} to " * (len(required) < len(kernel.parameters)) + str(len(kernel.parameters))
@@ -292,7 +297,7 @@ def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
 
 
 def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the user's file; its errors become one sentence with the line."""
+    """Return the result of a function in the user's file. Its errors become an InputError with the line."""
     try:
         with importable(kernel.folder):
             return function(*args)
@@ -307,7 +312,7 @@ def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) ->
 
 
 def expected_outputs(kernel: UserKernel, args: tuple[Any, ...]) -> dict[int, Any]:
-    """Return the outputs of `reference` for these arguments, by position."""
+    """Return the outputs of `reference` for these arguments, by the argument's position."""
     assert kernel.reference is not None
     names = list(kernel.parameters)
     outputs = call_beside(kernel, kernel.reference, *args)
@@ -333,9 +338,9 @@ _PROBLEM_DTYPES = {TORCH_NAMES[dtype]: dtype for dtype in SIXTEEN_BITS}
 
 
 def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, form: Form, batches: int) -> Problem:
-    """Return the problem of a script that is called with (m, n, k, a, b, c); its typed pointers decide the type.
+    """Return the problem of a script that is called with (m, n, k, a, b, c). Typed pointers determine its type.
 
-    size: m, n and k; empty for the default.
+    size: m, n and k; empty: 1024 each. Raises InputError if pointers and dtype do not fit a matmul.
     """
     pointers = {} if kernel.is_rung or kernel.takes_forms or kernel.takes_scales else _matmul_pointers(kernel)
     typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
@@ -356,7 +361,7 @@ def matmul_problem(kernel: UserKernel, size: Sequence[int], dtype: str | None, f
 
 
 def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
-    """Return the element type of each of the three pointers; InputError if `__call__` is not a matmul's."""
+    """Return the element types of the three pointers, by name; raise InputError if `__call__` is not a matmul's."""
     kinds = {name: _annotation(parameter.annotation) for name, parameter in kernel.parameters.items()}
     if "text" in kinds.values():
         raise InputError(
@@ -375,7 +380,7 @@ def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
 
 
 def _annotation(annotation: Any) -> str:
-    """Return `integer`, `~float16` for a pointer, `text`, or `other`."""
+    """Return the kind of a parameter: `integer`, a pointer such as `~float16`, `text`, or `other`."""
     from tilus.hidet.ir.type import DataType, PointerType
 
     if isinstance(annotation, str):
@@ -392,9 +397,9 @@ def _annotation(annotation: Any) -> str:
 
 
 def pins_of(found: UserKernel, schedule: Pins, problem: Problem | None = None) -> dict[str, object]:
-    """Return a schedule's pins, with the types of the kernel's `__init__`.
+    """Return the pinned arguments of the kernel's `__init__`, in the types of its annotations.
 
-    problem: of a matmul; its type is pinned as `dtype` if `__init__` requires one that is not given.
+    problem: problem of a matmul. Its type is pinned as `dtype` if `__init__` requires a dtype that the schedule lacks.
     """
     if isinstance(schedule, str) and found.is_rung:
         pins: dict[str, object] = dict(kernels.parse_schedule(found.source, schedule))
@@ -408,10 +413,10 @@ def pins_of(found: UserKernel, schedule: Pins, problem: Problem | None = None) -
 
 
 def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `__init__` in `swizzle=true,stages=3`, each of its parameter's annotated type.
+    """Return the arguments of `__init__` in a text such as `swizzle=true,stages=3`, in the types of its annotations.
 
-    A mapping is unchanged, except tilus types given by name. Without an annotation, text that looks like an integer, a
-    number, true, false or none becomes one.
+    Values without an annotation become an integer, a number, True, False or None if they look like one. A mapping is
+    unchanged, except names of tilus types.
     """
     parameters = inspect.signature(kernel.script_cls.__init__).parameters  # type: ignore[misc]
     pairs = _pairs(schedule) if isinstance(schedule, str) else dict(schedule)

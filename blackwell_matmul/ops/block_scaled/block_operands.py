@@ -1,4 +1,4 @@
-"""Operands of a product with scales of blocks, and all their checks; each error is one sentence."""
+"""Operands of a product with scales of blocks, and all their checks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from blackwell_matmul.problem.block_scaled import STEP_K
 
 OF_BLOCKS = Said("scaled_mm", "mat_a", "mat_b")
 STEP_N = 8
-"""Divisor of n: 16 bytes of a row of C in 16 bits."""
+"""Divisor of n: rows of a 16-bit C are then multiples of 16 bytes."""
 
 RECIPES = {32: "BlockWise1x32", 16: "BlockWise1x16"}
-"""torch's recipes by the block."""
+"""Names of torch's recipes, by the elements of a block."""
 
 
 class Operands(NamedTuple):
-    """Tensors of factor * (a[m, k] @ b[k, n]) + bias[n]. factor: the product of both tensors' scales, one of fp32."""
+    """Tensors of factor * (a[m, k] @ b[k, n]) + bias[n]. factor: one fp32 number, the product of A's and B's second
+    scale."""
 
     a: Tensor
     b: Tensor
@@ -34,8 +35,8 @@ class Operands(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """Options of the product. recipe: a name of `FORMATS`, or of `BLOCK_SCALES`. swizzled_a, swizzled_b: whether the
-    scales are in SWIZZLE_32_4_4."""
+    """Options of the product. recipe: a key of `FORMATS` or of `BLOCK_SCALES`. swizzled_a, swizzled_b: True for scales
+    in SWIZZLE_32_4_4."""
 
     recipe: str
     out_dtype: torch.dtype
@@ -45,7 +46,7 @@ class BlockOptions(NamedTuple):
 
 
 def checked(given: Operands, how: BlockOptions) -> tuple[int, int]:
-    """Return C's shape; InputError for operands that do not fit."""
+    """Return C's shape; raise InputError for operands that do not fit together."""
     a, b = given.a, given.b
     check_out(how.out_dtype)
     for name, x, shape in (("mat_a", a, "(m, k)"), ("mat_b", b, "(k, n)")):
@@ -98,8 +99,10 @@ def _check_elements(name: str, x: Tensor, form: TorchFormat) -> None:
 
 
 def _check_pairs(name: str, x: Tensor, stride: int, able: str) -> None:
-    """Refuse bytes of two elements that are not contiguous along k, as torch does: a square operand may be transposed.
-    stride: along k."""
+    """Refuse 4-bit elements that are not contiguous along k, as torch does. stride: stride along k.
+
+    The shape of a square operand does not show a missing transpose.
+    """
     if known(stride != 1):
         raise InputError(
             f"{name} has strides {tuple(x.stride())}; elements of 4 bits must be contiguous along k, as {able} of a "

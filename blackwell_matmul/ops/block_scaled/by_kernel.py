@@ -24,8 +24,10 @@ _launches: Recent[tuple[Any, ...], Launches] = Recent(KEPT_QUANTIZERS)
 
 
 def runs_kernel(x: Tensor, simulate: bool) -> bool:
-    """Return true if the kernel quantises x. The kernel counts elements in 32 bits; tensors that torch's dispatch
-    follows are torch's."""
+    """Return True if the kernel quantises x, False if torch does.
+
+    The kernel counts elements in 32 bits. torch quantises tensors that need its dispatch.
+    """
     if not 0 < x.numel() <= INT32_MAX:
         return False
     return simulate or (x.is_cuda and bypasses_dispatch((x,)) and _has_kernel(x.get_device()))
@@ -44,7 +46,8 @@ def _has_kernel(device: int) -> bool:
 def quantized_by_kernel(
     x: Tensor, dtype: str, scaling: str, factor: Tensor | None, swizzled: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return data and scales of x[.., rows, k], in memory of their own."""
+    """Return data and scales of x[.., rows, k], computed by the kernel. Arguments are those of `quantize`; factor: the
+    global scale."""
     form, (*outer, rows, k) = FORMATS[dtype], x.shape
     batches = math.prod(outer)
     read = readable(x).view(batches, rows, k)
@@ -68,5 +71,5 @@ def _kernel(dtype: str, scaling: str) -> Any:
     """Return the kernel object for a format. The object caches its compiled code and packed arguments."""
     from blackwell_matmul.kernels.products.quantizer import BlackwellQuantizer
 
-    script: Any = BlackwellQuantizer  # a call takes the pinned knobs alone
+    script: Any = BlackwellQuantizer  # for mypy: the class is called with its pinned knobs only
     return script(dtype=dtype, scaling=scaling)

@@ -16,8 +16,11 @@ from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 @dataclass(frozen=True)
 class TorchFormat:
-    """Format of a block-scaled operand: its types, elements in a byte and in a block, and the largest element.
-    elements: all types that elements may have; the first is what `quantize` makes."""
+    """Format of a block-scaled operand.
+
+    elements: all types that elements may have; `quantize` returns the first. scale: type of the scales. per_byte:
+    elements in a byte. block: elements along k that share a scale.
+    """
 
     name: str
     elements: tuple[torch.dtype, ...]
@@ -34,7 +37,7 @@ class TorchFormat:
         return BLOCK_SCALED[self.name].largest
 
     def scales(self, rows: int, k: int) -> int:
-        """Return the number of scales in whole atoms."""
+        """Return the number of scales of rows x k elements, padded to whole atoms."""
         return BLOCK_SCALED[self.name].scales(rows, k)
 
 
@@ -53,7 +56,8 @@ FORMATS: Mapping[str, TorchFormat] = MappingProxyType(
 
 
 def format_of(dtype: object, said: str = "dtype") -> TorchFormat:
-    """Return the format of a name; InputError, with all names, for any other. said: the argument's name."""
+    """Return the format of this name; raise InputError, with all names, for other values. said: the argument's
+    name."""
     found = FORMATS.get(plain_text(dtype) or "")
     if found is None:
         raise InputError(f"{said} is {shown(dtype)}; it must be one of {', '.join(FORMATS)}.")
@@ -63,11 +67,12 @@ def format_of(dtype: object, said: str = "dtype") -> TorchFormat:
 # --- elements of fp4
 
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Magnitudes of e2m1 by their code; the fourth bit is the sign (OCP Microscaling Formats v1.0)."""
+"""Magnitudes of e2m1, by the low three bits; the highest bit is the sign (OCP Microscaling Formats v1.0)."""
 
 
 def unpacked(data: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the values of e2m1 [.., k] in bytes of two [.., k / 2], the even element in the low four bits."""
+    """Return the values [.., k] of e2m1 data [.., k / 2], two elements in a byte, the even element in the low four
+    bits."""
     pairs = data.view(torch.uint8)
     codes = torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
     values = torch.tensor((*MAGNITUDES, *(-each for each in MAGNITUDES)), dtype=dtype, device=data.device)

@@ -1,4 +1,5 @@
-"""`ScaledMmMode`: runs torch's scaled products, such as those of torchao's tensors, by this package's `scaled_mm`."""
+"""`ScaledMmMode`: replaces torch's scaled products, such as those of torchao's tensors, by this package's
+`scaled_mm`."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from blackwell_matmul.problem.form import check_flag
 
 
 class ScaledMmMode(TorchDispatchMode):
-    """Context in which `torch._scaled_mm` and `torch.nn.functional.scaled_mm` are `blackwell_matmul.scaled_mm`, also
-    where a tensor subclass calls them. simulate: CPU tensors too, in the simulator.
+    """Context in which `torch._scaled_mm` and `torch.nn.functional.scaled_mm` call `blackwell_matmul.scaled_mm`. It
+    includes calls by tensor subclasses. simulate: True also runs CPU tensors, in the simulator.
 
     with ScaledMmMode(simulate=True):
         y = model(x)
@@ -31,7 +32,7 @@ class ScaledMmMode(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if any(each.__torch_dispatch__ is not Tensor.__torch_dispatch__ for each in types):
-            return NotImplemented  # such a subclass decomposes its operations first, with this mode still in place
+            return NotImplemented  # the subclass first decomposes its operation; this mode then sees the parts
         if func is torch.ops.aten._scaled_mm.default:
             return scaled_mm(*args, **kwargs or {}, simulate=self._simulate)
         if func is torch.ops.aten._scaled_mm_v2.default:
@@ -51,7 +52,7 @@ def _by_numbers(
     *rest: Any,
     simulate: bool,
 ) -> Tensor:
-    """Return aten::_scaled_mm_v2, which has numbers for recipes and swizzles."""
+    """Return the result of aten::_scaled_mm_v2, whose recipes and swizzles are integers."""
     recipes = [[ScalingType(each) for each in found] for found in (recipe_a, recipe_b)]
     swizzles = [[SwizzleType(each) for each in found] for found in (swizzle_a, swizzle_b)]
     sides = scale_a, recipes[0], scale_b, recipes[1], swizzles[0], swizzles[1]

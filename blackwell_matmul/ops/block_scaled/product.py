@@ -1,6 +1,7 @@
-"""Products of operands with scales of blocks, by a block-scaled rung, or on Hopper by its product.
+"""Products of operands with scales of blocks. On Blackwell a kernel with block-scaled MMAs runs, on Hopper one with
+wgmma.
 
-Where a tensor's scale or a bias follows, C is fp32, and torch scales it, adds the bias and rounds once.
+With a second scale or a bias, the kernel returns C in fp32. torch then scales C, adds the bias and rounds once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from blackwell_matmul.runtime.recent import Recent
 
 
 def block_scaled_product(given: Operands, how: BlockOptions) -> Tensor:
-    """Return factor * (a @ b) + bias, scaled by blocks, in how.out_dtype. There are no gradients."""
+    """Return factor * (a @ b) + bias, scaled by blocks, in how.out_dtype. The result has no gradient."""
     plain = bypasses_dispatch((given.a, given.b, given.scale_a, given.scale_b), (given.bias, given.factor))
     if plain and not wants_gradient(given):
         return run(given, how)
@@ -51,7 +52,7 @@ _plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_BLOCK_PLANS)
 
 
 def run(given: Operands, how: BlockOptions) -> Tensor:
-    """Multiply without gradients, by an equal earlier call's plan."""
+    """Return the product without gradients. Calls with equal shapes, strides, types and options share a plan."""
     key = (*[None if each is None else kind_of(each) for each in given], how)
     plan = _plans.made(key, _planned, given, how)
     return plan(*[None if each is None else each.detach() for each in given])
@@ -77,13 +78,18 @@ def _planned(given: Operands, how: BlockOptions) -> Plan:
 
 @functools.cache
 def _kernel(name: str, recipe: str, types: str) -> Any:
-    """Return the kernel object for a rung and types. The object caches its compiled code and packed arguments. types:
-    of A and B, if not the format's."""
+    """Return the kernel object of this name. The object caches its compiled code and packed arguments.
+
+    types: types of A and B, such as "e4m3 e5m2"; "": the format's.
+    """
     return rung(name)(dtype=recipe, **({"types": types} if types else {}))
 
 
 def pinned_types(given: Operands) -> str:
-    """Return the types of A and B, as "e4m3 e5m2"; "" for those of the format. A kernel gets bytes without a type."""
+    """Return the types of A and B, such as "e4m3 e5m2"; "" if they are the format's.
+
+    A kernel takes operands as bytes, so that their types are an argument of its own.
+    """
     types = " ".join(DTYPE_OF_TORCH.get(str(x.dtype), "") for x in (given.a, given.b))
     return types if "e5m2" in types else ""
 
@@ -119,7 +125,7 @@ def _rounded(c: Tensor, bias: Tensor | None, factor: Tensor | None, out: torch.d
 
 @dataclass(frozen=True, eq=False)
 class BlockScaledPlan:
-    """Plan of one product, for all operands of these shapes and strides. sizes: m, n, k."""
+    """Function that computes a product of operands with fixed shapes and strides. sizes: m, n, k."""
 
     launches: Launches
     sizes: tuple[int, int, int]
@@ -135,18 +141,18 @@ class BlockScaledPlan:
 
 
 def as_read(given: Operands, sizes: tuple[int, int, int], how: BlockOptions) -> list[Tensor]:
-    """Return the bytes of a, b and both scales, as a kernel reads them. sizes: m, n, k."""
+    """Return a, b and both scales as tensors of bytes that a kernel can read. sizes: m, n, k."""
     m, n, k = sizes
     blocks = k // FORMATS[how.recipe].block
     scales = (
         _atoms(given.scale_a, m, blocks, how.swizzled_a),
         _atoms(given.scale_b, n, blocks, how.swizzled_b),
     )
-    return [readable(each.view(torch.uint8)) for each in (given.a, given.b.mT, *scales)]  # torch copies no fp4
+    return [readable(each.view(torch.uint8)) for each in (given.a, given.b.mT, *scales)]  # torch cannot copy fp4
 
 
 def _atoms(scales: Tensor, rows: int, blocks: int, swizzled: bool) -> Tensor:
-    """Return whole atoms; blocks of padding are zeros, as NaN there would spoil the products of zeros."""
+    """Return the scales in whole atoms. Scales of padded blocks are 0: their elements are 0, and 0 * NaN is NaN."""
     if not swizzled:
         return swizzle(scales)
     return cleared(scales, rows, blocks) if blocks % ATOM_BLOCKS else scales

@@ -1,4 +1,4 @@
-"""Products of block-scaled operands whose result is block-scaled: the kernel finishes and quantises its sums."""
+"""Products of block-scaled operands with a block-scaled result: the kernel's epilogue quantises."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _plans: Recent[tuple[Any, ...], Plan] = Recent(KEPT_QUANTIZED_PLANS)
 
 
 def quantized_product(given: Operands, global_scale: Tensor | None, out: str, how: BlockOptions) -> Both:
-    """Return data and scales of factor * (a @ b) + bias in a format, of which `quantize` tells. There are no gradients.
+    """Return data and scales of factor * (a @ b) + bias, as `quantize` returns them. The result has no gradient.
 
-    global_scale: fp32 without dimensions, the second scale of nvfp4. out: a name of `FORMATS`. how.out_dtype: the
-    bias's.
+    global_scale: fp32 without dimensions, the second scale of nvfp4. out: the result's format, a key of `FORMATS`.
+    how.out_dtype: type of the bias.
     """
     if bypasses_dispatch((given.a, given.b, given.scale_a, given.scale_b), (given.bias, given.factor, global_scale)):
         return run(given, global_scale, out, how)
@@ -44,7 +44,7 @@ def quantized_product(given: Operands, global_scale: Tensor | None, out: str, ho
 
 
 def run(given: Operands, global_scale: Tensor | None, out: str, how: BlockOptions) -> Both:
-    """Multiply and quantise, by an equal earlier call's plan."""
+    """Multiply and quantise. Calls with equal shapes, strides, types and options share a plan."""
     tensors = (*given, global_scale)
     key = (*[None if each is None else kind_of(each) for each in tensors], out, how)
     plan = _plans.made(key, _planned, given, out, how)
@@ -67,7 +67,7 @@ def _planned(given: Operands, out: str, how: BlockOptions) -> Plan:
 
 
 def _checked(given: Operands, out: str, how: BlockOptions) -> tuple[int, int]:
-    """Return the shape of the result's values; InputError for operands that do not fit."""
+    """Return the shape (m, n) of the result; raise InputError for operands that do not fit together."""
     if how.recipe not in FORMATS:
         raise UnsupportedError(
             f"output_dtype is {out!r}, for operands of {', '.join(FORMATS)}; quantize of what scaled_mm returns in "
@@ -86,10 +86,10 @@ def _checked(given: Operands, out: str, how: BlockOptions) -> tuple[int, int]:
 
 @functools.cache
 def _kernel(recipe: str, out: str, types: str) -> Any:
-    """Return one kernel object for both formats and the types of A and B, which keeps its compiled and packed code."""
+    """Return the kernel object for both formats and the types of A and B. The object caches its compiled code."""
     from blackwell_matmul.kernels.products.scaled_quantizer import BlackwellScaledQuantizer
 
-    script: Any = BlackwellScaledQuantizer  # a call takes the pinned knobs alone
+    script: Any = BlackwellScaledQuantizer  # for mypy: the class is called with its pinned knobs only
     return script(dtype=recipe, out=out, **({"types": types} if types else {}))
 
 
@@ -105,7 +105,8 @@ def _without_products(of_c: tuple[int, int], out: str, how: BlockOptions) -> Pla
 
 @dataclass(frozen=True, eq=False)
 class QuantizedPlan:
-    """Plan of one product to the format `out`, for all operands of these shapes and strides. sizes: m, n, k."""
+    """Function that computes a product of operands with fixed shapes and strides. sizes: m, n, k. out: the result's
+    format."""
 
     launches: Launches
     sizes: tuple[int, int, int]
@@ -117,7 +118,7 @@ class QuantizedPlan:
         given, (m, n, _), form = Operands(*operands), self.sizes, FORMATS[self.out]
         read = as_read(given, self.sizes, self.how)
         data = torch.empty((m, n // form.per_byte), dtype=torch.uint8, device=given.a.device)
-        # The last tile of C may end within an atom: its padding is cleared here.
+        # The last tile of C may end within an atom; the kernel does not write the atom's padding.
         make = torch.zeros if n % BLOCK_SCALED[self.out].atom_k else torch.empty
         scales = make(form.scales(m, n), dtype=torch.uint8, device=given.a.device)
         numbers = [None if each is None else each.reshape(1) for each in (given.factor, global_scale)]

@@ -1,8 +1,8 @@
-"""`quantize` and `dequantize`: block-scaled operands by torch, on any device and in torch.compile; `quantize` on
-Blackwell by a kernel with the same bits.
+"""`quantize` and `dequantize` in torch, on any device and in torch.compile. On Blackwell a kernel runs `quantize`, with
+the same bits.
 
-The rules are those of torchao's `MXTensor` and `NVFP4Tensor`: scales of e8m0 by OCP Microscaling Formats v1.0 ("floor")
-or by cuBLAS, "1D Block Quantization" ("rceil"), scales of e4m3 by NVIDIA's two levels.
+The rules are those of torchao's `MXTensor` and `NVFP4Tensor`. Scales of e8m0 follow OCP Microscaling Formats v1.0
+("floor") or cuBLAS, "1D Block Quantization" ("rceil"). Scales of e4m3 follow NVIDIA's rule of two scales.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INPUTS = (torch.float16, torch.bfloat16, torch.float32)
 SCALINGS = ("rceil", "floor")
 
 MANTISSA_BITS, MANTISSA, NAN_E8M0 = 23, 0x7FFFFF, 255
-"""Bits of fp32's mantissa, their mask, and the byte of e8m0 that is NaN."""
+"""Number of fp32's mantissa bits, their mask, and e8m0's byte for NaN."""
 
 
 def quantize(
@@ -41,22 +41,22 @@ def quantize(
     swizzled: bool = True,
     simulate: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return x[.., rows, k] in a block-scaled format, and its scales; `scaled_mm` takes both as they are.
+    """Return x[.., rows, k] in a block-scaled format: data and scales, which `scaled_mm` takes.
 
     x: float16, bfloat16 or float32, of any layout. dtype: "mxfp8" (e4m3), "mxfp4" or "nvfp4". data: [.., rows, k], or
     [.., rows, k / 2] of torch.float4_e2m1fn_x2 with the even element in the low four bits. scales: one for each block
-    of 32 elements (nvfp4: 16) along k, in torch's SWIZZLE_32_4_4 with zeros as padding, [.., bytes]; plain, [.., rows,
-    k / block], with swizzled=False.
+    of 32 elements (nvfp4: 16) along k. Scales are [.., bytes] in torch's SWIZZLE_32_4_4, padded with zeros;
+    swizzled=False returns [.., rows, k / block].
 
-    scaling: rounds a power of two up ("rceil", as cuBLAS; no element saturates) or down ("floor", as the OCP
-    specification). nvfp4: scales are e4m3, rounded to nearest. global_scale: second scale of nvfp4, one positive
-    number for the whole tensor, x.abs().max() / (448 * 6) by NVIDIA's rule; without it blocks alone have scales.
+    scaling: rounds a scale up to a power of two ("rceil", as cuBLAS; no element saturates) or down ("floor", as the OCP
+    specification). nvfp4 has scales of e4m3, rounded to nearest. global_scale: second scale of nvfp4, one positive
+    number for the whole tensor; NVIDIA's rule is x.abs().max() / (448 * 6). None: no second scale.
 
-    A block with NaN gets the scale NaN; so does one of mxfp8 or mxfp4 with an infinity, and nvfp4 saturates infinities.
-    On a Blackwell GPU a kernel quantises, outside of torch.compile; elsewhere torch. simulate: run the kernel for a CPU
-    tensor, in the simulator. The bits are the same.
+    A block with NaN gets the scale NaN. A block with an infinity gets the scale NaN in mxfp8 and mxfp4; nvfp4 saturates
+    infinities. On a Blackwell GPU a kernel quantises, outside of torch.compile; elsewhere torch does, with the same
+    bits. simulate: True runs the kernel on a CPU tensor, in the simulator.
 
-    There are no gradients. Raises InputError, also for a k that blocks do not divide.
+    The result has no gradient. Raises InputError for other types, and for a k that is no multiple of the block.
     """
     _check(x, dtype, scaling, global_scale, swizzled)
     check_flag("simulate", simulate)
@@ -101,7 +101,7 @@ def dequantize(
 ) -> Tensor:
     """Return the values [.., rows, k] of data and scales from `quantize`: element * (global_scale * scale), in fp32.
 
-    All but the global scale is exact. out_dtype: type of the result, rounded once.
+    Products without a global scale are exact. out_dtype: type of the result, rounded once.
     """
     form = format_of(dtype)
     check_tensors(data=data, scales=scales)
@@ -126,7 +126,7 @@ def _dequantized(data: Tensor, scales: Tensor, dtype: str, factor: Tensor | None
 
 
 def _by_powers(blocks: Tensor, amax: Tensor, form: TorchFormat, scaling: str) -> tuple[Tensor, Tensor]:
-    """Return scales of e8m0, and the elements divided by their scale."""
+    """Return scales of e8m0, and the elements divided by their scales."""
     if scaling == "rceil":
         byte = _ceil_log2(amax * (1 / form.largest))
     else:
@@ -137,9 +137,9 @@ def _by_powers(blocks: Tensor, amax: Tensor, form: TorchFormat, scaling: str) ->
 
 
 def _ceil_log2(x: Tensor) -> Tensor:
-    """Return the least byte of e8m0 that is not less than x >= 0, in int32; a byte of 0 is 2 ** -127."""
+    """Return the byte of the smallest e8m0 that is at least x, in int32. x: at least 0. The byte 0 is 2 ** -127."""
     bits = _bits(x)
-    subnormal = bits <= MANTISSA  # 2 ** -127 is the bits 0x400000, and the byte 0
+    subnormal = bits <= MANTISSA  # 2 ** -127 has fp32's bits 0x400000, and e8m0's byte 0
     return torch.where(subnormal, bits + MANTISSA // 2, bits + MANTISSA) >> MANTISSA_BITS
 
 
@@ -153,7 +153,7 @@ def _power(byte: Tensor) -> Tensor:
 
 
 def _by_numbers(blocks: Tensor, amax: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return scales of e4m3, and the elements times the reciprocal of both scales, each step rounded to fp32."""
+    """Return scales of e4m3, and the elements times the reciprocal of both scales. Each step is rounded to fp32."""
     exact = amax / LARGEST_E2M1 if factor is None else amax / LARGEST_E2M1 / factor
     scales = exact.clamp(SMALLEST_NORMAL_E4M3, LARGEST_E4M3).to(torch.float8_e4m3fn)
     reciprocal = (1.0 if factor is None else 1.0 / factor) / scales.float()
@@ -164,11 +164,11 @@ def _by_numbers(blocks: Tensor, amax: Tensor, factor: Tensor | None) -> tuple[Te
 
 _BELOW = 1 - 2.0**-24
 _BETWEEN = (0.25, 0.75 * _BELOW, 1.25, 1.75 * _BELOW, 2.5, 3.5 * _BELOW, 5.0)
-"""Largest fp32 that is rounded to each code, except the last code. A tie goes to the even code."""
+"""Largest fp32 numbers that round to the magnitudes 0 to 4 of e2m1. Ties round to the even code."""
 
 
 def _packed(x: Tensor) -> Tensor:
-    """Return x in e2m1, two in a byte; NaN is 6, as in PTX's cvt.rn.satfinite.e2m1x2."""
+    """Return x in e2m1, two elements in a byte. NaN becomes 6, as with PTX's cvt.rn.satfinite.e2m1x2."""
     x = x.nan_to_num(nan=LARGEST_E2M1)
     codes = torch.bucketize(x.abs().contiguous(), x.new_tensor(_BETWEEN), out_int32=True)
     codes = (codes + 8 * x.signbit()).to(torch.uint8)
@@ -197,7 +197,7 @@ def _check(x: Tensor, dtype: object, scaling: object, global_scale: object, swiz
 
 
 def check_global_scale(global_scale: object, form: TorchFormat, device: torch.device) -> None:
-    """Check a second scale; the value of one on a GPU is not read, as that would wait."""
+    """Raise InputError for a second scale that does not fit. A value on a GPU is not read, as the host would wait."""
     if global_scale is None:
         return
     if form.name != "nvfp4":
@@ -220,7 +220,7 @@ def _check_positive(value: float) -> None:
 
 
 def as_number(value: Tensor | float | None, device: torch.device) -> Tensor | None:
-    """Return a second scale as fp32 without dimensions."""
+    """Return a second scale as an fp32 tensor without dimensions; None for None."""
     if value is None or isinstance(value, Tensor):
         return value if value is None else value.detach().reshape(())
     return torch.tensor(float(value), device=device)
@@ -254,7 +254,8 @@ def _check_scales(scales: Tensor, data: Tensor, form: TorchFormat, swizzled: boo
 
 
 def _needs_operations(x: Tensor) -> bool:
-    """Return true if torch.compile may write C++, which lacks the types of fp4 and e8m0; CUDA's code has them."""
+    """Return True if torch.compile may generate C++, which lacks the types of fp4 and e8m0. Its code for GPUs has
+    them."""
     return torch.compiler.is_compiling() and x.device.type == "cpu"
 
 

@@ -1,4 +1,4 @@
-"""torch's recipes of scales, and the product that they name."""
+"""Reads torch's scale recipes (`ScalingType`), and names the product that two recipes describe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from blackwell_matmul.problem.form import BLOCK_SCALES, PADDED_SCALES, SCALED_K
 
 TENSOR, ROWWISE = "tensor", "rowwise"
 MX = {element: name for name in ("mxfp8", "mxfp4") for element in FORMATS[name].elements}
-"""Format with scales of 32 elements (BlockWise1x32) for each element type."""
+"""Name of the format with BlockWise1x32 scales, by the type of the elements."""
 
 WORDS: dict[tuple[Any, ...], str] = {
     (ScalingType.TensorWise,): TENSOR,
@@ -28,12 +28,15 @@ WORDS: dict[tuple[Any, ...], str] = {
     (ScalingType.BlockWise1x128,): "1x128",
     (ScalingType.BlockWise128x128,): "128x128",
 }
-"""Text for each recipe of an operand, for messages. A dict, as torch.compile cannot trace MappingProxyType."""
+"""Short names of an operand's recipes. The type is dict, as torch.compile cannot trace MappingProxyType."""
 
 
 class Scaling(NamedTuple):
-    """Scales of one operand: scales of blocks, rows or the tensor; their text in `WORDS`; a second scale of the
-    tensor; and True if the first scales are in SWIZZLE_32_4_4."""
+    """Scales of one operand.
+
+    scale: scales of blocks, of rows or of the tensor. word: name of their recipe in `WORDS`. factor: second scale, of
+    the tensor. swizzled: True if `scale` is in SWIZZLE_32_4_4.
+    """
 
     scale: Tensor
     word: str
@@ -42,8 +45,11 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(side: str, scales: object, recipes: object, swizzles: object, groups: int = 1) -> Scaling:
-    """Return the scaling that arguments of torch.nn.functional.scaled_mm describe. side: "a" or "b", for messages.
-    groups: number of groups, which may each have a second scale."""
+    """Return the scaling that arguments of torch.nn.functional.scaled_mm describe.
+
+    side: "a" or "b", for messages. groups: number of groups; each group may have a second scale. Raises InputError for
+    other arguments.
+    """
     given, named = _listed(scales), _listed(recipes)
     if not all(isinstance(each, ScalingType) for each in named) or named not in WORDS:
         able = ", ".join(" with ".join(one.name for one in each) for each in WORDS)
@@ -85,7 +91,10 @@ def _names(given: object) -> str:
 
 
 def _swizzled(side: str, swizzles: object, most: int, word: str) -> bool:
-    """Return true for scales of 16 or 32 elements in SWIZZLE_32_4_4, which is theirs if nobody says."""
+    """Return True for scales of 16 or 32 elements in SWIZZLE_32_4_4, their default order.
+
+    most: maximum number of swizzles. Raises InputError for swizzles that do not fit the recipe.
+    """
     of_blocks = word in ("mx", "nvfp4")
     named = _listed(swizzles) if swizzles not in (None, [], ()) else ()
     if not all(isinstance(each, SwizzleType) for each in named) or len(named) > most:
@@ -102,8 +111,10 @@ def _swizzled(side: str, swizzles: object, most: int, word: str) -> bool:
 
 
 def scaling_by_type(scale: Tensor, rows: int, k: int) -> Scaling:
-    """Return the scaling that the type and the shape of scales tell, as torch._scaled_mm: of blocks along the last
-    dimension; rows if no other fits."""
+    """Return the scaling that follows from the type and shape of the scales, by the rules of torch._scaled_mm.
+
+    A scale of blocks has the blocks along its last dimension. A shape that fits no other recipe is RowWise.
+    """
     if scale.dtype == torch.float8_e8m0fnu:
         return Scaling(scale, "mx")
     if scale.dtype == torch.float8_e4m3fn:
@@ -123,7 +134,7 @@ def _is(scale: Tensor, *shape: int) -> bool:
 
 
 def check_count(side: str, scaling: Scaling, rows: int) -> None:
-    """Refuse TensorWise or RowWise scales whose number is that of another recipe."""
+    """Raise InputError for a wrong number of TensorWise or RowWise scales."""
     wanted = {TENSOR: 1, ROWWISE: rows}.get(scaling.word)
     if wanted is not None and unequal(scaling.scale.numel(), wanted):
         name = {TENSOR: "TensorWise", ROWWISE: "RowWise"}[scaling.word]
@@ -134,9 +145,10 @@ def check_count(side: str, scaling: Scaling, rows: int) -> None:
 
 
 def recipe_of(a: Scaling, b: Scaling, dtype: torch.dtype) -> str:
-    """Return the product that both scalings name: "tensor", "rowwise", a name of `FORMATS`, or of `BLOCK_SCALES`.
+    """Return the name of the product: "tensor", "rowwise", a key of `FORMATS`, or a key of `BLOCK_SCALES`.
 
-    dtype: of the elements, which tell one format of BlockWise1x32 from the other.
+    dtype: type of the elements, which distinguishes the formats of BlockWise1x32. Raises InputError for scalings that
+    do not fit together.
     """
     both = f"{a.word} {b.word}"
     if both in BLOCK_SCALES:

@@ -38,20 +38,20 @@ def scaled_grouped_mm(
     *,
     simulate: bool = False,
 ) -> Tensor:
-    """Return mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, scaled and stacked by rows, or with mat_b[k,
-    n] the products over each group of k, [groups, m, n], as torch.nn.functional.scaled_grouped_mm.
+    """Return the scaled products of groups, as torch.nn.functional.scaled_grouped_mm.
 
-    mat_a: [m, k], its rows by group, and mat_b: [groups, k, n]; or both by groups of k. offs: int32, ascending ends of
-    the groups' rows or elements of k. Rows after the last end are zeros. Each group is a `scaled_mm`, and the host
-    reads offs, for which it waits: no CUDA graph captures the call.
+    mat_b[groups, k, n] groups the rows of mat_a[m, k]. The result is [m, n]: mat_a[rows of group g] @ mat_b[g] in the
+    rows of group g, zeros after the last group. mat_b[k, n] groups k: the result is [groups, m, n].
+    offs: int32, ascending ends of the groups, in rows or elements of k. Each group is a `scaled_mm`. The host waits for
+    offs, so that no CUDA graph can capture the call.
 
-    BlockWise1x32 and BlockWise1x16: scale_a has the groups one behind the other, each padded to 128 rows and 4 blocks
-    in SWIZZLE_32_4_4, and more behind them is not read. scale_b has all scales of a group in a row [groups, ..]; for
-    groups of k, as scale_a. With NO_SWIZZLE they are [m, k / block] and [groups, n, k / block] or [n, k / block]. A
-    second scale, of a tensor, is one number, or one for each group. RowWise: [m] and [groups, n]; for groups of k,
-    [groups * m] and [groups * n]. There are no gradients.
+    BlockWise1x32 and BlockWise1x16 in SWIZZLE_32_4_4: scale_a has the scales of group after group, each padded to 128
+    rows and 4 blocks; later bytes are not read. scale_b is [groups, scales of a group], or like scale_a for groups of
+    k. With NO_SWIZZLE: scale_a is [m, k / block], scale_b [groups, n, k / block], or [n, k / block] for groups of k. A
+    second scale is one number, or one number for each group. RowWise: [m] and [groups, n]; for groups of k,
+    [groups * m] and [groups * n]. The result has no gradient.
 
-    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    Raises InputError for operands that do not fit, UnsupportedError if no kernel runs.
     """
     check_flag("simulate", simulate)
     check_flag("use_fast_accum", use_fast_accum)
@@ -82,10 +82,10 @@ def scaled_grouped_mm(
 
 
 Bounds = Sequence[tuple[int, int]]
-"""Begin and end of each group; the end is excluded."""
+"""Begin and end of each group's rows or columns; the end is excluded."""
 
 Parts = Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
-"""mat_a, mat_b, their scales and the result of each group."""
+"""For each group: its parts of mat_a, mat_b, scale_a, scale_b and the result."""
 
 
 def _groups_of_rows(
@@ -112,7 +112,7 @@ def _groups_of_k(a: Tensor, b: Tensor, left: Scaling, right: Scaling, ends: list
 
 
 def _scales_of_k(side: str, scaling: Scaling, x: Tensor, bounds: Bounds, recipe: str) -> Iterator[Tensor]:
-    """Yield the scales of each group of k. x: [rows, columns] of bytes. bounds: of the columns."""
+    """Return an iterator over the scales of each group of k. x: the operand [rows, bytes]. bounds: in bytes."""
     scale, rows = scaling.scale, x.shape[0]
     if recipe == ROWWISE:
         if scale.numel() != len(bounds) * rows:
@@ -132,7 +132,7 @@ def _scales_of_k(side: str, scaling: Scaling, x: Tensor, bounds: Bounds, recipe:
 
 
 def _atoms(scales: Tensor, recipe: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Tensor]:
-    """Yield the whole atoms of each group, group after group. shapes: of the operands, with columns in bytes."""
+    """Yield the atoms of each group. shapes: rows and bytes of each group's operand."""
     form, done = FORMATS[recipe], 0
     for rows, columns in shapes:
         count = form.scales(rows, columns * form.per_byte)
@@ -141,12 +141,12 @@ def _atoms(scales: Tensor, recipe: str, shapes: Sequence[tuple[int, int]]) -> It
 
 
 def _one(factor: Tensor | None, group: int, groups: int) -> Tensor | None:
-    """Return a group's scale of a tensor."""
+    """Return the second scale of a group."""
     return factor if factor is None or factor.numel() != groups else factor.reshape(-1)[group]
 
 
 def _ends(mat_a: Tensor, mat_b: Tensor, bias: object, offs: Any) -> list[int]:
-    """Return the ends of the groups, for which the host waits; errors for other forms."""
+    """Return the ends of the groups, for which the host waits; raise an error for arguments that do not fit."""
     check_tensors(mat_a=mat_a, mat_b=mat_b, offs=offs)
     if bias is not None:
         raise UnsupportedError("bias is given, and scaled_grouped_mm has none, as torch's; add it to the result.")
@@ -164,6 +164,6 @@ def _ends(mat_a: Tensor, mat_b: Tensor, bias: object, offs: Any) -> list[int]:
 
 
 def _check_lines(name: str, scale: Tensor, lines: int, what: str, least: int = 1) -> None:
-    """Refuse scales that cannot be divided by group."""
+    """Raise InputError unless the first dimension of the scales has this size. least: minimum number of dimensions."""
     if scale.dim() < least or scale.shape[0] != lines:
         raise InputError(f"{name} has shape {tuple(scale.shape)}; it must have a line for each of {lines} {what}.")

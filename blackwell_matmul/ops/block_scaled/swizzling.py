@@ -9,11 +9,11 @@ from torch.nn import functional
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS
 
 LANES, GROUPS = 32, ATOM_ROWS // 32
-"""Rows of an atom at a distance of 16 bytes, 32; and the groups of 32 rows in 16 bytes, 4."""
+"""32 rows and 4 groups of an atom. Row r of group g has its four scales at byte 16 r + 4 g."""
 
 
 def swizzle(scales: Tensor) -> Tensor:
-    """Return scales [.., rows, blocks] as [.., bytes] in whole atoms; padding is zero."""
+    """Return scales [.., rows, blocks] as [.., bytes] in whole atoms, padded with zeros."""
     rows, blocks = scales.shape[-2:]
     tiles, along_k = _atoms_of(rows, blocks)
     padding = (0, along_k * ATOM_BLOCKS - blocks, 0, tiles * ATOM_ROWS - rows)
@@ -23,7 +23,7 @@ def swizzle(scales: Tensor) -> Tensor:
 
 
 def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
-    """Return scales [.., bytes] in whole atoms as [.., rows, blocks]; the reverse of `swizzle`."""
+    """Return scales [.., bytes] in whole atoms as [.., rows, blocks], the inverse of `swizzle`."""
     tiles, along_k = _atoms_of(rows, blocks)
     atoms = scales.view(torch.uint8).unflatten(-1, (tiles, along_k, LANES, GROUPS, ATOM_BLOCKS))
     whole = _exchanged(atoms).flatten(-2).flatten(-4, -2)
@@ -31,7 +31,7 @@ def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
 
 
 def cleared(scales: Tensor, rows: int, blocks: int) -> Tensor:
-    """Return a copy of swizzled scales [bytes], with zeros for the blocks of the padding."""
+    """Return a copy of swizzled scales [bytes] with zeros in the padded blocks."""
     whole = scales.view(torch.uint8).view(*_atoms_of(rows, blocks), LANES, GROUPS, ATOM_BLOCKS).clone()
     whole[:, -1, :, :, blocks % ATOM_BLOCKS or ATOM_BLOCKS :] = 0
     return whole.view(-1).view(scales.dtype)
@@ -42,5 +42,6 @@ def _atoms_of(rows: int, blocks: int) -> tuple[int, int]:
 
 
 def _exchanged(atoms: Tensor) -> Tensor:
-    """Exchange [tiles][groups][lanes][atoms along K][blocks] and [tiles][atoms along K][lanes][groups][blocks]."""
+    """Return [tiles][groups][lanes][atoms along K][blocks] as [tiles][atoms along K][lanes][groups][blocks], or the
+    reverse."""
     return atoms.transpose(-4, -2)

@@ -1,1 +1,1 @@
-"""Products of operands that are spread over processes: sharding rules, and transfers while products run."""
+"""Products of operands that are distributed over processes: sharding rules, and communication while products run."""

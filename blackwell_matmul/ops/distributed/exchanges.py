@@ -1,7 +1,7 @@
-"""Exchange of parts between processes during products: by symmetric memory, or by messages.
+"""Exchange of tensors between processes while products run, through symmetric memory or by messages.
 
-Both have the contract of torch's pipelines, which take a function that multiplies. Messages are posted as early as
-possible. On CUDA they use NCCL's stream, and only the product that needs a part waits for it.
+Both ways take a callback that multiplies, as torch's pipelines for symmetric memory do. Messages are posted as early as
+possible. On CUDA they use NCCL's stream, and a product waits only for the message that it reads.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 Consume = Callable[[Tensor, int], None]
-"""Callback that takes a part and its source rank."""
+"""Callback that takes a received tensor and its source rank."""
 Produce = Callable[[int, Tensor], None]
-"""Callback that takes the rank of a part, and a tensor to write the part to."""
+"""Callback that takes a destination rank, and the tensor into which it writes the data for that rank."""
 
 
 def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group: Any, keep: bool = True) -> None:
-    """Consume the shards of all ranks, the own first. gathered: room for all; keep: store the own one, too."""
+    """Call `consume` with the shard of each rank, this rank's first.
+
+    gathered: output, the shards of all ranks. keep: True also writes this rank's shard to `gathered`.
+    """
     if _has_symmetric_memory(group, shard.device):
         symmetric()._pipelined_all_gather_and_consume(shard, consume, gathered, group.group_name, keep)
     else:
@@ -31,8 +34,10 @@ def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group:
 
 
 def produce_and_scatter(produce: Produce, received: Tensor, group: Any) -> None:
-    """Produce a part for each rank, this rank's own part last. received: output, the parts of all ranks for this rank,
-    in rank order."""
+    """Call `produce` for each rank, this rank last, and send the results.
+
+    received: output, the results of all ranks for this rank, in rank order.
+    """
     if _has_symmetric_memory(group, received.device):
         symmetric()._pipelined_produce_and_all2all(produce, received, group.group_name)
     else:
@@ -66,7 +71,7 @@ def _scatter_by_messages(produce: Produce, received: Tensor, group: Any) -> None
 
 
 def _swap(leaving: Tensor, target: int, arriving: Tensor, source: int, group: Any) -> list[Any]:
-    """Send and receive; when the last work is done, `arriving` is complete."""
+    """Post a send and a receive, and return their works. When the last work is done, `arriving` is complete."""
     sent = dist.P2POp(dist.isend, leaving, group=group, group_peer=target % dist.get_world_size(group))
     return list(dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, arriving, group=group, group_peer=source)]))
 
@@ -80,7 +85,7 @@ def _finish(works: list[Any]) -> None:
 
 
 def symmetric() -> Any:
-    """Return torch 2.13's pipelines of its own fused operations, which have no public name."""
+    """Return torch's private module with the pipelines of its fused operations, as of torch 2.13."""
     from torch.distributed import _symmetric_memory
 
     return _symmetric_memory
@@ -92,8 +97,8 @@ def _has_symmetric_memory(group: Any, device: torch.device) -> bool:
 
 @functools.cache
 def _all_reach_each_other(group: Any) -> bool:
-    """Return True if all ranks are on one machine whose GPUs have peer access to each other. The result is equal on
-    all ranks."""
+    """Return True if all ranks are on one machine and all their GPUs have peer access. All ranks get the same
+    result."""
     mine = (socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.current_device())
     places: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(places, mine, group=group)

@@ -1,6 +1,6 @@
-"""`all_gather_matmul` and `matmul_reduce_scatter`: communication of rows overlaps with products.
+"""`all_gather_matmul` and `matmul_reduce_scatter`: products that overlap with communication.
 
-The rows are an operand's or the result's; each function is the backward pass of the other.
+The communicated rows are A's or C's. Each function is the backward pass of the other.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def all_gather_matmul(
     return_a: bool = True,
     simulate: bool = False,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """Return a and a @ b for each b[k, n], where a is every process's a_shard[.., k] along gather_dim, by rank.
+    """Return a and a list with a @ b for each b[k, n]; a is the a_shard[.., k] of all processes, stacked along
+    gather_dim by rank.
 
-    As torch.ops.symm_mem.fused_all_gather_matmul: shards are multiplied while others travel. gather_dim: any but the
-    last. group: a process group or its name; None: all processes. return_a: also return a, which carries no gradient;
-    the products do.
+    Shards are multiplied while others are transferred, as in torch.ops.symm_mem.fused_all_gather_matmul. gather_dim:
+    any dimension but the last. group: a process group or its name; None: all processes. return_a: False returns None in
+    place of a. The products have gradients; a has none.
 
     Raises InputError for operands that do not fit, before communication, and UnsupportedError if no kernel runs. Later
     failures are torch.distributed's errors.
@@ -49,7 +50,7 @@ def all_gather_matmul(
     group = _known(group)
     for b in bs:
         _check("a_shard", a_shard, b, "gather_dim", gather_dim, simulate)
-    way = _Way(int(gather_dim), group, How(simulate=simulate, alone=True))  # copies take no SM
+    way = _Way(int(gather_dim), group, How(simulate=simulate, alone=True))  # alone: transfers occupy no SM
     whole, *products = _GatherAndMultiply.apply(way, bool(return_a), a_shard, *bs)
     return whole, products
 
@@ -66,9 +67,9 @@ def matmul_reduce_scatter(
 ) -> Tensor:
     """Return this process's part, along scatter_dim, of the sum of all processes' a[.., k] @ b[k, n].
 
-    As torch.ops.symm_mem.fused_matmul_reduce_scatter: a part travels while the next one is multiplied. Parts are added
-    in rank order, so results are reproducible to the bit. reduce_op: "sum" or "avg". scatter_dim: any but the last.
-    group: as of `all_gather_matmul`. With gradients.
+    A part is transferred while the next part is multiplied, as in torch.ops.symm_mem.fused_matmul_reduce_scatter. Parts
+    are added in rank order, so that results are reproducible to the bit. reduce_op: "sum" or "avg". scatter_dim: any
+    dimension but the last. group: as in `all_gather_matmul`. The result has gradients.
 
     Raises InputError for operands that do not fit, before communication, and UnsupportedError if no kernel runs. Later
     failures are torch.distributed's errors.
@@ -84,16 +85,16 @@ def matmul_reduce_scatter(
             f"a has {rows} rows in dimension {scatter_dim}, which {world} processes cannot share evenly; pad it to "
             f"{-(-rows // world) * world}."
         )
-    way = _Way(int(scatter_dim), group, How(simulate=simulate, alone=True))  # copies take no SM
+    way = _Way(int(scatter_dim), group, How(simulate=simulate, alone=True))  # alone: transfers occupy no SM
     made: Tensor = _MultiplyAndScatter.apply(way, reduce_op == "avg", a, b)
     return made
 
 
-# --- what does not fit
+# --- checks
 
 
 def _known(group: Any) -> Any:
-    """Return the process group."""
+    """Return the process group for a group, its name or None; raise InputError for any other value."""
     if not dist.is_available() or not dist.is_initialized():
         raise InputError("there is no process group; call torch.distributed.init_process_group first.")
     found = dist.group.WORLD if group is None else _named(group) if isinstance(group, str) else group
@@ -135,7 +136,7 @@ def _check(name: str, a: Tensor, b: Any, dim_name: str, dim: object, simulate: b
 
 @dataclass(frozen=True)
 class _Way:
-    """Dimension and group of the communication."""
+    """Dimension and group of the communication, and options of the products."""
 
     dim: int
     group: Any
@@ -146,16 +147,16 @@ class _Way:
         return dist.get_world_size(self.group)
 
     def rows(self, x: Tensor) -> Tensor:
-        """Return x as a matrix, with a part along `dim` as consecutive rows."""
+        """Return x as a matrix in which each rank's part along `dim` is consecutive rows."""
         return x.movedim(self.dim, 0).flatten(0, -2)
 
     def shaped(self, rows: Tensor, like: Tensor) -> Tensor:
-        """Return the matrix in the shape of `like`, except `dim` and the last dimension."""
+        """Return a matrix in the shape of `like`, with the matrix's own sizes along `dim` and the last dimension."""
         others = [size for at, size in enumerate(like.shape[:-1]) if at != self.dim]
         return rows.unflatten(0, (-1, *others)).movedim(0, self.dim)
 
     def gathered(self, shard: Tensor, bs: Sequence[Tensor], keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """Return the rows of all ranks, and their products."""
+        """Return the rows of all ranks, and their products with each b."""
         part = self.rows(shard).contiguous()
         whole = part.new_empty((part.shape[0] * self.world, part.shape[1]))
         products = [part.new_empty((whole.shape[0], b.shape[1])) for b in bs]
@@ -181,7 +182,7 @@ class _Way:
         return stacked.mean(0) if mean else stacked.sum(0)
 
     def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
-        """Multiply into the tensor `place`, or into a temporary that is copied there if TMA cannot address `place`."""
+        """Write rows @ b into `place`. If TMA cannot address `place`, multiply into a temporary tensor and copy."""
         made = run(rows, b, how=self.how, into=place)
         if made is not place:
             place.copy_(made)
@@ -202,9 +203,9 @@ class _GatherAndMultiply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        """Return a's gradient, each rank's own rows summed over all ranks, and b's, of all rows on this rank."""
+        """Return the gradient of the shard, summed over all ranks, and of each b, for this rank alone."""
         way, (whole, *bs) = ctx.way, ctx.saved_tensors
-        given = [(grad, b) for grad, b in zip(grads[1:], bs) if grad is not None]  # no b without a's gradient
+        given = [(grad, b) for grad, b in zip(grads[1:], bs) if grad is not None]  # bs is empty if a needs no gradient
         of_a = sum(way.shaped(way.scattered(grad, b.mT), grad) for grad, b in given) if given else None
         of_bs = [
             run(whole.mT, way.rows(grad), how=way.how) if needed and grad is not None else None
@@ -223,7 +224,7 @@ class _MultiplyAndScatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        """Gather the gradients of all ranks, and multiply each one when it arrives."""
+        """Return the gradients of a and b. The gradients of all ranks are multiplied as they arrive."""
         way, (a, b) = ctx.way, ctx.saved_tensors
         of_own = grad / way.world if ctx.mean else grad
         whole, of_a = way.gathered(of_own, [] if b is None else [b.mT], keep=a is not None)

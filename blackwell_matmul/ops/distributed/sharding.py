@@ -1,7 +1,7 @@
-"""Sharding of products: rows, columns, batches, and k, whose partial results are summed later.
+"""DTensor's sharding rules for products: sharded rows, columns, batches, or k with partial sums.
 
-torch asks for the strategies of each dimension of a mesh. A strategy lists allowed placements; torch redistributes
-tensors to one of them.
+torch asks for the strategies of each dimension of a mesh. A strategy is an allowed placement of each tensor; torch
+redistributes the tensors to one of the strategies.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch.distributed.tensor.experimental import register_sharding
 
 Placement = Any
 Row = tuple[Placement, list[Placement | None]]
-"""C, then a, b, bias, residual, scale_a and scale_b."""
+"""Placement of C, and the placements of a, b, bias, residual, scale_a and scale_b."""
 
 
 @torch.compiler.assume_constant_result
 def register() -> None:
-    """Register the rules once. torch.compile calls this without tracing, as a trace would break here."""
+    """Register the rules once. torch.compile calls this function without tracing it, as tracing would fail."""
     _registered()
 
 
@@ -30,8 +30,8 @@ def register() -> None:
 def _registered() -> None:
     """Register the DTensor strategies of `torch.ops.blackwell_matmul.matmul` and of the operation below autograd.
 
-    torch caches a strategy by its inputs; of keywords, only integers are part of the key. C's shape also depends on
-    the activation, and no public API can express that (torch 2.13, register_sharding).
+    torch caches strategies by a key in which the activation is missing, although C's shape depends on the activation.
+    No public API adds a keyword to the key (torch 2.13, register_sharding).
     """
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
     for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):
@@ -57,9 +57,9 @@ def _acceptable(
 
 
 def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:
-    """Yield allowed placements of each possible tensor."""
+    """Yield the allowed placements of C and of all tensors, also of absent ones."""
     here, batched = Replicate(), 3 in (len(a.shape), len(b.shape))
-    last = 2 if batched else 1  # of C
+    last = 2 if batched else 1  # index of C's last dimension
     single = scale_a is None or torch.Size(scale_a.shape).numel() == 1
     yield here, [here] * 6
     by_row = Shard(len(a.shape) - 2)
@@ -79,5 +79,5 @@ def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:
 
 
 def _of_columns(scale_a: Any) -> Placement:
-    """Return scale_b's placement for columns: its shape is [n], or [1, n] with a scale_a of [m, 1]."""
+    """Return the placement of scale_b for sharded columns: scale_b is [n], or [1, n] if scale_a is [m, 1]."""
     return Shard(len(scale_a.shape) - 1)

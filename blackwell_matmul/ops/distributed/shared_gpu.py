@@ -1,7 +1,8 @@
-"""Grids for GPUs that other streams use too, such as NCCL's: grids whose CTAs end soon.
+"""Grids for a GPU that other streams use at the same time, such as NCCL's.
 
 A persistent CTA has a fixed list of tiles. If NCCL occupies some SMs, the CTAs meant for these SMs start only after
-others have ended, and the product takes up to twice as long. CTAs of one tile each use the remaining SMs.
+other CTAs have ended. The product then takes up to twice as long. With one tile for each CTA, the product spreads
+evenly over the remaining SMs.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import Gpu
 
 SHARED_CTAS_PER_SM = 8
-"""Most CTAs of a shared GPU's grid, for each SM. With more tiles a CTA takes several."""
+"""Maximum number of CTAs in the grid of a shared GPU, for each SM. If there are more tiles, a CTA computes several."""
 
 LEAST_C, LEAST_K = 128 * 256, 2048
-"""Minimum elements of C for each SM, one tile, and minimum K for such a grid. Fewer tiles run all at the same time.
-With a shorter K the start of CTAs costs up to a quarter of the time (h200_grids.json)."""
+"""Minimum elements of C for each SM, and minimum K, for such a grid. With fewer elements, all tiles run at once. With a
+shorter K, the starts of CTAs take up to a quarter of the time (h200_grids.json)."""
 
 _shared: bool | None = None
 _forgetting: list[Callable[[], None]] = []
 
 
 def when_changed(forget: Callable[[], None]) -> None:
-    """Add a function that `share_gpu` calls, which forgets plans."""
+    """Register a function that `share_gpu` calls to clear a cache of plans."""
     _forgetting.append(forget)
 
 
 def share_gpu(shared: bool | None = None) -> None:
-    """Set if products share their GPU with other streams. None: as found; true if torch.distributed has an NCCL group
-    of several ranks. The plans of earlier calls are made anew.
+    """Set whether products share their GPU with other streams.
 
-    On a Hopper a product then takes 1 to 4 % longer alone, and at most as much longer as torch's while NCCL works
-    (h200_contend.json). A B200's CTAs take tiles as they come in any case.
+    None: they do if torch.distributed has an NCCL group of several ranks. On Hopper, sharing makes a product 1 to 4 %
+    slower if it runs alone. While NCCL works, NCCL slows the product by no more than torch's (h200_contend.json). On a
+    B200 the kernels take their tiles by cluster launch control, and sharing changes nothing.
 
-    Raises InputError for anything else.
+    Raises InputError for any other value.
     """
     global _shared
     if not (shared is None or isinstance(shared, bool)):
@@ -48,7 +49,7 @@ def share_gpu(shared: bool | None = None) -> None:
 
 
 def shared_ctas(gpu: Gpu, elements: int, k: int) -> int:
-    """Return the most CTAs of a grid for C of so many elements; 0 if a CTA for each SM is best."""
+    """Return the maximum number of CTAs of a grid; 0 if one CTA for each SM is best. elements: elements of C."""
     pays = k >= LEAST_K and elements > LEAST_C * gpu.sm_count
     return SHARED_CTAS_PER_SM * gpu.sm_count if pays and _is_shared() else 0
 

@@ -1,9 +1,9 @@
-"""The command line. Results go to stdout, all else to stderr, one sentence each and never a traceback.
+"""The command line. Results go to stdout. Errors and progress go to stderr, as sentences without a traceback.
 
-Exit codes: 0 the result is right, or nothing was found; 1 the result is wrong, or the kernel is at fault; 2 bad input
-or unsupported; 130 interrupted. A subcommand is a file. Its function reads the options, calls a service, shows the
-result by one of `views`, and raises errors of `base.errors`. Its docstring is the help, examples last. It imports at
-run time, so that `--help` is instant.
+Exit codes: 0, the result is right, or nothing was found; 1, the result is wrong, or the kernel has a fault; 2, bad
+input or unsupported; 130, interrupted. Each subcommand has a file. Its function reads the options, calls another room,
+shows the result by one of `views`, and raises errors of `base.errors`. The function's docstring is the help text, with
+examples last. Slow imports are inside the function, so that `--help` is fast.
 
 May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, runtime,
 scheduling, simulator, simulator.timing, simulator.trace, tuner.
@@ -46,14 +46,14 @@ from blackwell_matmul.cli.views.plain_help import Command, Group
 PROGRAM_NAME = "blackwell-matmul"
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
-"""typer's error for an invalid command line, which has no public name."""
+"""Base class of typer's errors for an invalid command line, which has no public name."""
 
 app = typer.Typer(cls=Group, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
 @contextmanager
 def _as_before() -> Iterator[None]:
-    """Restore the exception hook, which typer replaces, and stdout's error handling, which commands replace."""
+    """After the block, restore the exception hook, which typer replaces, and stdout's handling of encoding errors."""
     hook, out = sys.excepthook, sys.stdout
     errors = getattr(out, "errors", None)
     try:
@@ -67,7 +67,7 @@ def _as_before() -> Iterator[None]:
 
 @_as_before()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (without the program's name; None: this process's own) and return its exit code."""
+    """Run one command line, and return its exit code. argv: words after the program's name; None: this process's."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
     if not stdout_is_there():
@@ -82,18 +82,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = int(app(args=words, prog_name=PROGRAM_NAME, standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupts.EXIT_CODE
-    except SystemExit:  # typer's, where it prints help and the reader has left
+    except SystemExit:  # raised by typer if it prints help, and the reader of stdout has left
         code = READER_LEFT_EXIT_CODE
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
         if not came.is_set():
             return complain(*_explained(error), as_json)
-        code = interrupts.EXIT_CODE  # an error that follows from it
+        code = interrupts.EXIT_CODE  # the error follows from the interrupt
     if code == interrupts.EXIT_CODE:
         complain(interrupts.sentence(), code, as_json)
         if argv is None:
-            os._exit(code)  # the interpreter would first wait for threads and unload torch
+            os._exit(code)  # a normal exit would first wait for threads and unload torch
     return code
 
 
@@ -118,7 +118,7 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 
 def _complain_at_once(as_json: bool) -> None:
-    """Report an interrupt while the main thread may be anywhere, even in a spinner that hides the cursor."""
+    """Report an interrupt at once. The main thread may be at any point, even in a spinner that hides the cursor."""
     sentence = interrupts.sentence()
     os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}error: {sentence}\n".encode())
     if as_json:

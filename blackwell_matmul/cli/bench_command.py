@@ -68,7 +68,7 @@ def bench(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
+    """Check the kernels on this machine's GPU, then time them and cuBLAS, in turns.
 
     Exit code 0: all results are right. 1: something is wrong, crashed or hung. 2: could not run.
 
@@ -84,16 +84,17 @@ def bench(
     - `blackwell-matmul bench --draw results/`
     - `blackwell-matmul bench --suite torch-compile --quick --out results/`
 
-    Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of
-    repetitions, each compared). The folder gets results.json, which a second run goes on with, and a chart where
-    matplotlib is there.
+    Suites: ladder (square problems, every rung), llm (layers of language models), odd (sizes that tiles do not divide),
+    stress (thousands of repetitions, each compared). The folder gets results.json, which a later run continues, and a
+    chart if matplotlib is installed.
 
-    With --layout, --epilogue, --batch and the like every problem is such a product, and cuBLAS stands for torch's own
-    operations: cuBLAS, and torch's kernels for what it leaves. Block-scaled products have torch's scaled_mm there.
+    Options such as --layout, --epilogue and --batch change every problem. Then cuBLAS is compared as torch uses it:
+    cuBLAS with the operations that it fuses, and torch's kernels for the rest. For block-scaled products it is torch's
+    scaled_mm.
 
-    Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large
-    TMA configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets
-    STUDY.json, which a second run goes on with; --quick takes the few trials that say most.
+    Studies: torch-compile (torch.compile's options on the matmuls of models), triton-tma (large TMA configurations of
+    Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which a later run
+    continues. --quick runs only the most important trials.
     """
     from blackwell_matmul.harness.studies_part import studies
 
@@ -112,7 +113,7 @@ def bench(
         None if bundles is None else Path(bundles), again, _winners if tuned and not compile_only else None,
         form.form, form.batches,
     )  # fmt: skip
-    importlib.import_module("torch")  # after the request's own errors: torch may be missing
+    importlib.import_module("torch")  # after the request's checks, as torch may be missing
     if compile_only:
         _compile(request, target, as_json)
     _measure(request, as_json)
@@ -127,13 +128,13 @@ def _require_suite(suite: str) -> None:
 
 
 def _winners(*asked: Any) -> Iterable[Contender]:
-    from blackwell_matmul.tuner.tuned import winners  # after the request, which is refused without torch
+    from blackwell_matmul.tuner.tuned import winners  # imports torch, and so comes after the request's checks
 
     return winners(*asked)
 
 
 def _measure(request: Request, as_json: bool) -> NoReturn:
-    """Run the benchmark, with a plot if possible."""
+    """Run the benchmark, and draw a chart if matplotlib is installed."""
     from blackwell_matmul.harness.bench import chart, session
 
     with terminal.telling(as_json) as tell:
@@ -161,7 +162,7 @@ def _draw(folder: Path, as_json: bool) -> NoReturn:
 
 
 def _study(*asked: object, as_json: bool) -> NoReturn:
-    """Run a study of the optional part. asked: the fields of its `StudyRequest`."""
+    """Run a study of `blackwell_matmul_studies`. asked: the fields of its `StudyRequest`."""
     from blackwell_matmul.harness.studies_part import part
 
     request = part("running").StudyRequest(*asked)

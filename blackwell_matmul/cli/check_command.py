@@ -57,7 +57,7 @@ def check(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
+    """Find races, missing waits and fences, and deadlocks of a kernel. Each finding names the missing wait or fence.
 
     Exit code 0: clean. 1: findings. 2: could not run.
 
@@ -71,7 +71,7 @@ def check(
 
     `blackwell-matmul check kernel.ptx --grid 4 --block 128 --shared 16384 --arg f16[256,64] --arg f16[64,64] --arg 64`
 
-    `check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
+    `check` checks the order of accesses; `run` compares the values. Kernels are given as for `run`.
     """
     launch = LaunchOptions(grid, block, cluster, shared, entry, tuple(arg or ()))
     if is_compiled(kernel):

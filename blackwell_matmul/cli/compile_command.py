@@ -1,4 +1,4 @@
-"""`compile`: compile one kernel for a GPU, which may be absent."""
+"""`compile`: compile one kernel for a GPU, without the GPU."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def compile(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Compile one kernel for a GPU, and report its registers and shared memory; or the kernels of common layers.
+    """Compile one kernel for a GPU and report its registers and shared memory, or compile the kernels of common layers.
 
-    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written; or a pack has no kernel. 2:
+    Exit code 0: compiled. 1: with --check, the result is wrong, and nothing is written; or a pack has no kernel. 2:
     could not compile.
 
     Examples:
@@ -60,9 +60,9 @@ def compile(
     - `blackwell-matmul compile --pack H100 -o pack.zip`
     - `blackwell-matmul compile --pack pack.zip`
 
-    Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the
-    launch plan; `blackwell_matmul.runtime.load(folder)` runs it. A pack has the kernels that calls on a GPU need most:
-    they are compiled into this machine's cache, or copied there from a file.
+    Compilation needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin, and bundle.json
+    with the launch plan. `blackwell_matmul.runtime.load(folder)` returns a function that launches it. A pack has the
+    kernels of common layers. --pack compiles them into this machine's cache, or copies them there from a file.
     """
     if pack is not None:
         if any((kernel, size, dtype, schedule, target, sass, check, timeline, form.words)):
@@ -91,7 +91,7 @@ def compile(
 
 
 def _pack(name: str, output: str | None, as_json: bool) -> NoReturn:
-    """Make the pack of a GPU, or take a file's kernels."""
+    """Compile the pack of a GPU, or copy the kernels of a pack's file into the cache."""
     from blackwell_matmul.tuner import packs
 
     with terminal.telling(as_json) as tell:

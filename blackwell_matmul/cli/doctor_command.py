@@ -21,7 +21,7 @@ def doctor(as_json: Json = False) -> None:
 
     `blackwell-matmul doctor --json`
     """
-    with redirect_stdout(sys.stderr):  # libraries may print at import
+    with redirect_stdout(sys.stderr):  # libraries may print when they are imported
         from blackwell_matmul.cli.doctor import diagnosis_lines, facts
 
         found = facts.gather()

@@ -1,4 +1,4 @@
-"""`emulate`: run a program that launches CUDA kernels, on a machine without a GPU."""
+"""`emulate`: run a program that launches CUDA kernels, without a GPU."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def emulate(
         bool, flag("--check", "Check the order of each kernel's accesses, and print findings on stderr.")
     ] = False,
 ) -> None:
-    """Run a program that launches CUDA kernels; each kernel is executed by the emulator.
+    """Run a program that launches CUDA kernels; the emulator executes each kernel.
 
-    Exit code: the program's own. 1: a kernel has a fault; the program has ended, and one sentence has the line. With
+    Exit code: the program's own. 1: a kernel has a fault; the program is ended, and a message names the line. With
     --check also 1: an error of order. 2: the program cannot be run, or needs a feature that is not emulated.
 
     Examples:
@@ -35,7 +35,7 @@ def emulate(
     - `blackwell-matmul emulate --target sm_90a -- ./my_program --size 256`
     - `blackwell-matmul emulate --check -- ./my_program`
 
-    The program is not changed: cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
+    The program runs unchanged. It may use cuda-python, Triton, CuTe DSL, or CUDA C++ of nvcc with -cudart shared.
     """
     from blackwell_matmul.emulator.cuda_runtime import run
 
@@ -46,7 +46,7 @@ def emulate(
 
 
 class _Told:
-    """Prints reports on stderr, equal lines once. errors: True after a report with an error."""
+    """Callback that prints reports on stderr, equal lines once. errors: True after a report with an error."""
 
     def __init__(self) -> None:
         self.lines: set[str] = set()

@@ -1,4 +1,4 @@
-"""`first-light`: tests all claims about a GPU on the GPU of this machine, and writes one report."""
+"""`first-light`: test on this machine's GPU what this package claims about it, and write a report."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def first_light(
     limit: Limit = "120",
     as_json: Json = False,
 ) -> None:
-    """Try all that is claimed for a GPU on the GPU that is here, and write one page and one file to send.
+    """Test on this machine's GPU what this package claims about it, and write a page and a JSON file.
 
-    Exit code 0: all that ran is as claimed. 1: something is not, crashed or hung. 2: bad input, or could not run.
+    Exit code 0: all claims that were tested hold. 1: a claim does not hold, or an item crashed or hung. 2: bad input,
+    or could not run.
 
     Examples:
 
@@ -62,9 +63,8 @@ def first_light(
     - `blackwell-matmul first-light --device emulator --gpu B200 -o report/`
     - `blackwell-matmul first-light compare mine/ yours/report.json`
 
-    Each item runs in a process of its own: a crash or a hang costs that item. A second start goes on where the first
-    one ended. report/index.html is the page to look at, and report/report.json the file to send: it names no host, user
-    or path.
+    A crash or a hang ends only its item. A later run continues where the first one ended. report/index.html is the page
+    to read, and report/report.json the file to send. The report names no host, user or path.
     """
     given, seconds = list(words or ()), integer("--limit", limit)
     if given[:1] == [COMPARE]:
@@ -123,7 +123,7 @@ def _run(
 
 
 def _command() -> str:
-    """Return the command without paths."""
+    """Return the command line of this process, without paths."""
     from blackwell_matmul.cli.first_light.cases import without_paths
 
     return without_paths(shlex.join(["blackwell-matmul", *sys.argv[1:]]))
@@ -137,7 +137,7 @@ def _gpu(device: str, name: str) -> Gpu:
 
 @contextmanager
 def _kit(given: str | None, gpu: Gpu, out: Path, device: str, tell: Callable[[str], None]) -> Iterator[Kit]:
-    """Yield the given kit, or the kit in the report's folder, which the first start compiles."""
+    """Yield the given kit, or the kit in the report's folder. The first run compiles the latter."""
     from blackwell_matmul.cli.first_light import kit
 
     if given is not None:

@@ -1,4 +1,4 @@
-"""Options of a form (layout, epilogue, batches), for all commands whose kernels may have a form."""
+"""Options of a product's form (layout, epilogue, batches), for all commands that take a kernel."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FORM_OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class FormWords:
-    """Texts of the form options; None for an omitted option."""
+    """Texts of the form options on a command line; None for an omitted option."""
 
     layout: str | None = None
     epilogue: str | None = None
@@ -51,7 +51,7 @@ class FormWords:
 
     @property
     def words(self) -> list[str]:
-        """Return the options as a command line."""
+        """Return the given options as words of a command line."""
         return [word for name, given in vars(self).items() if given is not None for word in (f"--{name}", given)]
 
     @property
@@ -87,8 +87,11 @@ def _number(name: str, text: str | None) -> float:
 
 
 def takes_form(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with `FORM_OPTIONS` as its argument `form`; next to its own --out, C's type is --out-dtype."""
-    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` only here
+    """Return the command with `FORM_OPTIONS`, which it gets as its argument `form`.
+
+    If the command has its own --out, the option of C's type is --out-dtype.
+    """
+    signature = inspect.signature(command, eval_str=True)  # typer reads the types from `__signature__`
     own = [each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature.parameters.items() if name != "form"]
     names = {name: f"{name}_dtype" if name in signature.parameters else name for name in FORM_OPTIONS}
 

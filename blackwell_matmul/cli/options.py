@@ -1,6 +1,6 @@
-"""Options that several commands share, and their values.
+"""Options that several commands share, and the conversion of their values.
 
-Options are checked before torch and tilus are loaded.
+Values are checked before torch and tilus are imported, as these imports are slow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def known_kernel(name: str) -> str:
 
 
 def known_gpu(name: str) -> str:
-    """Return a GPU's name unchanged, as it may say more than its target."""
+    """Return a GPU's name or target unchanged; raise InputError if it is unknown."""
     gpu_named(name)
     return name
 
@@ -68,13 +68,16 @@ def known_timed_gpu(name: str) -> str:
 
 
 def flag(name: str, text: str) -> Any:
-    """Return an option without a value."""
+    """Return a typer option without a value. text: its help."""
     return typer.Option(name, help=text)
 
 
 def word(metavar: str, text: str, *names: str, default: str = "", check: Callable[[str], str] | None = None) -> Any:
-    """Return an option with a value. names: empty for the parameter's own. default: for the help, where the command
-    makes the value itself. check: returns the value, or raises InputError."""
+    """Return a typer option with a value. text: its help. names: names of the option; empty: the parameter's name.
+
+    default: text about the default, for the help; "": the parameter's default. check: function that returns the value,
+    or raises InputError.
+    """
     callback = None if check is None else checked(check)
     return typer.Option(*names, metavar=metavar, help=text, show_default=default or True, callback=callback)
 
@@ -92,7 +95,7 @@ Size = Annotated[
 Json = Annotated[bool, flag("--json", "Print the result as one JSON object.")]
 
 NAMES_TEXT = "v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper, few, gemv"
-"""All names of kernels, short."""
+"""Names of all kernels, as ranges, for the help."""
 
 Kernel = Annotated[
     str,
@@ -126,7 +129,7 @@ Policy = Annotated[str, word("POLICY", POLICIES_TEXT, "--policy", check=plain_po
 
 
 def problem_of(kernel: str, size: Sizes | None, dtype: str | None, form: Form = PLAIN, batches: int = 1) -> Problem:
-    """Return the problem of a command; without a type, fp16 or the first block-scaled type."""
+    """Return the problem of a command. Without a dtype the type is fp16, or mxfp8 for a block-scaled kernel."""
     m, n, k = size or (1024, 1024, 1024)
     first = next(iter(BLOCK_SCALED)) if kernel in BLOCK_SCALED_LADDER else "fp16"
     return Problem(m, n, k, first if dtype is None else dtype, form, batches)
@@ -145,7 +148,7 @@ DEFAULT_EMULATED_SIZE = (512, 512, 512)
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """Kernel, argument size and pins of `run`, `check` and `compile`."""
+    """Kernel, size, type, pins and form that a command names."""
 
     kernel: str
     size: Sizes | None
@@ -178,12 +181,15 @@ class KernelRequest:
 def kernel_request(
     kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str, form: Form, batches: int
 ) -> KernelRequest:
-    """Return the request; a rung's schedule must have known knobs, a script's class checks its own."""
+    """Return the request of these options; raise InputError for values that do not fit.
+
+    The names of knobs are checked only for kernels of this package; a user's class checks its own.
+    """
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     if dtype in EIGHT_BITS and (form.a_major, form.b_major) != (PLAIN.a_major, PLAIN.b_major):
         raise InputError(f"--dtype is {dtype}, of 8 bits, which is read contiguous along k alone; give --layout tn.")
-    least = 0 if names_a_file(kernel) else 1  # its example_args may want 0
+    least = 0 if names_a_file(kernel) else 1  # example_args of a file may accept 0
     request = KernelRequest(kernel, sizes_of(size, least), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)
@@ -201,12 +207,12 @@ def seed_of(text: str) -> int:
 
 
 def orders_of(text: str | None) -> int | None:
-    """Return the number of orders; None without a text, for as many orders as are cheap."""
+    """Return the value of --orders; None without the option."""
     return None if text is None else _between("--orders", text, MAX_ORDERS)
 
 
 def workers_of(text: str | None) -> int | None:
-    """Return the number of workers; None for one a core."""
+    """Return the value of --workers; None without the option."""
     return None if text is None else _between("--workers", text, MAX_WORKERS)
 
 
@@ -215,14 +221,14 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def integer(name: str, text: str) -> int:
-    """Return an integer; typer's message would name neither the value nor its position."""
+    """Return an option's text as an integer; raise InputError for other texts. name: the option, for the message."""
     if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
     return int(text)
 
 
 def decimal(text: str) -> float | None:
-    """Return a number; None for any other text."""
+    """Return a text as a finite number; None for any other text."""
     try:
         return number(float(text))
     except ValueError:
@@ -230,7 +236,7 @@ def decimal(text: str) -> float | None:
 
 
 def _between(name: str, text: str, most: int) -> int:
-    """Return an integer from 1 to most; else raise InputError."""
+    """Return an option's text as an integer from 1 to most; raise InputError for other texts."""
     count = integer(name, text)
     if not 1 <= count <= most:
         raise InputError(f"{name} is {text[:100]}; it must be an integer from 1 to {most}.")

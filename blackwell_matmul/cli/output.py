@@ -1,4 +1,4 @@
-"""End of a command: its result on stdout, as text or JSON, and its exit code."""
+"""Output of a command: its result on stdout, as text or JSON, its errors, and its exit code."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Record = Callable[[], Mapping[str, object]]
 
 
 READER_LEFT_EXIT_CODE = 2
-"""Exit code if the reader of the output has closed it."""
+"""Exit code if the reader of stdout has closed the pipe."""
 
 
 def stdout_is_there() -> bool:
-    """Return True if stdout exists. Make stdout replace characters that its encoding lacks."""
+    """Return True if stdout is open. stdout then replaces characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return sys.stdout is not None
 
 
 def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoReturn:
-    """Print a result and exit with 0, or with 1 if not ok."""
+    """Print a result, and exit with the code 0, or 1 if not ok. record: the result for JSON. lines: as text."""
     if as_json:
         emit(as_text(record()))
     else:
@@ -44,7 +44,7 @@ def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoRe
 
 
 def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
-    """Return a record with the class and the rung's name, null for a user's script."""
+    """Return a record with the kernel's name as `rung`, None for a user's script."""
     from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     rung = None if names_a_file(kernel) else kernel.lower()
@@ -52,8 +52,8 @@ def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
 
 
 def complain(sentence: str, code: int, as_json: bool) -> int:
-    """Print an error on stderr, and with --json also on stdout in place of the result."""
-    with suppress(OSError):  # full as well: the exit code says it
+    """Print an error on stderr, with --json also on stdout in place of the result; return the exit code."""
+    with suppress(OSError):  # stderr may be full or closed; the exit code remains
         terminal.complain(sentence)
     if as_json:
         with suppress(typer.Exit, InputError):
@@ -67,7 +67,7 @@ def as_text(record: Mapping[str, object]) -> str:
 
 
 def emit(text: str) -> None:
-    """Print on stdout; InputError if the write fails, only an exit code if the reader has left."""
+    """Print on stdout. Raises InputError if the write fails, typer.Exit if the reader has closed the pipe."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -78,10 +78,10 @@ def emit(text: str) -> None:
 
 
 def leave_nothing_to_flush() -> None:
-    """Flush the streams, and discard unwritable output, which would change the exit code."""
+    """Flush stdout and stderr. Output that cannot be written is discarded, as it would change the exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):  # of an object that is no file
+            with suppress(OSError, ValueError):  # the stream may be no file
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

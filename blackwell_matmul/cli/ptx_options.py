@@ -1,4 +1,4 @@
-"""Options of `check` for PTX of any compiler, or a bundle; the launch's arguments are texts such as `f16[256,64]`."""
+"""Options of `check` for PTX of any compiler, or for a bundle. Launch arguments are texts such as `f16[256,64]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARRAY_TYPES = {
 
 
 def is_compiled(kernel: str) -> bool:
-    """Return true for a file of PTX and for a folder."""
+    """Return True for a file of PTX and for a folder."""
     return kernel.endswith(".ptx") or Path(kernel).is_dir()
 
 
@@ -59,7 +59,7 @@ Arg = Annotated[
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Launch options of the command line, as unparsed text."""
+    """Texts of the launch options on a command line; None for an omitted option."""
 
     grid: str | None = None
     block: str | None = None
@@ -70,7 +70,7 @@ class LaunchOptions:
 
 
 def check_compiled(code: str, launch: LaunchOptions) -> PtxReport:
-    """Check a PTX file or a bundle; InputError if the options describe no launch."""
+    """Check the order of accesses in a PTX file or a bundle; raise InputError if the options describe no launch."""
     from blackwell_matmul.emulator import check_ptx
     from blackwell_matmul.emulator.emulate import entry_of, text_of
     from blackwell_matmul.emulator.parser import parse
@@ -93,7 +93,7 @@ def _extents(name: str, words: str | None) -> tuple[int, ...] | None:
 
 
 def _argument(word: str) -> object:
-    """Return the argument that a word describes: a tensor, a number, a null pointer, or the array in a file."""
+    """Return the argument that a text describes: a tensor, a number, a null pointer, or the array in a file."""
     import numpy as np
 
     if word == "null":

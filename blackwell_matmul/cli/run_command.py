@@ -1,4 +1,4 @@
-"""`run`: simulate and check one kernel on generated inputs."""
+"""`run`: run one kernel on generated inputs, in the simulator or emulator, and check its result."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Run one kernel on made-up inputs and check its result.
+    """Run one kernel on generated inputs, and check its result.
 
-    Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
+    Exit code 0: right. 1: wrong, or the kernel has a fault. 2: could not run.
 
     Examples:
 
@@ -44,10 +44,10 @@ def run(
     - `blackwell-matmul run v2 --emulate --check`
     - `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 
-    A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
-    other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`,
-    which gets a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and
-    not checked.
+    A script of your own is a tilus.Script class. If it is called with (m, n, k, a, b, c), it must compute C = A @ B.T.
+    For any other call, write two functions beside the class. `example_args(m, n, k)` returns the arguments.
+    `reference(*args)` takes a copy of them, and returns the expected outputs: {"y_ptr": tensor}. Without a reference,
+    the outputs are not checked.
     """
     if check and not emulate:
         raise InputError(

@@ -1,4 +1,4 @@
-"""`schedules`: list a rung's schedules and its choice."""
+"""`schedules`: list the schedules of a kernel, and the chosen one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def schedules(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """List the schedules of a rung: which can run, which one is chosen and why, and why not the others.
+    """List the schedules of a rung: which can run, which one is chosen and why, and why others cannot run.
 
-    A rejected row with several values for a knob stands for every combination of them. `columns` are of tensor memory.
+    A rejected row with several values for knobs stands for all their combinations. `columns` are those of tensor
+    memory.
 
     Exit code 0: some can run. 1: none can. 2: bad input.
 
@@ -52,7 +53,7 @@ def schedules(
     named_gpu = options.one_gpu(gpu, target)
     asked = None if named_gpu is None else gpu_named(named_gpu)
     problem = options.problem_of(rung, options.sizes_of(size), dtype, form.form, form.batches)
-    with redirect_stdout(sys.stderr):  # a user's file may print at import
+    with redirect_stdout(sys.stderr):  # a user's file may print when it is imported
         from blackwell_matmul.harness import listing
 
         listed = listing.schedules(rung, problem, target=asked)

@@ -1,4 +1,4 @@
-"""`trace`: write the timeline of one SM on an absent GPU to a file."""
+"""`trace`: write the predicted timeline of one SM to a file, without the GPU."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def trace(
     - `blackwell-matmul trace v5 --size 8192 8192 8192 -o v5.json`
     - `blackwell-matmul trace v3 --cycles 4000 9000 -o v3.svg`
 
-    A page is opened by a browser, JSON by ui.perfetto.dev; SVG and PNG are pictures, and PNG needs
-    `blackwell-matmul[png]`.
+    A browser opens a page, ui.perfetto.dev opens JSON. SVG and PNG are pictures; PNG needs `blackwell-matmul[png]`.
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     named_gpu = options.one_gpu(gpu, target)

@@ -1,4 +1,4 @@
-"""`tune`: find the fastest schedule on this machine's GPU, or rank schedules for an absent one."""
+"""`tune`: find the fastest schedule on this machine's GPU, or rank schedules for a GPU by predicted time."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def tune(
     - `blackwell-matmul tune s2 --size 8192 8192 8192 --dtype nvfp4`
     - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
-    A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A
-    script of your own says its candidates with tilus.autotune. Several GPUs of one kind measure side by side, and the
-    best of each are measured again on one. That takes time, too: with fewer than 8 candidates for each, fewer GPUs
-    measure (--top takes more candidates). With --gpu nothing is measured or kept, and no GPU is needed: the schedules
-    are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
+    Later calls that pin no schedule use the winner, for this n and k and similar m, on this GPU. A script of your own
+    names its candidates with tilus.autotune. Several GPUs of one model measure at the same time, and the best
+    candidates of each are measured again on one GPU. With fewer than 8 candidates for each GPU, fewer GPUs measure
+    (--top takes more candidates). --gpu needs no GPU: schedules are listed in the order of their predicted time, and
+    nothing is kept. `schedules` lists the shared memory and tensor memory of each.
     """
     problem = options.problem_of(kernel, options.sizes_of(size), dtype, form.form, form.batches)
     budget_s, most = (
@@ -107,7 +107,7 @@ def tune(
             raise InputError("--gpu predicts and --gpus says who measures; give one of the two.")
         _rank(kernel, problem, gpu, most, by, as_json)
         return
-    detect.require_gpu()  # before torch and tilus are loaded
+    detect.require_gpu()  # before the slow imports of torch and tilus
     fork_server.preload(TASKS)
     with terminal.telling(quiet=as_json) as tell:
         from blackwell_matmul.tuner import tuning
@@ -118,7 +118,7 @@ def tune(
 
 
 def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: dict[str, Any], as_json: bool) -> None:
-    """Rank schedules for a GPU that may be absent."""
+    """Rank the schedules for a GPU by predicted time, and print them."""
     with terminal.telling(quiet=as_json) as tell:
         from blackwell_matmul.tuner import ranking
 

@@ -1,4 +1,4 @@
-"""`verify`: test each layer on this machine."""
+"""`verify`: test each layer of the installation on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def verify(
 
     `blackwell-matmul verify simulator triton`
 
-    The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a process of its own.
+    The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a new process.
     """
     from blackwell_matmul.cli.doctor.verify import LAYERS, known_layers, passed, verify
 

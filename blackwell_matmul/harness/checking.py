@@ -1,4 +1,4 @@
-"""`check` for any kernel, a rung or a user's script, on generated inputs or its own arguments."""
+"""`check`: checks the order of any kernel's accesses, on generated inputs or given arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.report import Report
 
 INPUT_SEED = 0
-"""Seed of all inputs; the seed of a check determines only the order, so that it can be replayed."""
+"""Seed of all inputs. The seed of a check determines only the order of warps and completions."""
 
 
 def check(
@@ -36,33 +36,33 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run a kernel on CPU tensors in `orders` orders, and report faults of its ordering.
+    """Run a kernel on CPU tensors in `orders` orders of warps and completions, and report races and deadlocks.
 
     kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: size for generated inputs, or
-    m a `Problem`; or, with tensors, all arguments of its `__call__`. dtype, schedule, target, form: those of
-    `run_matmul`. orders: None is 4 for fast launches, about a second each, and 1 for larger ones or a seed other than
-    0, which replays. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes
-    the outputs in place; later ones use copies of the original tensors. strict: findings without a guarantee make the
-    report not ok, as errors do. workers, progress: those of `simulate`.
+    m is a `Problem`. With tensors, these are all arguments of the kernel's `__call__`. dtype, schedule, target, form:
+    those of `run_matmul`. orders: number of orders; None is 4 for launches of about a second, and 1 for longer launches
+    or a seed other than 0. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order
+    writes the outputs in place; later orders use copies of the original tensors. strict: True makes findings about
+    behavior that PTX does not guarantee errors, too. workers, progress: those of `simulate`.
 
-    Raises InputError, CompileError or UnsupportedError if the kernel cannot run; its faults are in the report.
+    Raises InputError, CompileError or UnsupportedError if the kernel cannot run. The report has the kernel's faults.
     """
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, seed=INPUT_SEED)
     return check_call(call, orders=orders, seed=seed, strict=strict, workers=workers, progress=progress)
 
 
 def check_call(call: KernelCall, **options: Any) -> Report:
-    """Check a resolved call; options: those of `check` after the form, except the target."""
+    """Check a resolved call. options: arguments of `check` after form."""
     from blackwell_matmul.simulator.check import check
 
     with call.kernel.loaded():
         report = check(call.script, *call.arguments, schedule=call.pins or None, target=call.arch, **options)
-    formed = call.problem is not None and call.problem.form != PLAIN  # such a kernel reads tensors in their layout
+    formed = call.problem is not None and call.problem.form != PLAIN  # the kernel then reads tensors in any layout
     return replace(report, disagreements=()) if formed else report
 
 
 def verdicts(call: KernelCall, expected: Mapping[int, Any]) -> list[Verdict | OutputVerdict]:
-    """Return verdicts on the outputs after a check, if the expected result is known."""
+    """Return verdicts on the outputs after a check; an empty list if the expected result is unknown."""
     if call.kernel.reference is not None:
         return [*call.compared(expected)]
     return [] if call.problem is None else [check_product(call.problem, call.arguments[3:])]

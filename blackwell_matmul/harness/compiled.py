@@ -1,4 +1,4 @@
-"""`compile` for any kernel, a rung or a user's script, for a size or its own arguments; nothing is run."""
+"""`compile`: compiles any kernel, for a size or for given arguments, without running it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def compile(
     cache: bool = True,
     timeline: int | None = None,
 ) -> Bundle:
-    """Compile a kernel for a call of this size, or with these arguments; no GPU is needed.
+    """Compile a kernel for a call of this size or with these arguments, without a GPU; return the bundle.
 
-    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m a `Problem`;
-    or, with tensors on any device, all arguments of its `__call__`. Constants among them (annotated int) are compiled
-    in; `bundle.serves` lists them. dtype, schedule, target, form: those of `run_matmul`. cache: use the cache in memory
-    and on disk. timeline: records of each warp; the kernel then takes a buffer as last argument (`timeline_buffer`),
-    which `measured_timeline` reads.
+    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m is a
+    `Problem`. With tensors on any device, these are all arguments of the kernel's `__call__`. Arguments annotated with
+    int are constants of the code; `bundle.serves` lists them. dtype, schedule, target, form: those of `run_matmul`.
+    cache: True uses the cache in memory and on disk. timeline: maximum number of records of each warp. The kernel then
+    takes a buffer as last argument (`timeline_buffer`), which `measured_timeline` reads.
 
-    Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
+    Raises InputError, CompileError or UnsupportedError if the script cannot be compiled.
     """
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target)
     return compile_call(call, cache=cache, timeline=timeline)
@@ -51,11 +51,11 @@ BY_POINTER = {
     "LoadGlobalInst": "LoadGlobalGenericInst", "StoreGlobalInst": "StoreGlobalGenericInst",
     "CopyAsyncInst": "CopyAsyncGenericInst",
 }  # fmt: skip
-"""Instructions into which tilus's passes convert accesses of tensors in global memory."""
+"""Instructions into which tilus's passes convert accesses of global memory, by the instructions before the passes."""
 
 
 def mark_names() -> dict[str, str]:
-    """Return the name on a timeline of each marked instruction, for tilus's classes before and after its passes."""
+    """Return the names of marked instructions on a timeline, by tilus's class before and after its passes."""
     from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
     names = {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}

@@ -1,4 +1,4 @@
-"""Compile a kernel and run its PTX on the CPU in the emulator, as an independent check."""
+"""Runs of a compiled kernel's PTX in the emulator, on the CPU, as an independent check."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from blackwell_matmul.harness.run import Progress, judged, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
 
 TMA_ROWS = 8
-"""Minimum 16-bit elements of a line for TMA, for operands contiguous along m."""
+"""Minimum number of 16-bit elements of a line for TMA."""
 
 ORDERS_OF_POLICIES = {"adversarial": "late", "eager": "eager", "random": "random"}
-"""Emulator's order for each policy of the simulator."""
+"""The emulator's orders, by the simulator's policies."""
 
 
 def emulate_call(
     call: KernelCall, *, policy: str = "adversarial", progress: Progress | None = None
 ) -> Result | ScriptResult:
-    """Compile a resolved call, execute its PTX, and compare as `run_call` does.
+    """Compile a resolved call, execute its PTX in the emulator, and check the outputs as `run_call` does.
 
-    Raises the errors of `compile`, and EmulationError if the code cannot go on.
+    Raises the errors of `compile`, and EmulationError if the code has a fault.
     """
     return _executed(call, compile_call(call), policy, progress)
 
@@ -41,7 +41,7 @@ def _executed(
 
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
-    """Execute a bundle on the arguments of a call; return the seconds."""
+    """Execute a bundle in the emulator on the arguments of a call; return the seconds."""
     arguments = _arguments(call, bundle)
     start = time.perf_counter()
     emulate(bundle, *arguments, order=ORDERS_OF_POLICIES[policy], seed=call.seed or 0, progress=progress)
@@ -58,16 +58,17 @@ def _arguments(call: KernelCall, bundle: Bundle) -> list[object]:
 
 
 def check_code(call: KernelCall, progress: Progress | None = None) -> PtxReport:
-    """Compile a resolved call, and check the order of the code's accesses."""
+    """Compile a resolved call, and check the order of the accesses in its PTX."""
     bundle = compile_call(call)
     return check_ptx(bundle, *_arguments(call, bundle), progress=progress)
 
 
 def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result | ScriptResult:
-    """Execute a matmul's bundle on few rows, one tile and one row, as n and k may be compiled in. A file with a
-    reference is executed on the call's arguments.
+    """Execute a bundle in the emulator, and check the outputs.
 
-    Raises UnsupportedError for a kernel without a known result.
+    A matmul is executed with few rows: one tile and one row. n and k, which may be constants of the code, stay. A
+    kernel with a `reference` is executed on the call's arguments. Raises UnsupportedError for a kernel without a known
+    result.
     """
     asked, call = call.problem, replace(call, seed=call.seed or 0)
     if call.kernel.reference is not None:

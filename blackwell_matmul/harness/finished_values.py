@@ -1,4 +1,4 @@
-"""`Finishing`: an `Epilogue` applied to a product by torch, and its fp32 error bound."""
+"""`Finishing`: applies an `Epilogue` to a product in torch, and bounds its error in fp32."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from blackwell_matmul.ops.finished import EpilogueTensors, finished
 from blackwell_matmul.problem.form import Epilogue
 
 ROUNDINGS = 2.0**-22
-"""Relative error of a few fp32 operations."""
+"""Bound on the relative error of the fp32 operations of an epilogue."""
 
 STEEPEST = 2.0
-"""Bound on the slope of any activation, 1.13, with its error in fp32."""
+"""Bound on the slope of any activation. The largest slope is 1.13; the rest covers errors of fp32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finishing:
-    """An epilogue, with its tensors for one matrix of a batch."""
+    """Function that applies an epilogue. tensors: the epilogue's tensors for one matrix of a batch."""
 
     epilogue: Epilogue
     tensors: EpilogueTensors
@@ -31,12 +31,12 @@ class Finishing:
         return replace(self, tensors=self.tensors._replace(residual=kept, scale_a=scales))
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Return the finished product, in the type of z."""
+        """Return the epilogue of the product z, in the type of z."""
         given = EpilogueTensors(*[None if each is None else each.to(z.dtype) for each in self.tensors])
         return finished(z, given, self.epilogue.activation, self.epilogue.alpha, self.epilogue.beta)
 
     def noise(self, z: Tensor, noise: Tensor) -> Tensor:
-        """Return fp32's error bound of the result, for the error `noise` of z."""
+        """Return a bound on the error of the result in fp32. noise: bound on the error of z."""
         sizes = self._of_sizes()
         size, scaled = sizes(z.abs()), replace(sizes, tensors=sizes.tensors._replace(bias=None, residual=None))
         before = scaled(noise) + ROUNDINGS * size
@@ -47,7 +47,7 @@ class Finishing:
         return STEEPEST * (before[..., 0::2] * size[..., 1::2] + before[..., 1::2] * size[..., 0::2])
 
     def _of_sizes(self) -> Finishing:
-        """Return the epilogue with absolute values, without its activation."""
+        """Return the epilogue with absolute values of tensors and factors, and without activation."""
         how = self.epilogue
         plain = replace(how, activation="none", alpha=abs(how.alpha), beta=abs(how.beta))
         return Finishing(plain, EpilogueTensors(*[None if each is None else each.abs() for each in self.tensors]))

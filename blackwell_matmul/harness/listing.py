@@ -1,4 +1,4 @@
-"""`schedules`: a rung's schedules for a problem and a GPU, its choice, and reasons against others."""
+"""`schedules`: a kernel's schedules for a problem and a GPU, the chosen one, and reasons against others."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ CHOICE_RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
     "equals the one with the largest tile, then the widest strip, then the most stages that the k-tiles can fill."
 )
-"""Rule of `space.choose`, in one sentence."""
+"""Sentence about the rule by which `space.choose` chooses."""
 
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """A schedule with its resources. reasons: why it cannot run; empty if it can.
+    """A schedule with its resources.
 
-    ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: of its accumulator.
-    predicted_cycles: from `scheduling.cost_model`; not measured.
+    ctas: number of tiles of C, rounded up to whole clusters. shared_memory_bytes: shared memory of one CTA.
+    tensor_memory_columns: columns of its accumulators. predicted_cycles: cycles of the kernel by
+    `scheduling.cost_model`. reasons: reasons why the schedule cannot run; empty if it can.
     """
 
     schedule: Schedule
@@ -48,14 +49,14 @@ class ScheduleRow:
 
 
 MOST_ROWS = 10
-"""Maximum rows of valid schedules in a notebook's table."""
+"""Maximum number of rows of a notebook's table."""
 
 
 @dataclass(frozen=True, repr=False)
 class ScheduleList(OneLine):
-    """All schedules of a rung for a problem on a GPU.
+    """All schedules of a kernel for a problem on a GPU.
 
-    kernel: name of the rung's class. chosen: the default schedule; None if none can run.
+    kernel: name of the kernel's class. chosen: the default schedule; None if no schedule can run.
     """
 
     kernel: str
@@ -70,7 +71,7 @@ class ScheduleList(OneLine):
 
     @cached_property
     def ranked(self) -> tuple[ScheduleRow, ...]:
-        """Return the schedules that can run, the chosen one first."""
+        """Return the schedules that can run, the chosen schedule first."""
         return tuple(sorted(self.runnable, key=self._preference))
 
     def _preference(self, row: ScheduleRow) -> tuple[int, ...]:
@@ -83,7 +84,7 @@ class ScheduleList(OneLine):
 
     @property
     def why(self) -> str:
-        """Return the reason of the choice: tiles of each SM, and their predicted time."""
+        """Return a sentence about the choice: the tiles of each SM, and the predicted cycles."""
         if self.chosen is None:
             return "No schedule can run it."
         row = next(row for row in self.rows if row.schedule == self.chosen)
@@ -95,7 +96,7 @@ class ScheduleList(OneLine):
         return f"{have}; {row.predicted_cycles} cycles predicted, and at least as many for any other that can run."
 
     def as_dict(self) -> dict[str, object]:
-        """Return the list with plain values and stable keys."""
+        """Return the list as a dict of plain values, with stable keys."""
         return {
             "kernel": self.kernel,
             **self.problem.as_dict(),
@@ -155,11 +156,11 @@ def schedules(
     gpu: Target = None,
     form: FormOf = None,
 ) -> ScheduleList:
-    """List every schedule of a rung for a problem on a GPU, and its choice.
+    """Return all schedules of a kernel for a problem on a GPU, and the chosen one.
 
-    kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel with `knobs` from the space. m, n, k, dtype, form: as
-    for `run_matmul`; tensors only determine the problem. schedule: only schedules with these knobs. target: a name such
-    as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same.
+    kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel whose `knobs` are those of `Schedule`. m, n, k, dtype,
+    form: those of `run_matmul`; tensors only determine the problem. schedule: knob values that all listed schedules
+    have. target: "B200", "sm_100a", a `Gpu`, or None for the kernel's first target. gpu: older name of target.
 
     Raises InputError for an unknown kernel, problem or GPU.
     """
@@ -185,7 +186,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
 
 
 def _script_cls(found: UserKernel) -> Any:
-    """Return a rung's class; InputError for one without knobs from the space."""
+    """Return the kernel's class; raise InputError if its knobs are not those of `Schedule`."""
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")
@@ -199,7 +200,7 @@ def _problem(call: KernelCall) -> Problem:
 
 
 def _pins(call: KernelCall) -> dict[str, object]:
-    """Return the knobs that are pinned, by the kernel or for the call."""
+    """Return the knob values that the kernel or the call pins."""
     return {name: value for name, value in call.all_pins.items() if name != "form"}
 
 

@@ -1,9 +1,8 @@
-"""`compare`: judges an output of any kernel against its author's expectation.
+"""`compare`: compares an output of any kernel with the `reference` of the kernel's file.
 
-`check_matmul` knows the error of a product; a general kernel's is unknown. The rule is that of
-`torch.testing.assert_close`: an element is right if |actual - expected| <= atol + rtol * |expected|, with torch's
-tolerances for the type (integers: none). One exception: small elements after cancellation have the error of their sums,
-so atol is at least `CANCELS` of the output's size. The author may set other tolerances.
+The rule is that of `torch.testing.assert_close`: an element is right if |actual - expected| <= atol + rtol *
+|expected|, with torch's tolerances for the type (integers: 0). One difference: a small sum of large products has the
+error of the products, so atol is at least `CANCELS` times the size of the output. The file may set other tolerances.
 """
 
 from __future__ import annotations
@@ -33,28 +32,29 @@ TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
         "float8_e5m2": (0.25, 1e-2),
     }
 )
-"""Tolerances by element type: torch.testing.assert_close's; two units for 8-bit floats, which it compares exactly."""
+"""Tolerances by element type: those of torch.testing.assert_close, or two units in the last place for 8-bit floats."""
 
 
 CANCELS = 2.0**-16
-"""Least atol, as a fraction of the expected values' root mean square: three times the error of fp32 sums of 16384
-products in steps of 16, and a thirtieth of a rounding to 16 bits.
+"""Minimum atol, as a fraction of the root mean square of the expected values.
+
+It is three times the error of fp32 sums of 16384 products in steps of 16, and a thirtieth of a rounding to 16 bits.
 """
 
 
 ROUNDING = 32.0
-"""Factor on the tolerance below which an error may be rounding, of another element type or order of sums; a lost or
-repeated summand is usually larger.
-"""
+"""Multiple of the tolerance up to which an error may come from rounding. A lost or repeated summand usually gives a
+larger error."""
 OWN_TOLERANCE = "`tolerance = (rtol, atol)` beside the class allows more"
 
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """One output compared with its expectation.
+    """Result of the comparison of one output.
 
-    wrong: elements beyond the tolerance, out of `elements`. worst: index of the largest error, or of the first
-    unexpected NaN or infinity (max_abs_error is inf then). excess: largest error as a multiple of its tolerance.
+    elements: number of elements. wrong: number of elements beyond the tolerance. worst: index of the largest error, or
+    of the first unexpected NaN or infinity, for which max_abs_error is inf. excess: largest error as a multiple of its
+    tolerance.
     """
 
     name: str
@@ -69,7 +69,7 @@ class OutputVerdict:
 
     @property
     def message(self) -> str:
-        """Return the verdict as text, without a final period."""
+        """Return the result as text, without a final period."""
         if self.max_abs_error == 0:
             return f"{self.name} is exact"
         allowed = f"rtol {self.rtol:g}, atol {self.atol:g}"
@@ -82,7 +82,10 @@ class OutputVerdict:
 
 
 def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None = None) -> OutputVerdict:
-    """Judge one output, a torch tensor or an array; InputError if `expected` has another shape or is no tensor."""
+    """Compare one output, a torch tensor or an array, and return the verdict.
+
+    Raises InputError if `expected` has another shape or is no tensor.
+    """
     have, want = _as_numbers(name, actual), _as_numbers(f"the reference of {name}", expected)
     if have.dtype != want.dtype:
         have, want = have.double(), want.double()
@@ -111,16 +114,16 @@ def _tolerance(kind: str, want: torch.Tensor) -> Tolerance:
 
 
 def _errors(have: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Return |have - want|; 0 for the same infinity or NaN, infinite if only one is finite."""
+    """Return |have - want|. An equal infinity or NaN gives 0; other NaN or infinities give inf."""
     same = (have == want) | (have.isnan() & want.isnan())
     error = (have.double() - want.double()).abs().nan_to_num(math.inf, math.inf)
     if not have.is_floating_point():
-        error = error.clamp(min=1)  # beyond 2**53 neighbours are one float64
+        error = error.clamp(min=1)  # beyond 2**53, neighbouring integers are the same float64
     return torch.where(same, 0.0, error)
 
 
 def _as_numbers(what: str, value: Any) -> torch.Tensor:
-    """Return a dense CPU tensor of float64, or of int64 for integers."""
+    """Return a value as a dense CPU tensor of float64, or of int64 for integers; raise InputError for others."""
     try:
         if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or has_memory(value)):
             return _widened(value.detach().to_dense().cpu())

@@ -1,4 +1,4 @@
-"""`predict`: predicted time of a kernel on a named GPU, without the GPU; `trace`: predicted timeline."""
+"""`predict`: predicts the time of a kernel on a GPU, without the GPU. `trace`: predicts the timeline of one SM."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def predict(
     ghz: float | None = None,
     explained: bool = True,
 ) -> Prediction:
-    """Predict the time of a call of this size, or with these arguments; nothing is measured.
+    """Predict the time of a call of this size or with these arguments, without a GPU.
 
-    kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, for any kernel. target: the GPU, by name or
-    compiler target (None: one that the kernel is for); gpu: the same; `gpu_figures.TIME_FIGURES` lists those with
-    figures. ghz: the SMs' clock, if known; None is the clock under load. explained: add the gain of possible changes to
-    the bottleneck, which takes two to ten times as long.
+    kernel, m, n, k, tensors, dtype, schedule, form: those of `run_matmul`, for any kernel. target: a GPU of
+    `gpu_figures.TIME_FIGURES`, by name or compiler target; None: the kernel's first target. gpu: older name of target.
+    ghz: clock of the SMs; None: the clock under load. explained: True adds how much time each possible change would
+    save, and takes two to ten times as long.
 
-    Raises InputError for a GPU without figures or a kernel that it cannot run, and the errors of `run_matmul`.
+    Raises InputError for a GPU without figures, or a GPU that cannot run the kernel, and the errors of `run_matmul`.
     """
     clock = None if ghz is None else _plain_ghz(ghz)
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
@@ -68,16 +68,16 @@ def trace(
     gpu: Target = None,
     form: FormOf = None,
 ) -> Timeline:
-    """Predict the timeline of one SM for a call; nothing is measured.
+    """Predict the timeline of one SM for a call, without a GPU.
 
-    Arguments and errors are those of `predict`. The result displays in a notebook, and `trace("v2", 1024, 1024,
-    1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
+    Arguments and errors are those of `predict`. A notebook displays the result; `trace("v2", 1024, 1024,
+    1024).save("v2.html")` writes a page. Other endings are .json, .svg and .png.
     """
     return trace_call(resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu))
 
 
 def _plain_ghz(value: object) -> float:
-    """Return an SM's clock in a GPU's range; else raise InputError."""
+    """Return a clock as a float from `MIN_GHZ` to `MAX_GHZ`; raise InputError for any other value."""
     found = number(value)
     if found is None or not MIN_GHZ <= found <= MAX_GHZ:
         raise InputError(f"ghz is {shown(value)}; it must be a number from {MIN_GHZ} to {MAX_GHZ}, or None.")
@@ -85,7 +85,7 @@ def _plain_ghz(value: object) -> float:
 
 
 def predict_call(call: KernelCall, ghz: float | None = None, explained: bool = True) -> Prediction:
-    """Predict a resolved call."""
+    """Predict the time of a resolved call."""
     from blackwell_matmul.simulator.timing.explain.beside import Others
     from blackwell_matmul.simulator.timing.predict import predict_script
 
@@ -108,7 +108,7 @@ def trace_call(call: KernelCall) -> Timeline:
 
 
 def _timed_gpu(call: KernelCall) -> str:
-    """Return the name of the call's GPU; without one, the GPU for the class's target."""
+    """Return the name of the call's GPU; without one, the GPU of the kernel's first target."""
     named = call.target
     if isinstance(named, Gpu):
         named = (board(named) or named).name
@@ -116,7 +116,7 @@ def _timed_gpu(call: KernelCall) -> str:
 
 
 class Chosen(NamedTuple):
-    """Schedule that a rung chooses on this GPU; other GPUs of the architecture may differ."""
+    """Schedule that a kernel chooses for a problem on a GPU. Other GPUs of the same target may get another schedule."""
 
     schedule: Schedule
     problem: Problem
@@ -137,26 +137,27 @@ def _pins(call: KernelCall, chosen: Chosen | None) -> Mapping[str, object]:
 
 
 def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]]:
-    """Return pins of schedules to try instead, for each change."""
+    """Return, for each possible change, the pins of schedules that have the change."""
     return [[_pins(call, chosen._replace(schedule=each)) for each in some] for some in neighbours(*chosen)]
 
 
 def _beside_script(call: KernelCall, gpu: str) -> Iterator[Iterator[Mapping[str, object]]]:
-    """Yield pins of schedules to try for a user's matmul. Schedules that fail for a small product are skipped."""
+    """Yield, for each possible change, the pins of a user's matmul. Pins with which a small product is wrong are
+    skipped."""
     knobs = {name: value for name, value in _knobs(call).items() if name in space.SPACE and type(value) is int}
     for some in knobs_beside(knobs) if call.is_matmul else ():
         yield ({**call.pins, **each} for each in some if _is_right(call, each, gpu))
 
 
 def _knobs(call: KernelCall) -> Mapping[str, object]:
-    """Return the arguments of `__init__`, pinned or default."""
+    """Return all arguments of `__init__`: the pinned values, else the defaults."""
     script_cls: Any = call.kernel.script_cls
     parameters = inspect.signature(script_cls.__init__).parameters.values()
     return {each.name: call.pins.get(each.name, each.default) for each in parameters}
 
 
 SMALL = 512
-"""Extents m, n and k of the small product that tests other knobs."""
+"""Maximum m, n and k of the small product that tests other knob values."""
 
 
 def _is_right(call: KernelCall, pins: Mapping[str, object], gpu: str) -> bool:

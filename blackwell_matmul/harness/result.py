@@ -1,4 +1,4 @@
-"""`Result` and `ScriptResult`: one line per kernel, as text and JSON, with the source of its time."""
+"""`Result` and `ScriptResult`: the outcome of a kernel's run, as one line of text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 
 How = Literal["simulated", "emulated", "measured"]
-"""Origin of a result: script in the simulator, compiled code in the emulator, or on a GPU."""
+"""Origin of a result: simulated script, emulated PTX, or a run on a GPU."""
 
 
 @dataclass(frozen=True, repr=False)
 class Ran(OneLine):
-    """Result of a kernel's run, simulated, emulated or measured; fields are those of `Result`."""
+    """A kernel's run, without a verdict on its outputs. Fields are those of `Result`."""
 
     kernel: str
     schedule: Mapping[str, object]
@@ -49,16 +49,16 @@ class Judged(Ran, ABC):
     @property
     @abstractmethod
     def correct(self) -> bool | None:
-        """Return true if every output is as expected; None without an expectation."""
+        """Return True if every output is as expected; None if no result is expected."""
 
     @property
     @abstractmethod
     def message(self) -> str:
-        """Return one sentence on the outputs, with possible causes of wrong ones."""
+        """Return one sentence about the outputs, with possible causes of errors."""
 
     @abstractmethod
     def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
-        """Return the size of the call: its name, itself, as text, and as plain values."""
+        """Return the name of the size's field, the size, the size as text, and the size as plain values."""
 
     @abstractmethod
     def _judgement(self) -> Mapping[str, object]:
@@ -66,12 +66,12 @@ class Judged(Ran, ABC):
 
     @property
     def ok(self) -> bool:
-        """Return true if no output is wrong and no finding is an error."""
+        """Return True if no output is wrong and no finding is an error."""
         return self.correct is not False and not self.errors
 
     @property
     def time(self) -> str:
-        """Return the time and where it was spent. The simulator's time is never given as a GPU's."""
+        """Return the time as text. A time of the simulator or emulator is named as such."""
         if self.how == "measured":
             return f"measured {self.seconds * 1e6:.1f} us on {self.device}"
         what = "simulated" if self.how == "simulated" else "compiled code, emulated"
@@ -88,7 +88,7 @@ class Judged(Ran, ABC):
         return {**known, "target": self.target, "verdict": self.message, "time": self.time}
 
     def as_dict(self) -> dict[str, object]:
-        """Return the result with plain values and stable keys; non-finite numbers become None."""
+        """Return the result as a dict of plain values, with stable keys; non-finite numbers become None."""
         return {
             "kernel": self.kernel,
             **self._size()[3],
@@ -109,10 +109,10 @@ class Judged(Ran, ABC):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result(Judged):
-    """One kernel, run once and checked.
+    """Outcome of one run of a matmul, with the verdict on C.
 
-    kernel: name of its class. seconds: of the host that simulated or emulated it, or of `device` if measured. schedule:
-    its knobs, chosen or pinned. findings: of the simulator. disagreements: those of `Run`.
+    kernel: name of the class. schedule: chosen and pinned knobs. seconds: time on the host that simulated or emulated,
+    or on `device` if measured. findings: findings of the simulator. disagreements: those of `Run`.
     """
 
     problem: Problem
@@ -120,12 +120,12 @@ class Result(Judged):
 
     @property
     def correct(self) -> bool:
-        """Return true if C is right."""
+        """Return True if C is right."""
         return self.verdict.ok
 
     @property
     def message(self) -> str:
-        """Return one sentence on C, with possible causes if wrong."""
+        """Return one sentence about C, with possible causes of errors."""
         return self.verdict.message if self.verdict.ok else blamed(self.verdict.message, self.disagreements)
 
     def _size(self) -> tuple[str, object, str, Mapping[str, object]]:
@@ -148,10 +148,10 @@ class Result(Judged):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ScriptResult(Judged):
-    """A script other than a plain matmul, run once, and compared with its file's expectation.
+    """Outcome of one run of a script with arguments or a reference of its own.
 
-    size: (m, n, k) for `example_args`; None for its defaults. outputs: a verdict for each output that `reference`
-    names; empty without `reference`. The other fields are those of `Result`.
+    size: (m, n, k) for `example_args`; None: its defaults. outputs: a verdict on each output of `reference`; empty
+    without a `reference`. The other fields are those of `Result`.
     """
 
     size: tuple[int, int, int] | None
@@ -159,12 +159,12 @@ class ScriptResult(Judged):
 
     @property
     def correct(self) -> bool | None:
-        """Return true if every output is as expected; None without an expectation."""
+        """Return True if every output is as expected; None without a `reference`."""
         return all(output.ok for output in self.outputs) if self.outputs else None
 
     @property
     def message(self) -> str:
-        """Return one sentence on all outputs, or on the wrong ones."""
+        """Return one sentence about all outputs, or about the wrong outputs."""
         if not self.outputs:
             return blamed("not checked: no reference", self.disagreements)
         if self.correct:
@@ -181,12 +181,12 @@ class ScriptResult(Judged):
 
 
 def blamed(message: str, disagreements: Iterable[str]) -> str:
-    """Return the message of a wrong result, with tensors that do not match the kernel's views."""
+    """Return the message of a wrong result, followed by `Run.disagreements`."""
     return "; ".join([message.rstrip("."), *disagreements]) + "."
 
 
 def _finding_as_dict(finding: Finding) -> dict[str, object]:
-    """Return a finding's facts known to a run; `check` has all of `Finding.as_dict`."""
+    """Return the keys of `Finding.as_dict` that a result shows."""
     known = finding.as_dict()
     return {key: known[key] for key in ("code", "severity", "message", "cta", "location", "other", "count")}
 

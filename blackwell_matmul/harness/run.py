@@ -1,4 +1,4 @@
-"""Runs a kernel, a rung or a user's script, and reports, for the command line and the examples."""
+"""`run_matmul`, `run_script`: simulate any kernel and check its outputs. `report`: the `Result` of an earlier run."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def run_matmul(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run a matmul kernel in the simulator, and check C against float64.
+    """Run a matmul kernel in the simulator, and compare C with float64.
 
-    kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
-    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; if the tensors a, b
-    and c follow, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the others
-    are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for products, how the
-    matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64. `seed` gives the inputs
-    and the simulator's order. policy, workers and progress are those of `simulate`.
+    kernel: "v1", "my_kernel.py:MyMatmul", a script class, or a kernel that is called with (m, n, k, a, b, c). m, n, k:
+    size for which inputs of type `dtype` ("fp16", "bf16", ...) are generated, or m is a `Problem`. If the tensors a, b
+    and c follow, they are used. schedule: pinned knobs, as a `Schedule`, by name, or as "block_m=128"; the kernel
+    chooses the others. target: the GPU, such as "B200" or "sm_100a"; None: the kernel's first target. form: layouts of
+    the matrices and the epilogue, for kernels that take a `Form`. seed: seed of the inputs and of the simulator's
+    order. policy, workers, progress: those of `simulate`.
 
-    Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
-    simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
+    Raises InputError for arguments that do not fit. Raises UnsupportedError or CompileError if the kernel cannot be
+    simulated, SimulationError if it stops. A wrong result raises nothing: see `Result.ok`.
     """
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, seed=plain_seed(seed))
     if not call.is_matmul:
@@ -74,14 +74,14 @@ def run_script(
 ) -> Result | ScriptResult:
     """Run a user's script in the simulator, and check its outputs if possible.
 
-    script: "my_kernel.py:MyScript", or a tilus.Script class. Its file may define `example_args` and `reference`, see
-    `harness.user_kernel`. Without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of type `dtype`
-    ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of `example_args`.
-    schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". seed: of the inputs and the
-    simulator's order. policy, workers, progress: those of `simulate`.
+    script: "my_kernel.py:MyScript", or a tilus.Script class. Its file may define `example_args` and `reference`
+    (`calls/user_kernel.py`). Without `example_args` the script is called with (m, n, k, a, b, c), on inputs of type
+    `dtype` ("fp16", "bf16"; None: the type of its pointers). size: (m, n, k); None: 1024 each, or the defaults of
+    `example_args`. schedule: pinned arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". seed: seed
+    of the inputs and of the simulator's order. policy, workers, progress: those of `simulate`.
 
-    Returns a ScriptResult, as the kernel is no matmul or has a reference of its own. Errors are those of `run_matmul`;
-    a file that cannot be loaded is an InputError too.
+    Returns a Result for a plain matmul, else a ScriptResult. Errors are those of `run_matmul`. A file that cannot be
+    loaded raises InputError, too.
     """
     if size is not None and (not isinstance(size, (tuple, list)) or len(size) != 3):
         raise InputError("size must be three integers, (m, n, k), or None.")
@@ -96,7 +96,7 @@ def run_call(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result | ScriptResult:
-    """Run a resolved call. Compare its outputs with the file's `reference`, if any, or else with a matmul."""
+    """Simulate a resolved call, and compare its outputs with the file's `reference`, or else with A @ B.T."""
     from blackwell_matmul.simulator import simulate
 
     expected = call.expected()
@@ -112,7 +112,7 @@ def _ran(run: Run) -> Ran:
 
 
 def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | ScriptResult:
-    """Judge the outputs of a call after its run: as C = A @ B.T by the schedule's tiles, or by the expected ones."""
+    """Return the result of a call after its run. expected: outputs of the `reference`, by position."""
     if call.is_matmul and call.problem is not None:
         return _product(ran, call.problem, call.arguments[3:], call.seed)
     about: Any = {**vars(ran), "schedule": plain_values(ran.schedule), "seed": call.seed or 0}
@@ -120,7 +120,7 @@ def judged(call: KernelCall, expected: Mapping[int, Any], ran: Ran) -> Result | 
 
 
 def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
-    """Return the result of a product. Errors are located by the schedule's tiles. operands: as for `check_product`."""
+    """Return the result of a product. operands: those of `check_product`. Errors are located by the tiles of C."""
     schedule = {name: value for name, value in plain_values(ran.schedule).items() if name not in OF_THE_PROBLEM}
     tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
@@ -129,8 +129,10 @@ def _product(ran: Ran, problem: Problem, operands: Sequence[Any], seed: int | No
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor, seed: int | None = None) -> Result:
-    """Return a `Result` for C = A @ B.T after a run. Errors are located by the schedule's tiles. rest: c; or scale_a,
-    scale_b and c of a block-scaled product."""
+    """Return the `Result` of a run that computed C = A @ B.T.
+
+    rest: c; or scale_a, scale_b and c of a block-scaled product. Errors are located by the tiles of C.
+    """
     named = run.schedule.get("dtype") if len(rest) > 1 else None
     dtype = dtype_name(a.dtype) if named is None else str(named)
     elements = a.shape[1] if named is None else a.shape[1] * BLOCK_SCALED[dtype].per_byte
@@ -138,7 +140,7 @@ def report(run: Run, a: torch.Tensor, b: torch.Tensor, *rest: torch.Tensor, seed
 
 
 def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:
-    """Return rows and columns of a schedule's tile; 128 if not given."""
+    """Return the rows and columns of a schedule's tile of C; 128 for a missing knob."""
     rows, columns = ("block_n", "block_m") if schedule.get("swap_ab") else ("block_m", "block_n")
     return _tile(schedule.get(rows)), _tile(schedule.get(columns))
 

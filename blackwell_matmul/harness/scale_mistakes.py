@@ -1,7 +1,7 @@
-"""Likely mistakes with scales and nibbles, to explain a wrong block-scaled product.
+"""Explanations of a wrong block-scaled product by mistakes with scales or with nibbles.
 
-Each candidate reads the operands as a faulty kernel would. A sample of the wrong elements of C is compared with the
-float64 product of these operands.
+Each candidate is a mistake: a sentence, and the operands as a kernel with the mistake reads them. A sample of the wrong
+elements of C is compared with the float64 product of these operands.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from blackwell_matmul.ops.block_scaled.formats import unpacked
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS
 
 SAMPLE = 64
-"""Rows and columns of C, at most, that are compared."""
+"""Maximum number of compared rows and columns of C."""
 
 EXPLAINED = 0.9
-"""Fraction of wrong elements that a mistake must explain, among elements whose value the mistake determines."""
+"""Fraction of the wrong elements that a mistake must explain. Elements that depend on unknown bytes do not count."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
     """Rows of A or of B as a kernel reads them.
 
-    elements: rows x k in float64. rows: numbers of the rows whose scales are taken. count: rows of the operand. scales:
-    all bytes. type: of a scale. block: elements with one scale. shift: blocks along k. plain: scales are row-major,
-    without atoms.
+    elements: rows x k in float64. rows: indices of the rows whose scales are read. count: number of rows of the
+    operand. scales: all bytes of the scales. type: type of a scale. block: elements that share a scale. shift: blocks
+    along k by which the read scale lies behind the right one. plain: True reads scales as row-major, not in atoms.
     """
 
     elements: torch.Tensor
@@ -41,7 +41,7 @@ class Scaled:
 
     @property
     def known(self) -> torch.Tensor:
-        """Return a bool for each row: its scales are inside of the operand."""
+        """Return a bool for each row: True if its scales are bytes of the operand."""
         inside = (self.rows >= 0) & (self.rows < self.count)
         return inside & (self._places() < self.scales.numel()).all(dim=1)
 
@@ -51,7 +51,7 @@ class Scaled:
         return self.elements * found.view(self.type).double()
 
     def _places(self) -> torch.Tensor:
-        """Return the byte with the scale of each element."""
+        """Return the index of the byte with the scale of each element."""
         extent = self.elements.shape[1]
         along = -(-extent // (ATOM_BLOCKS * self.block))
         row, column = self.rows[:, None], torch.arange(extent) // self.block + self.shift
@@ -62,7 +62,7 @@ class Scaled:
         return (row // ATOM_ROWS * along + column // ATOM_BLOCKS) * ATOM_BYTES + inside
 
     def moved(self, by: int | torch.Tensor) -> Scaled:
-        """Return the operand with the scales of the rows `by` further down."""
+        """Return the operand with the scales of the rows `by` rows below."""
         return replace(self, rows=self.rows + by)
 
     def nibbles_swapped(self) -> Scaled:
@@ -75,7 +75,7 @@ class Scaled:
 
 
 def _of_one(name: str, right: Scaled) -> Iterator[tuple[str, Scaled]]:
-    """Yield the mistakes with one operand: a sentence, and the operand as it is read then."""
+    """Yield each mistake with one operand: a sentence, and the operand as read. right: the operand without mistake."""
     yield f"the scales of {name} are read row by row, not in atoms of 128 rows and 4 blocks", replace(right, plain=True)
     for rows in (32, -32, 64, -64, 96, -96):
         yield f"the scales of {name} are those of {abs(rows)} rows {_further(rows)}", right.moved(rows)
@@ -95,7 +95,7 @@ def _further(by: int) -> str:
 
 
 def candidates(a: Scaled, b: Scaled, packed: bool) -> Iterator[tuple[str, Scaled, Scaled]]:
-    """Yield the likely mistakes: a sentence, and A and B as they are read then."""
+    """Yield each likely mistake: a sentence, and A and B as read. packed: True if a byte has two elements."""
     of_a, of_b = list(_of_one("A", a)), list(_of_one("B", b))
     yield from ((what, wrong, b) for what, wrong in of_a)
     yield from ((what, a, wrong) for what, wrong in of_b)
@@ -123,10 +123,10 @@ def likely_mistake(
     rows: torch.Tensor | None = None,
     columns: torch.Tensor | None = None,
 ) -> str:
-    """Return a sentence about the mistake that gives C in place of (A scales) @ (B scales).T; "" if none does.
+    """Return a sentence about the mistake that explains C in place of (A scales) @ (B scales).T; "": none does.
 
-    a, b: e4m3 or e5m2, or two e2m1 in a byte. scale_a, scale_b: of type `scale`, for blocks of `block` elements, in
-    atoms. c: m x n. rows, columns: indices of those with wrong elements; None: all.
+    a, b: e4m3 or e5m2, or two e2m1 in a byte. scale_a, scale_b: scales in atoms, of type `scale`, for blocks of `block`
+    elements. c: m x n. rows, columns: indices of rows and columns with wrong elements; None: all.
     """
     rows, columns = (
         _sample(torch.arange(extent) if each is None else each) for each, extent in zip((rows, columns), c.shape)
@@ -142,7 +142,7 @@ def likely_mistake(
 
 
 def _is_packed(data: torch.Tensor) -> bool:
-    """Return true for two e2m1 in a byte."""
+    """Return True for two e2m1 in a byte."""
     return data.dtype in (torch.uint8, torch.float4_e2m1fn_x2)
 
 
@@ -152,8 +152,8 @@ def _operand(data: torch.Tensor, scales: torch.Tensor, rows: torch.Tensor, block
 
 
 def _wrong(c: torch.Tensor, a: Scaled, b: Scaled) -> torch.Tensor:
-    """Return a mask of the elements of C that differ from the product of the read operands, summed in float32 and
-    rounded to C's type."""
+    """Return a mask of the elements of C that differ from the product of these operands. Differences by rounding, of
+    fp32 sums and of C's type, do not count."""
     left, right = a.values, b.values
     exact, size = left @ right.T, left.abs() @ right.abs().T
     apart = (c.double() - exact).abs()
@@ -161,5 +161,5 @@ def _wrong(c: torch.Tensor, a: Scaled, b: Scaled) -> torch.Tensor:
 
 
 def _sample(indices: torch.Tensor) -> torch.Tensor:
-    """Return some of the indices, from all over."""
+    """Return at most `SAMPLE` of the indices, evenly spaced."""
     return indices[torch.linspace(0, len(indices) - 1, min(SAMPLE, len(indices))).long()]

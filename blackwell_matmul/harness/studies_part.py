@@ -1,6 +1,6 @@
-"""The optional part `blackwell_matmul_studies`: studies, baselines and mutants, which a checkout has in `bench/`.
+"""Access to the optional package `blackwell_matmul_studies`: studies, baselines and mutants.
 
-An installed package has the part if it is on Python's path.
+A checkout has the package in `bench/`; elsewhere it must be on Python's path.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from blackwell_matmul.base.errors import InputError
 
 PART = "blackwell_matmul_studies"
 BESIDE = Path(__file__).resolve().parents[2] / "bench"
-"""The folder of a checkout that has the part."""
+"""Folder of a checkout that has the optional package."""
 
 
 def make_importable() -> bool:
-    """Add the part to the path of this process and of its children, and return whether it can be imported."""
+    """Add a checkout's `bench/` to the path of this process and its children; return True if the optional package can
+    be imported."""
     if (BESIDE / PART).is_dir():
         if str(BESIDE) not in sys.path:
             sys.path.append(str(BESIDE))
@@ -31,17 +32,18 @@ def make_importable() -> bool:
 
 
 def studies() -> tuple[str, ...]:
-    """Return the names of the studies; empty without the optional part."""
+    """Return the names of the studies; an empty tuple without the optional package."""
     return tuple(import_module(PART).STUDIES) if make_importable() else ()
 
 
 def part(module: str) -> Any:
-    """Return a module of the optional part, which must be importable."""
+    """Return a module of the optional package, which must be importable."""
     return import_module(f"{PART}.{module}")
 
 
 def folder(what: str) -> Path:
-    """Return the folder of the optional part; InputError without it. what: subject of the sentence."""
+    """Return the folder of the optional package; raise InputError without the package. what: beginning of the error,
+    such as "baselines are"."""
     if not make_importable():
         raise InputError(f"{what} of {PART}, which is not here; run the command in a checkout, whose bench/ has it.")
     return Path(str(import_module(PART).__file__)).parent

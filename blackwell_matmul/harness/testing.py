@@ -1,4 +1,4 @@
-"""Test helper: `assert_clean` fails with the whole report if a kernel's ordering or result is wrong.
+"""`assert_clean`: fails a test, with the whole report, if a kernel has a race, a deadlock or a wrong result.
 
 from blackwell_matmul.harness.testing import assert_clean
 
@@ -32,15 +32,15 @@ def assert_clean(
     strict: bool = True,
     workers: int | None = None,
 ) -> Report:
-    """Check a kernel in several orders, and its result; AssertionError with the whole report if not clean.
+    """Check a kernel in several orders, and check its outputs; raise AssertionError, with the report, for any fault.
 
-    kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. A kernel called with (m, n, k, a, b, c)
-    must compute C = A @ B.T, on generated inputs of `dtype` (None: as its pointers say, or fp16) or on these tensors. A
-    class with `example_args` in its module is called with their result and compared with its `reference`, if any; m, n
-    and k may then be omitted. strict: also fail for findings that work today without a guarantee. The rest is as for
-    `check`.
+    kernel, m, n, k, tensors, dtype, schedule, target, form: those of `check`. A kernel that is called with (m, n, k, a,
+    b, c) must compute C = A @ B.T, on generated inputs of `dtype` (None: the type of its pointers, or fp16) or on these
+    tensors. A class with `example_args` in its module is called with their result, and compared with its `reference`,
+    if any; m, n and k may then be omitted. strict: True also fails for behavior that PTX does not guarantee. orders,
+    seed, workers: those of `check`.
     """
-    __tracebackhide__ = True  # pytest shows the line of the test
+    __tracebackhide__ = True  # pytest then shows the line of the test
     from blackwell_matmul.harness.calls.kernel_call import resolve
     from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
     from blackwell_matmul.harness.result import blamed

@@ -1,4 +1,4 @@
-"""Measured timelines: the buffer of a kernel compiled with a timeline, and its evaluation."""
+"""Measured timelines: makes and reads the buffer of a kernel that is compiled with a timeline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EMULATED_TITLE = "emulated, cycles are instructions"
 def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
     """Return the last argument of a launch with a timeline: int64 zeros, a row for each warp of the grid.
 
-    arguments: the others; the buffer is on the device of their first tensor. Several launches may share it; read it
-    after one that found it zero.
+    arguments: all other arguments; the buffer is on the device of their first tensor. A buffer may be used for several
+    launches if it is set to zero before the launch whose timeline is read.
     """
     made = _marks(bundle)
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
@@ -48,11 +48,11 @@ def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
 def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm: int | None = None) -> Timeline:
     """Return the measured timeline of one SM in the launch that wrote this buffer, in cycles of the SM.
 
-    gpu: name for the title (None: of the buffer's GPU; on a CPU the emulator, whose cycles count instructions of all
-    warps). sm: number, as in %smid (None: the SM with most events).
+    gpu: name for the title; None: the name of the buffer's GPU, or the emulator for a CPU buffer. The emulator's cycles
+    count the instructions of all warps. sm: number of the SM (%smid); None: the SM with most events.
 
-    Raises InputError for a bundle without a timeline, an empty buffer, rows that were too short, or an SM that ran
-    nothing.
+    Raises InputError for a bundle without a timeline, an empty buffer, rows with too few records, or an SM without
+    events.
     """
     made = _marks(bundle)
     if not isinstance(buffer, torch.Tensor) or buffer.dtype != torch.int64 or buffer.is_meta or not has_memory(buffer):

@@ -1,6 +1,6 @@
-"""Types of the rungs for type checkers: calling a class returns a callable on tensors, and all knobs are optional.
+"""Types of the kernels for type checkers: a call of a class takes optional knobs, and returns a callable on tensors.
 
-No program imports this at run time. A rung's own `__init__` has the knobs that are chosen for a call.
+No program imports this file at run time. The `__init__` of a kernel itself requires all its knobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from blackwell_matmul.simulator.findings import Run
 
 
 class Rung(MatmulScript):
-    """Result of calling a rung's class, a `script.Kernel`. dtype: a tilus type or its name. knobs: of `Schedule`."""
+    """Result of a call of a kernel's class, a `script.Kernel`. dtype: a tilus type or its name. knobs: those of
+    `Schedule`."""
 
     script_cls: type[Script]
     pins: Mapping[str, object]
@@ -49,6 +50,6 @@ HopperMatmulV5 = Rung
 HopperMatmulV6 = Rung
 HopperMatmulV7 = Rung
 
-# Names of the products while they were rungs (`kernels.OLD_NAMES`).
+# Former names (`kernels.OLD_NAMES`).
 BlackwellMatmulV7 = BlackwellMatmul
 HopperMatmulV8 = HopperMatmul

@@ -1,7 +1,7 @@
-"""`check_matmul`: checks C against the product of A and B, and locates errors.
+"""`check_matmul`: compares C with the product of A and B, and locates errors.
 
-A fixed tolerance hides real faults: 1e-2 is twenty units in the last place of a small fp16 element and none of a
-large one. So errors are relative to the unavoidable ones. Element C[i, j] has
+A fixed tolerance hides real faults: 1e-2 is twenty units in the last place of a small fp16 element, and less than one
+of a large element. So an error is measured in units of the unavoidable error. Element C[i, j] has
 
     half_ulp    half a unit in the last place of C's type at the exact value: the error of one rounding
     noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): the error of accumulating in fp32. On a GPU
@@ -9,14 +9,14 @@ large one. So errors are relative to the unavoidable ones. Element C[i, j] has
                 (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021)
 
 and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`: at most 1 for a correctly rounded result,
-and 2 for a whole unit in the last place. The limit of C's largest error is twice a reference's largest error. The
-reference is torch's own product in the same types, or the exact product rounded once, whichever has the larger error.
-If both are exact (small integers, tiny k), C must be exact as well, up to the noise. An fp32 C of 16-bit operands is
-compared with torch's fp32 product, but the limit is at least 3 units, the error of another order of sums. So is that
-of an fp32 C of block-scaled operands, whose reference is the exact product rounded once.
+and 2 for a whole unit in the last place. C's largest error may be twice the reference's largest error. The reference
+is torch's product in the same types, or the exact product rounded once, whichever has the larger error. If both are
+exact (small integers, tiny k), C must be exact as well, up to the noise. The reference of an fp32 C of 16-bit operands
+is torch's fp32 product. For an fp32 C of 16-bit or block-scaled operands, at least 3 units are allowed, the error of
+another order of sums.
 
-With an epilogue, exact and reference are its results in float64 and in fp32, and the noise passes through the
-activation (`finished_values.py`). Of batches the worst is reported.
+With an epilogue, exact and reference are results of the epilogue in float64 and in fp32, and the noise passes through
+the activation (`finished_values.py`). The verdict on several batches is that on the worst batch.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 
 ALLOWED_RATIO = 2.0
 ANY_ORDER_ERROR = 1.5
-"""Expected error of fp32 sums in an order other than torch's; `ALLOWED_RATIO` times this is allowed."""
+"""Expected error of fp32 sums in another order than torch's, in the module's units."""
 BLOCK_ELEMENTS = 2**21
-"""Elements of C compared at a time."""
+"""Number of elements of C that are compared at a time."""
 BLOCK_ELEMENT_BYTES = 150
-"""Approximate bytes per compared element."""
+"""Approximate number of bytes for each compared element."""
 
 Range = tuple[int, int]
 """First and last index, both included."""
@@ -57,12 +57,13 @@ Range = tuple[int, int]
 class Verdict(OneLine):
     """Result of `check_matmul`.
 
-    max_abs_error: the largest |C - exact|; inf for unexpected NaN or infinity in C. reference_error: the same for
-    torch's own product. ratio: C's largest error over the reference's, in the module's units; 0 if C has none. wrong:
-    elements of C beyond the limit. unwritten: those of them that are NaN or infinite. bad_tiles: (row, column) of each
-    tile of tile_m x tile_n elements with a wrong element. bad_rows, bad_columns: rows and columns of C with a wrong
-    element, as ranges (first, last). worst: index of the element with the largest error. batch: the batch with these
-    errors, if there are several. likely: for a block-scaled product, a mistake that gives the same numbers.
+    max_abs_error: largest |C - exact|; inf for unexpected NaN or infinity in C. reference_error: largest
+    |reference - exact| of torch's product. ratio: C's largest error divided by the reference's, in the module's units;
+    0 if C has no error. wrong: number of elements of C beyond the limit. unwritten: number of wrong elements that are
+    NaN or infinite. bad_tiles: (row, column) of each tile of tile_m x tile_n elements with a wrong element. bad_rows,
+    bad_columns: ranges (first, last) of rows and columns with a wrong element. worst: index of the element with the
+    largest error. batch: index of the worst batch, if there are several. likely: sentence about a mistake that explains
+    a wrong block-scaled product.
     """
 
     ok: bool
@@ -84,7 +85,7 @@ class Verdict(OneLine):
 
     @property
     def message(self) -> str:
-        """Return one sentence."""
+        """Return the verdict as one sentence."""
         if self.ok:
             return f"correct: {self._size()}."
         likely = f"; C is what comes out if {self.likely}" if self.likely else ""
@@ -131,10 +132,10 @@ def check_matmul(
 ) -> Verdict:
     """Compare C[m, n] with A[m, k] @ B[n, k].T by the rule of this module.
 
-    A, B and C are torch tensors of floating types on one device; tile_m and tile_n (elements) are the grid of the
-    report. finishing: epilogue of the product. NaN and infinity in C are wrong unless the exact product, rounded to C's
-    type, or torch's own product has the same. Blocks of rows limit the memory: beyond the operands 8 bytes an element
-    of B, briefly twice that, and about 300 MB.
+    a, b, c: torch tensors of floating types on one device. tile_m, tile_n: size in elements of the tiles by which
+    errors are located. finishing: epilogue of the product. NaN and infinity in C are wrong unless the exact product,
+    rounded to C's type, or torch's product has the same value. The check takes 8 bytes for each element of B, for a
+    short time 16, and about 300 MB.
 
     Raises InputError if shapes, types or devices do not fit.
     """
@@ -150,7 +151,7 @@ def _judged(
     finishing: Finishing | None = None,
     bits: int = 0,
 ) -> Verdict:
-    """Compare as `check_matmul` does. bits: of an element, if A and B are dequantised; 0 for others."""
+    """Compare as `check_matmul` does. bits: bits of a block-scaled element, if A and B are dequantised; else 0."""
     _require_matching(a, b, c, 1 if finishing is None else finishing.epilogue.columns_of_c)
     a, b, c = a.detach(), b.detach(), c.detach()
     total = _Largest()
@@ -161,9 +162,11 @@ def _judged(
 
 
 def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
-    """Judge C as `check_matmul` does, for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the
-    batches, as a product takes them, or the first three of them. For a block-scaled product they are a, b, scale_a,
-    scale_b and c, and C is compared with the product of the dequantised operands."""
+    """Compare C as `check_matmul` does, for a problem of any form.
+
+    operands: a, b, c, bias, residual, scale_a, scale_b and the batches, or only a, b and c. For a block-scaled problem:
+    a, b, scale_a, scale_b and c; C is compared with the product of the dequantised operands.
+    """
     if problem.format:
         return _block_scaled(problem, operands, tile_m, tile_n)
     a, b, c, *rest = operands
@@ -190,7 +193,7 @@ def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 12
 
 
 def _block_scaled(problem: Problem, operands: Sequence[Any], tile_m: int, tile_n: int) -> Verdict:
-    """Compare with the product of the dequantised operands; of a wrong one name the likely mistake."""
+    """Compare C with the product of the dequantised operands. If C is wrong, the verdict has the likely mistake."""
     a, b, scale_a, scale_b, c = operands
     wide = dequantised(problem, a, scale_a), dequantised(problem, b, scale_b)
     verdict = _judged(*wide, c, tile_m, tile_n, bits=problem.element_bits)
@@ -215,7 +218,8 @@ def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Rows of C from first_row on: their errors in the module's units, and other figures of the verdict."""
+    """Errors of some rows of C. first_row: index of the first row. error: errors of all elements, in the module's
+    units."""
 
     first_row: int
     error: torch.Tensor
@@ -227,7 +231,7 @@ class _Block:
 
 @dataclass
 class _Largest:
-    """Maximum of every figure over the blocks so far."""
+    """Largest errors of all blocks that were added."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -259,7 +263,7 @@ class _Largest:
 def _compare(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finishing | None, bits: int
 ) -> Iterator[_Block]:
-    """Yield the errors of C, in blocks of rows that limit the memory."""
+    """Yield the errors of C in blocks of rows, which limit the memory of the comparison."""
     b_exact, b_norm = b.double(), _norms(b)
     rows, least = max(1, BLOCK_ELEMENTS // c.shape[1]), ANY_ORDER_ERROR if bits and c.dtype == torch.float32 else 0.0
     for first in range(0, c.shape[0], rows):
@@ -277,9 +281,9 @@ def _compare(
 
 
 def _accumulation_unit(a: torch.Tensor, bits: int) -> float:
-    """Return the noise of an element whose row of A and of B have norm 1.
+    """Return the noise of an element whose rows of A and of B have norm 1.
 
-    Block-scaled sums are cut at each step of 32 bytes of k in the simulator and in the emulator as well.
+    Simulator and emulator also round block-scaled sums towards zero, at each step of 32 bytes of k.
     """
     steps_of = bits / 8 if bits else a.element_size()
     one_sided = math.sqrt(a.shape[1]) * steps_of / MMA_K_BYTES if a.is_cuda or bits else 1.0
@@ -299,8 +303,9 @@ def _compare_rows(
     unit = _half_ulp(exact, c.dtype).add_(noise)
 
     def compare(x: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """Return each element's error in units, and the largest |x - exact|. Non-finite elements count 0 if a reference
-        has the same, else infinity.
+        """Return each element's error in the module's units, and the largest |x - exact|.
+
+        A non-finite element has the error 0 if a reference has the same value, else inf.
         """
         apart = (x.double() - exact).abs_()
         error = (apart - noise).clamp_(min=0).div_(unit)
@@ -319,7 +324,7 @@ def _compare_rows(
 
 
 def _half_ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return half the distance between neighbours of `dtype` at each exact value: the largest rounding error."""
+    """Return half a unit in the last place of `dtype` at each exact value, which is the largest rounding error."""
     info = torch.finfo(dtype)
     power_of_two = (exact.contiguous().view(torch.int64) & (0x7FF << 52)).view(torch.float64)
     return power_of_two.clamp_(min=info.smallest_normal).mul_(info.eps / 2)
@@ -344,7 +349,7 @@ def _verdict(total: _Largest, c: torch.Tensor, tile_m: int, tile_n: int) -> Verd
 
 
 def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict:
-    """Return the verdict with wrong elements counted and located, in a second pass for a wrong C."""
+    """Return the verdict on a wrong C with its wrong elements counted and located. blocks: errors of C, again."""
     wrong = unwritten = 0
     tiles = torch.zeros(
         -(-verdict.m // verdict.tile_m), -(-verdict.n // verdict.tile_n), dtype=torch.bool, device="cpu"
@@ -370,7 +375,7 @@ def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict
 
 
 def _ranges(flags: torch.Tensor) -> tuple[Range, ...]:
-    """Return the runs of True in a vector."""
+    """Return the ranges of consecutive True in a vector."""
     edges = torch.diff(torch.nn.functional.pad(flags.int(), (1, 1))).tolist()
     starts = [index for index, edge in enumerate(edges) if edge == 1]
     ends = [index - 1 for index, edge in enumerate(edges) if edge == -1]
@@ -394,7 +399,7 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, columns
             raise InputError(f"{name} is {shown(tensor)} without memory of its own; it must be a dense tensor.")
         if tensor.ndim != 2 or 0 in tensor.shape:
             raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must have two dimensions of at least 1.")
-        if not tensor.is_floating_point() or str(tensor.dtype).endswith("_x2"):  # two numbers packed into an element
+        if not tensor.is_floating_point() or str(tensor.dtype).endswith("_x2"):  # _x2: two numbers in an element
             raise InputError(f"{name} is {tensor.dtype}; check_matmul compares floating-point matrices.")
         if tensor.device != a.device or tensor.is_meta:
             raise InputError(f"{name} is on {tensor.device} and A on {a.device}; all three must be on one CPU or GPU.")

@@ -1,5 +1,5 @@
-"""Diagnosis of this machine: features for this package's kernels, and problems.
+"""Diagnosis of this machine: packages, GPUs and their features, and problems.
 
-`facts` queries the machine once. `diagnosis_lines` derives the diagnosis from the facts, one function for each line.
-`verify` compiles, runs and compares each layer in a process of its own.
+`facts` queries the machine once. `diagnosis_lines` has a function for each line of the diagnosis, which reads the
+facts. `verify` runs the checks of each layer (`checks`) in a new process.
 """

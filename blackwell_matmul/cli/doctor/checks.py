@@ -1,6 +1,6 @@
-"""Layers of `verify`, each a task of its own process.
+"""Checks of `verify`, by layer. Each layer runs in a new process.
 
-Inputs are small integers. Sums are exact in any order, so a result is right or wrong without tolerance.
+Inputs are small integers. Their sums are exact in any order, so that results are compared without tolerance.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from blackwell_matmul.scheduling.mma import spec_of
 CHECKED_TARGETS = ("sm_90a", "sm_100a")
 
 _report: Callable[[str], None] = print
-"""Step of the task: takes an outcome as JSON."""
+"""Function that reports an outcome, given as JSON."""
 
 Case = tuple[str, Any, tuple[Any, ...], Callable[[], bool]]
-"""A check: name, kernel, arguments, and a test of the result."""
+"""A check: name, kernel, arguments, and a function that returns True if the result is right."""
 
 
 def tell(what: str, where: str, status: str, detail: str = "", seconds: float | None = None) -> None:
@@ -37,7 +37,7 @@ def tell(what: str, where: str, status: str, detail: str = "", seconds: float | 
 
 
 def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = False) -> None:
-    """Run a check and report its outcome. may_refuse: an unsupported machine is no failure."""
+    """Run a check and report its outcome. may_refuse: True reports an unsupported machine as "not run"."""
     start = time.perf_counter()
     try:
         status, detail = ("correct", "") if run() else ("wrong", "the result differs from torch's")
@@ -54,7 +54,7 @@ def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = Fal
 
 
 def simulator() -> None:
-    """Simulate primitives for each target with TMA, and the rungs of the ladder."""
+    """Simulate the primitives for each of `CHECKED_TARGETS`, and all kernels of the ladders."""
     for target in CHECKED_TARGETS:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
@@ -71,11 +71,11 @@ def _simulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool], ta
 
 
 EMULATED_SIZE = 512
-"""Extents m, n and k of the emulated problem: a second or two for each rung."""
+"""m, n and k of the emulated problem, which takes one or two seconds for each kernel."""
 
 
 def emulator() -> None:
-    """Execute the compiled code of one rung of each ladder on the CPU."""
+    """Execute the compiled code of one kernel of each ladder in the emulator."""
     for name in EMULATED_RUNGS:
         what, kernel, args, right = _product(name, rung(name)(), "cpu", *[EMULATED_SIZE] * 3)
         target = kernel.script_cls.target
@@ -95,7 +95,7 @@ def _emulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool]) -> 
 
 
 def gpu() -> None:
-    """Run the primitives and the rungs on every GPU."""
+    """Run the primitives and the kernels on every GPU."""
     gpus = detect()
     if not gpus:
         return tell("our kernels", "", "not run", "there is no GPU, and the simulator ran them")
@@ -122,7 +122,7 @@ def _on_gpu(found: DetectedGpu) -> None:
 
 
 def _lacks(name: str, found: DetectedGpu) -> str:
-    """Return a feature that a rung needs and a GPU lacks; "" if it may run."""
+    """Return a feature that a kernel needs and a GPU lacks; "" if the kernel may run."""
     need = spec_of(rung(name).mma, rung(name).features).gpu_feature
     return need if found.features[need] is False else ""
 
@@ -151,7 +151,7 @@ def _rung(name: str, device: str) -> Case:
 
 
 def _scaled(name: str, kernel: Any, device: str) -> Case:
-    """Return a block-scaled product; the bytes of nvfp4 are drawn with a seed."""
+    """Return the check of a block-scaled product of nvfp4, with random operands from a fixed seed."""
     from blackwell_matmul.harness.calls.inputs import arguments_of
     from blackwell_matmul.harness.verdict import check_product
 
@@ -181,14 +181,14 @@ def integers(*shape: int, device: str = "cpu") -> Any:
 
 
 def triton() -> None:
-    """Copy through both kinds of tensor descriptors, on the GPU or in Triton's interpreter."""
+    """Run Triton copies through tensor descriptors of host and kernel, on the GPU or in Triton's interpreter."""
     import torch
 
     if importlib.util.find_spec("triton") is None:
         return tell("tensor descriptors", "", "not run", "Triton is not installed")
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
-        os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
+        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads the variable when a kernel is defined
     from blackwell_matmul.cli.doctor import triton_copy
 
     device = "cuda" if on_gpu else "cpu"
@@ -212,7 +212,7 @@ def _triton_copies(kind: str, device: str) -> bool:
 
 
 def torch_compile() -> None:
-    """Run a product and an epilogue by inductor: Triton code on a GPU, C++ on a CPU."""
+    """Run a product with an epilogue through torch.compile: Triton code on a GPU, C++ on a CPU."""
     import torch
 
     on_gpu = torch.cuda.is_available()
@@ -244,7 +244,7 @@ CHECKS: Mapping[str, Callable[[], None]] = {
 
 
 def run_layer(step: Callable[[str], None], layer: str) -> dict[str, object]:
-    """Run a layer's checks as a worker's task; each outcome is a step."""
+    """Run the checks of a layer, as the task of a worker. step: called with each outcome as JSON."""
     global _report
     _report = step
     CHECKS[layer]()

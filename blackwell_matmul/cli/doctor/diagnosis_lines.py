@@ -1,7 +1,7 @@
-"""The diagnosis: one function for each line, from the facts alone.
+"""Lines of the diagnosis. Each line has a function, which reads nothing but the facts.
 
-ok: a fact without a fault, a missing GPU included. problem: a fault, with the command that fixes it. unknown: a fact
-that could not be determined.
+ok: no fault; a missing GPU is no fault. problem: a fault, with the command that fixes it. unknown: a fact that could
+not be determined.
 
 Sources: CUDA Toolkit release notes, "CUDA Driver" (driver release for each major version). CUDA Compatibility (minor
 versions of one major are interchangeable for compiled code, not for PTX). CUDA Programming Guide, "Binary
@@ -30,10 +30,10 @@ NONE_VISIBLE = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
 
 _TEGRA = {(8, 7)}
-"""Compute capabilities without binary compatibility to desktop GPUs (CUDA Programming Guide)."""
+"""Compute capabilities of Tegra, which run no code of desktop GPUs (CUDA Programming Guide)."""
 
 FEATURE_NAMES = {"tma": "TMA", "tcgen05": "tensor memory", "clusters": "clusters", "clc": "CLC", "wgmma": "wgmma"}
-"""Printed names of GPU features, in order."""
+"""Printed names of GPU features, in the order of printing."""
 
 NO_GPU = "none; kernels run in the simulator"
 _AGAIN = "pip install --force-reinstall"
@@ -47,12 +47,12 @@ _REFUSALS = {
     "CUDA_ERROR_STUB_LIBRARY": "unset LD_LIBRARY_PATH",
     "CUDA_ERROR_UNKNOWN": "sudo modprobe nvidia_uvm",
 }
-"""Fix for a driver that does not start, by the name of cuInit's code."""
+"""Command that fixes a driver that does not start, by the name of cuInit's error code."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the diagnosis. fix: command that fixes the problem; empty without a problem."""
+    """A line of the diagnosis. fix: command that fixes the problem; "" without a problem."""
 
     name: str
     status: Status
@@ -123,7 +123,7 @@ def torch(facts: Facts) -> Line:
 
 
 def _torch_install(facts: Facts) -> str:
-    """Return the pip command for the same version of torch. On Linux a version without local label is a CUDA build."""
+    """Return the pip command for this version of torch as a CUDA build: on Linux, the version without a "+" part."""
     if facts.torch.version is None:
         return "pip install torch"
     return f"{_AGAIN} torch=={facts.torch.version.partition('+')[0]}"
@@ -153,7 +153,7 @@ def triton(facts: Facts) -> Line:
     return ok("Triton", found.version or "not installed; nothing here needs it without a GPU")
 
 
-# --- what they say about TMA
+# --- TMA in torch and Triton
 
 
 def torch_tma(facts: Facts) -> Line:
@@ -227,7 +227,7 @@ def _driver(facts: Facts) -> str:
 
 
 def driver_and_toolkits(facts: Facts) -> Line | None:
-    """Compare the driver's CUDA version with those of torch and NVRTC."""
+    """Return the line that compares the driver's CUDA version with those of torch and NVRTC; None without a driver."""
     if facts.driver.cuda is None:
         return None
     name = "driver, for CUDA of"
@@ -262,7 +262,7 @@ def nvrtc(facts: Facts) -> Line:
 
 
 def _pin(facts: Facts, name: str) -> str:
-    """Return this package's version requirement."""
+    """Return this package's version requirement for a package; "" without one."""
     return next((need.specifier for need in facts.needs if need.name == name), "")
 
 
@@ -271,7 +271,7 @@ def git(facts: Facts) -> Line:
 
 
 def compiler(facts: Facts) -> Line:
-    """Report the compilers: C for Triton's launcher, C++ for torch.compile on the CPU."""
+    """Return the line about host compilers: C for Triton's launcher, C++ for torch.compile on the CPU."""
     name, text = "host compilers", f"C {facts.c_compiler or 'none'}, C++ {facts.cxx_compiler or 'none'}"
     if facts.c_compiler is None and facts.gpus and facts.triton.usable:
         return problem(name, f"{text}; Triton builds its launcher with the C compiler", "sudo apt-get install gcc g++")
@@ -307,7 +307,7 @@ def disk(facts: Facts) -> Line | None:
 
 
 def gpu_count(facts: Facts) -> Line:
-    """Report the number of GPUs; none is a mode, not a fault."""
+    """Return the line with the number of GPUs. No GPU is no fault."""
     if facts.gpus_error and facts.driver.ready:
         return problem("GPUs", facts.gpus_error, _LOOK)
     if facts.gpus_error or not facts.driver.bindings:
@@ -318,7 +318,8 @@ def gpu_count(facts: Facts) -> Line:
 
 
 def mixed(facts: Facts) -> Line | None:
-    """Report different GPUs: CUDA numbers them from the fastest, nvidia-smi along the bus."""
+    """Return the line about GPUs of different targets, which CUDA and nvidia-smi number differently; None for GPUs of
+    one target."""
     kinds: dict[str, list[str]] = {}
     for gpu in facts.gpus:
         kinds.setdefault(gpu.arch, []).append(str(gpu.index))
@@ -343,7 +344,7 @@ def gpu_features(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def gpu_rungs(facts: Facts, gpu: DetectedGpu) -> Line:
-    """Report the ladder for this architecture; tcgen05 separates data-center Blackwell from sm_12x."""
+    """Return the line with the kernels for this GPU's target."""
     name, rungs = f"GPU {gpu.index} runs", LADDERS.get(gpu.arch, ())
     if rungs:
         return ok(name, ", ".join(sorted(rungs)))
@@ -372,7 +373,7 @@ def gpu_nvrtc(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
-    """Report torch's code for a GPU. torch warns of newer GPUs, but code of the same major version still runs."""
+    """Return the line about torch's code for a GPU. torch may warn of a GPU on which its code runs."""
     name = f"GPU {gpu.index}, torch"
     if not facts.torch.usable or not facts.torch.targets:
         return unknown(name, "torch names no architecture that it has code for")
@@ -388,7 +389,7 @@ def gpu_torch(facts: Facts, gpu: DetectedGpu) -> Line:
 
 
 def _serving(targets: Sequence[str], gpu: DetectedGpu) -> str | None:
-    """Return the newest target whose code this GPU can run: same major version, or older PTX."""
+    """Return the newest target whose code this GPU can run; None if there is none."""
     return next((t for t in sorted(targets, key=_capability, reverse=True) if _serves(t, gpu.compute_capability)), None)
 
 
@@ -400,12 +401,12 @@ def _serves(target: str, here: tuple[int, int]) -> bool:
 
 
 def _capability(target: str) -> tuple[int, int]:
-    """Return (9, 0) for sm_90, sm_90a or compute_90."""
+    """Return the compute capability of a target: (9, 0) for sm_90, sm_90a or compute_90."""
     found = re.search(r"_(\d+)(\d)[af]?$", target)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-# --- the whole
+# --- all lines
 
 
 LINES: tuple[Callable[[Facts], Line | None], ...] = (
@@ -416,7 +417,7 @@ GPU_LINES: tuple[Callable[[Facts, DetectedGpu], Line], ...] = (gpu, gpu_features
 
 
 def diagnose(facts: Facts) -> tuple[Line, ...]:
-    """Return all lines in reading order."""
+    """Return all lines, in the order of printing."""
     return tuple(_lines(facts))
 
 
@@ -441,7 +442,7 @@ def _gpus(count: int) -> str:
 
 
 def _pair(version: str | None) -> tuple[int, int] | None:
-    """Return (13, 0) for "13.0" or "13.0.88"."""
+    """Return the major and minor version: (13, 0) for "13.0" or "13.0.88"."""
     found = re.match(r"(\d+)\.(\d+)", version or "")
     return (int(found[1]), int(found[2])) if found else None
 

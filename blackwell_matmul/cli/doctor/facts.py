@@ -1,6 +1,6 @@
-"""Facts for the diagnosis, queried once, without judgement or exceptions.
+"""Facts about this machine, for the diagnosis. `gather` queries them once and raises nothing.
 
-A missing fact is None or has its error.
+A fact that could not be determined is None, or has the error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_INTERPRET")
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement of this package on this platform. installed: version, None if missing."""
+    """A package that this package requires on this platform. installed: its version; None if missing."""
 
     name: str
     specifier: str
@@ -39,7 +39,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Library:
-    """An imported library. version: of the installed package; error: of the import."""
+    """An imported library. version: version of the installed package. error: error of the import."""
 
     version: str | None = None
     error: str = ""
@@ -51,7 +51,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """TMA descriptors made by host and device: True if usable, None if unknown."""
+    """Support of TMA descriptors that the host or the kernel makes: True if usable, None if unknown."""
 
     host: bool | None = None
     device: bool | None = None
@@ -59,7 +59,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class Torch(Library):
-    """Facts of torch. cuda: CUDA version of the build, None for a CPU build. targets: GPU targets of the build, such
+    """Facts about torch. cuda: CUDA version of the build; None for a CPU build. targets: GPU targets of the build, such
     as "sm_90"."""
 
     cuda: str | None = None
@@ -71,7 +71,7 @@ class Torch(Library):
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """The CUDA compiler as a library, or the reason why it is missing."""
+    """NVRTC, the CUDA compiler library. error: reason why it is missing."""
 
     version: str = ""
     targets: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Nvrtc:
 
 @dataclass(frozen=True)
 class Cache:
-    """The cache of compiled kernels. folder: None if switched off. error: reason why it is not writable."""
+    """The cache of compiled kernels. folder: None if the cache is off. error: reason why the folder is not writable."""
 
     folder: str | None = None
     error: str = ""
@@ -89,7 +89,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of one machine. pci_gpus: NVIDIA display devices on the PCI bus, with or without a driver."""
+    """Facts about one machine. pci_gpus: number of NVIDIA display devices on the PCI bus; None if unknown."""
 
     package: str | None = None
     python: str = ""
@@ -114,7 +114,7 @@ class Facts:
 
 
 def gather() -> Facts:
-    """Query this machine."""
+    """Return the facts about this machine."""
     driver, (gpus, gpus_error) = find_driver(), _gpus()
     needs, needs_error = _needs()
     tilus, triton = _library("tilus", _import_tilus), _library("triton", _import_triton)
@@ -148,12 +148,12 @@ def gather() -> Facts:
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
-    except Exception:  # not installed, or damaged
+    except Exception:  # the package is not installed, or damaged
         return None
 
 
 def _needs() -> tuple[tuple[Need, ...], str]:
-    """Return this package's declared requirements, without extras."""
+    """Return this package's requirements, without extras, and the error if they are unknown."""
     try:
         from packaging.requirements import Requirement
 
@@ -178,7 +178,7 @@ def _library(name: str, load: Callable[[], object]) -> Library:
     except ModuleNotFoundError as error:
         missing = error.name == name
         return Library(None if missing else _version(name), "" if missing else spelled(error))
-    except Exception as error:  # foreign code
+    except Exception as error:  # an import of other packages may raise anything
         return Library(_version(name), spelled(error))
     return Library(_version(name) or str(getattr(sys.modules.get(name), "__version__", "of unknown version")))
 
@@ -186,7 +186,7 @@ def _library(name: str, load: Callable[[], object]) -> Library:
 def _import_tilus() -> None:
     from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-    import_tilus().Script  # noqa: B018  # a folder that pip left behind imports as well
+    import_tilus().Script  # noqa: B018  # an empty folder that pip left behind can be imported, too
 
 
 def _import_triton() -> None:
@@ -213,7 +213,7 @@ def _has(module: str, name: str) -> bool:
 
 def _import_torch() -> None:
     torch = importlib.import_module("torch")
-    torch.Tensor, torch.version.cuda, torch.cuda.get_arch_list  # noqa: B018  # as of tilus, the folder alone
+    torch.Tensor, torch.version.cuda, torch.cuda.get_arch_list  # noqa: B018  # an empty folder lacks these names
 
 
 def _torch() -> Torch:
@@ -237,7 +237,7 @@ def _torch() -> Torch:
 
 
 def _started(torch: Any) -> tuple[int, str]:
-    """Start CUDA in torch, which may warn; return the number of its GPUs, or the error."""
+    """Start CUDA in torch, which may warn; return the number of GPUs that torch sees, and the error."""
     try:
         if not torch.cuda.is_available():
             return 0, ""
@@ -248,11 +248,11 @@ def _started(torch: Any) -> tuple[int, str]:
 
 
 def _torch_tma() -> Descriptors:
-    """Return inductor's conditions for a TMA template."""
+    """Return the support of TMA descriptors by the tests that inductor uses."""
     try:
         asked = importlib.import_module("torch.utils._triton")
         return Descriptors(bool(asked.has_triton_tensor_descriptor_host_tma()), bool(asked.has_triton_tma_device()))
-    except Exception:  # names that a later torch may not have, or a Triton that does not import
+    except Exception:  # a later torch may lack these names, and Triton may not import
         return Descriptors()
 
 
@@ -269,7 +269,7 @@ def _gpus() -> tuple[tuple[DetectedGpu, ...], str]:
 
 
 def driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
-    """Return the kernel module's release, such as 580.159.04; only Linux has this file."""
+    """Return the release of the driver, such as 580.159.04; None without this file, which only Linux has."""
     try:
         found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", Path(file).read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -278,7 +278,7 @@ def driver_release(file: str = "/proc/driver/nvidia/version") -> str | None:
 
 
 def _pci_gpus(folder: str = "/sys/bus/pci/devices") -> int | None:
-    """Count NVIDIA's (0x10de) display controllers (class 0x03); None without the list."""
+    """Return the number of NVIDIA's (0x10de) display controllers (class 0x03); None without this folder."""
     try:
         return sum(_is_nvidia_display(device) for device in Path(folder).iterdir())
     except OSError:
@@ -306,7 +306,7 @@ def _nvrtc() -> Nvrtc:
 
 
 def _compiler(variable: str, *names: str) -> str | None:
-    """Return the first compiler found: the environment variable's, else the first of `names`."""
+    """Return the path of the compiler: that of the environment variable, else the first of `names` that exists."""
     wanted = os.environ.get(variable, "").split()[:1] or list(names)
     return next(filter(None, map(shutil.which, wanted)), None)
 
@@ -324,9 +324,9 @@ def _cache() -> Cache:
 
 
 def _tried(folder: Path) -> Cache:
-    """Return the cache folder's free bytes, or the system's reason if it is not writable.
+    """Return the cache folder with its free bytes, or with the reason why it is not writable.
 
-    Writes and removes a file there, or in the nearest existing parent.
+    The test writes and removes a file in the folder, or in its nearest existing parent.
     """
     place = folder
     while not place.exists() and place != place.parent:

@@ -1,4 +1,4 @@
-"""A copy through Triton's tensor descriptors, made by host or kernel. Its import needs Triton."""
+"""A copy through Triton's tensor descriptors, made by the host or by the kernel. Importing this file needs Triton."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# By name: Triton is no dependency of this package and comes only with torch's CUDA builds.
+# Imported by name, as Triton may be missing: only torch's CUDA builds require it.
 triton: Any = importlib.import_module("triton")
 tl: Any = importlib.import_module("triton.language")
 
@@ -30,8 +30,7 @@ def copy_device(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):  # type: ignore[no-unt
 
 
 def copy(x: torch.Tensor, y: torch.Tensor, kind: str) -> None:
-    """Copy x to y, matrices of the same shape. Triton allocates the memory of device descriptors through the program's
-    allocator."""
+    """Copy x to y, matrices of the same shape. kind: "host" or "device", which makes the descriptors."""
     m, n = x.shape
     grid = (triton.cdiv(m, BLOCK), triton.cdiv(n, BLOCK))
     if kind == "host":

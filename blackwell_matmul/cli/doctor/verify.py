@@ -1,6 +1,6 @@
-"""`verify`: compile, run and compare layer by layer, on the GPU if there is one, else on the CPU.
+"""`verify`: compiles, runs and compares, layer by layer, on the GPU if there is one, else on the CPU.
 
-Each layer runs in its own process (`checks`), so that crashes, hangs and failed imports are outcomes.
+Each layer runs in a new process (`checks`), so that crashes, hangs and failed imports are outcomes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
 MAX_TIMEOUT_SECONDS = 86_400
 CHECKS = "blackwell_matmul.cli.doctor.checks"
-"""Module that runs a layer in a worker; each step is an outcome as JSON."""
+"""Module whose `run_layer` a worker runs. Each of its steps is an outcome as JSON."""
 
 Status = Literal["correct", "wrong", "failed", "not run"]
 
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """Outcome of one check. where: machine that ran the check. detail: reason, unless the status is "correct"."""
+    """Outcome of one check. where: device that ran the check. detail: reason, unless the status is "correct"."""
 
     layer: str
     what: str
@@ -37,20 +37,20 @@ class LayerOutcome:
     seconds: float | None = None
 
     def __str__(self) -> str:
-        """Return `TmaCopy 37x24, in the simulator for sm_100a, 0.3 s` and the reason, if any."""
+        """Return text such as `TmaCopy 37x24, in the simulator for sm_100a, 0.3 s`, and the reason, if any."""
         took = None if self.seconds is None else f"{self.seconds:.1f} s"
         text = ", ".join(filter(None, (self.what, self.where, took)))
         return f"{text}: {self.detail}" if self.detail else text
 
 
 def passed(outcomes: Sequence[LayerOutcome]) -> bool:
-    """Return true if something ran, and nothing was wrong or failed."""
+    """Return True if a check was correct, and no check was wrong or failed."""
     states = {each.status for each in outcomes}
     return "correct" in states and not states & {"wrong", "failed"}
 
 
 def known_layers(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the layers of these names; InputError for any other name."""
+    """Return these names without repetitions; raise InputError for a name that is no layer."""
     for name in names:
         if name not in LAYERS:
             raise InputError(f"layer is {shown(name)}; the layers are {', '.join(LAYERS)}.")
@@ -60,7 +60,10 @@ def known_layers(names: Sequence[str]) -> tuple[str, ...]:
 def verify(
     layers: Sequence[str] = LAYERS, progress: Callable[[str], None] | None = None, timeout_s: float = TIMEOUT_SECONDS
 ) -> tuple[LayerOutcome, ...]:
-    """Run the layers in order, each with a time limit. progress: called with each layer's name before it starts."""
+    """Run the layers in order, and return all outcomes. progress: called with a layer's name before its start.
+
+    timeout_s: time limit of each layer, in seconds.
+    """
     if not 1 <= timeout_s <= MAX_TIMEOUT_SECONDS:
         raise InputError(f"timeout is {shown(timeout_s)} s; it must be from 1 to {MAX_TIMEOUT_SECONDS} s.")
     return tuple(outcome for layer in layers for outcome in _layer(layer, progress, timeout_s))

@@ -1,4 +1,4 @@
-"""`Card`: launches kernels that are not tilus's, by name, on the GPU or in the emulator."""
+"""`Card`, `EmulatedCard`: launch kernels of CUDA C++ by name, on the GPU or in the emulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blackwell_matmul.hardware import driver
 
 
 class Card:
-    """A GPU. code: a cubin with the kernels. scale: divisor of the lengths of loops."""
+    """A GPU that launches kernels. code: cubin with the kernels. scale: divisor of the lengths of loops."""
 
     scale, device = 1, "cuda"
 
@@ -27,7 +27,7 @@ class Card:
         self._kernels: dict[str, int] = {}
 
     def prepared(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> Any:
-        """Return a launch on torch's current stream. arguments: tensors, tensor maps and whole numbers."""
+        """Return a packed launch on torch's current stream. arguments: tensors, tensor maps and integers."""
         from blackwell_matmul.runtime.launch import Prepared
         from blackwell_matmul.runtime.torch_cuda import current_stream
 
@@ -65,7 +65,7 @@ def _argument(value: Any, maps: Sequence[TensorMap]) -> Argument:
 
 
 class EmulatedCard:
-    """The emulator in a GPU's place: its clock counts instructions, and is no time. ptx: of the kernels."""
+    """The emulator in place of a GPU. Its clock counts instructions, which are no time. ptx: PTX of the kernels."""
 
     name, device = "emulator", "cpu"
 
@@ -83,6 +83,7 @@ class EmulatedCard:
 
 @cache
 def parted(ptx: str) -> tuple[str, dict[str, str]]:
-    """Return the head of a PTX before its kernels, and each kernel's text by name. Short texts are parsed quickly."""
+    """Return the text of a PTX before its kernels, and the text of each kernel, by name. Only one kernel is then
+    parsed."""
     head, *kernels = re.split(r"(?=\.visible \.entry )", ptx)
     return head, {each.split("(")[0].split()[-1]: each for each in kernels}

@@ -1,4 +1,4 @@
-"""Items of `first-light`, by stage, most valuable first."""
+"""Items of `first-light`, by stage, the most important first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ STAGES: Mapping[str, str] = {
     "timelines": "What runs when, measured and predicted",
     "differential": "Small scripts, simulated beside run",
 }
-"""Stages in order, with their headings."""
+"""Headings of the stages, by name, in the order of the run."""
 
 SIZES = ((256, 256, 256), (100, 72, 40), (264, 520, 136))
-"""M, N, K of the problems whose values are compared: whole tiles, less than a tile, and tails in each direction."""
+"""M, N, K of the problems whose values are compared: whole tiles, less than a tile, and partial tiles in each
+dimension."""
 
 SCALED_SIZES = ((256, 256, 512), (100, 72, 96), (264, 520, 288))
-"""M, N, K of block-scaled problems; K is a multiple of the largest block, 32 elements, and ends within an atom."""
+"""M, N, K of block-scaled problems. K is a multiple of the largest block, 32 elements. In the last two, K ends within
+an atom."""
 
 LADDER_SIZES = ((4096, 4096, 4096), (8192, 8192, 8192))
 TIMELINE_SIZE, SMALL_SIZE = (4096, 4096, 4096), (128, 256, 256)
@@ -36,19 +38,19 @@ TIMELINES: Mapping[str, tuple[str, ...]] = {
     "sm_103a": ("v1", "v4", "v6"),
 }
 SCALED_TIMELINE = ("s2", "nvfp4")
-"""Kernel and type of the block-scaled timeline, on GPUs that have the kernel."""
+"""Kernel and type of the block-scaled timeline, for GPUs that can run the kernel."""
 
 TIMED_FORMATS = ("mxfp8", "nvfp4")
-"""Formats whose products are timed and compared with torch's `scaled_mm`."""
+"""Formats of the products that are timed, together with torch's `scaled_mm`."""
 
 TIMELINE_RECORDS = 8192
 MORE_SCHEDULES = 2
-"""Number of tried schedules of a rung, in addition to the chosen one."""
+"""Number of schedules of a kernel that are tested in addition to the chosen one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem of a kernel. pins: its schedule as text, "" for the chosen one."""
+    """A kernel and its problem. pins: the schedule as text; "": the schedule that the kernel chooses."""
 
     kernel: str
     m: int
@@ -66,22 +68,22 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Return the name of the bundle's folder."""
+        """Return the name of the folder of the bundle."""
         return "".join(each if each.isalnum() else "_" for each in str(self))
 
 
 def kernels(arch: str) -> tuple[str, ...]:
-    """Return the kernels of an architecture: its product first, as users call it, then the rungs from the top."""
+    """Return the names of the kernels for a target, the fastest first."""
     return LADDERS.get(arch, ())
 
 
 def scaled_kernels(arch: str) -> tuple[str, ...]:
-    """Return the block-scaled rungs of an architecture, from the top."""
+    """Return the names of the block-scaled kernels for a target, the fastest first."""
     return tuple(name for name in reversed(BLOCK_SCALED_LADDER) if arch in rung(name).targets)
 
 
 def value_cases(arch: str) -> Iterator[Case]:
-    """Yield the problems whose values are compared, an easy one of each kernel first."""
+    """Yield the cases whose values are compared, a simple case of each kernel first."""
     names, scaled = kernels(arch), scaled_kernels(arch)
     yield from (Case(name, *SCALED_SIZES[0], dtype) for name in scaled for dtype in BLOCK_SCALED)
     for size in SIZES:
@@ -97,7 +99,7 @@ def value_cases(arch: str) -> Iterator[Case]:
 
 
 def _other_schedules(case: Case, arch: str) -> Iterator[Case]:
-    """Yield the case with two other schedules: by the model, the second best and the worst that can run."""
+    """Yield the case with two other schedules: the second and the last of those that can run, by predicted cycles."""
     from blackwell_matmul.harness import schedules
 
     found = schedules(case.kernel, case.m, case.n, case.k, dtype=case.dtype, target=arch)
@@ -115,22 +117,22 @@ def timeline_cases(arch: str, emulated: bool) -> Iterator[Case]:
 
 
 def speed_cases(arch: str) -> Iterator[Case]:
-    """Yield the large block-scaled problems that are timed."""
+    """Yield the large block-scaled cases that are timed."""
     yield from (Case(name, *LADDER_SIZES[-1], dtype) for name in scaled_kernels(arch) for dtype in TIMED_FORMATS)
 
 
 def pins_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pins of a compiled schedule, without the values that follow from the problem and the GPU."""
+    """Return a compiled schedule without the values that follow from the problem and the GPU."""
     return {knob: value for knob, value in schedule.items() if knob not in ("dtype", "sm_count", "form")}
 
 
-# --- sentences for others
+# --- texts without paths
 
 _PATH = re.compile(r"https?://\S+|(?<![\w.])(?:~|[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 
 
 def without_paths(text: str) -> str:
-    """Return a sentence in which each path is replaced by its last part; URLs stay unchanged."""
+    """Return a text in which each path is replaced by its last part. URLs stay unchanged."""
 
     def short(found: re.Match[str]) -> str:
         return found[0] if found[0].startswith("http") else re.split(r"[/\\]", found[0].rstrip("/\\"))[-1]

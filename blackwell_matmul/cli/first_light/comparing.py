@@ -1,4 +1,4 @@
-"""Comparison of two reports: every value that both have, and every item whose status differs."""
+"""Comparison of two reports: the values that both have, and the items whose status differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ComparedValue:
-    """A value in both reports; ratio: the second over the first."""
+    """A value in both reports. ratio: the second divided by the first."""
 
     what: str
     unit: str
@@ -35,7 +35,7 @@ def _distance(ratio: float | None) -> float:
 
 
 def _values(report: Report) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield name and unit, and the value."""
+    """Yield each value of a report, with its name and unit."""
     for row in report["rows"]:
         for each in row.get("rows", ()):
             if "value" in each and "unit" in each:
@@ -47,7 +47,7 @@ def _values(report: Report) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def changed(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Return items whose status differs between the reports: item, first status, second status."""
+    """Return the items whose status differs: the item, its first status, its second status."""
     before = {(row["stage"], row["item"]): row["status"] for row in first["rows"]}
     after = {(row["stage"], row["item"]): row["status"] for row in second["rows"]}
     return [

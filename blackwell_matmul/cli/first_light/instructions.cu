@@ -1,5 +1,5 @@
-// Instructions that the microbenchmarks measure with, a function each. Their text stands in front of a file of kernels:
-// `micro.cu` here, `hopper_kernels.cu` of bench/calibrate. A CTA writes SLOTS words into `out`.
+// Functions of one PTX instruction each, for microbenchmarks. A program is this text, followed by a file of kernels:
+// `micro.cu` here, or `hopper_kernels.cu` of bench/calibrate. A CTA writes SLOTS words into `out`.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -53,7 +53,7 @@ __device__ __forceinline__ bool is_over(u32 barrier, int parity) {
 
 __device__ __forceinline__ void wait(u32 barrier, int parity) {
     for (int tries = 0; !is_over(barrier, parity); ++tries)
-        if (tries == MOST_TRIES) __trap();  // a failure that is told, and not a hang
+        if (tries == MOST_TRIES) __trap();  // an error instead of a hang
 }
 
 __device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -1,4 +1,4 @@
-"""Tasks of a worker for `first-light`: a task takes and returns plain data, and reports its steps."""
+"""Tasks of a worker for `first-light`. A task takes and returns plain data, and reports its steps."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ MICRO = "micro"
 DOCTOR_LIMIT_S = 100.0
 SPEED_ROUNDS = 5
 MOST_WHOLE = 2
-"""Largest absolute value of the whole numbers in exact products; of 8 bits, all of them exist in every type."""
+"""Largest absolute value of the integers in exact products. Every element type has all of them."""
 
 
 def _stops_are_faults(task: Callable[..., Record]) -> Callable[..., Record]:
-    """Return a task that reports a deadlock or undefined behavior of its kernel as a fault, not as a refusal."""
+    """Return the task with one change: it reports an EmulationError of its kernel as a claim that does not hold."""
 
     @functools.wraps(task)
     def judged(*args: Any, **named: Any) -> Record:
@@ -61,7 +61,7 @@ def _stops_are_faults(task: Callable[..., Record]) -> Callable[..., Record]:
 
 
 def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
-    """Compile a case into a folder, and record the digest of the emulator's exact result."""
+    """Compile a case into a folder; return it with the digest of the emulator's result for exact operands."""
     found = Case(**case)
     step(f"compile {found}")
     bundle = _compiled(found, target)
@@ -73,7 +73,7 @@ def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Re
 
 
 def prepare_speed(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
-    """Compile a kernel that is timed."""
+    """Compile a case that is timed into a folder."""
     found = Case(**case)
     step(f"compile {found}")
     _compiled(found, target).save(Path(folder) / found.folder)
@@ -96,7 +96,7 @@ def prepare_micro(step: Step, target: str, folder: str) -> Record:
 
 
 def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
-    """Compile a kernel with and without a timeline."""
+    """Compile a case with and without a timeline."""
     found = Case(**case)
     step(f"compile {found} with a timeline")
     for name, records in (("plain", None), ("marked", TIMELINE_RECORDS)):
@@ -109,8 +109,10 @@ def prepare_timeline(step: Step, case: Mapping[str, Any], target: str, folder: s
 
 @_stops_are_faults
 def value(step: Step, case: Mapping[str, Any], expected: str, folder: str, device: str) -> Record:
-    """Run a case on integers, whose sums are exact, and on normally distributed numbers. Compare with the emulator and
-    float64."""
+    """Run a case on integers, whose sums are exact, and on normally distributed numbers.
+
+    The exact result is compared with the emulator's bits (digest `expected`), both results with float64.
+    """
     found, bundle = Case(**case), Bundle.load(folder)
     step(f"{found}: exact sums")
     exact = _exact_operands(found, _device(device))
@@ -133,15 +135,15 @@ def _device(device: str) -> str:
 
 
 def _exact_operands(case: Case, device: str) -> list[torch.Tensor]:
-    """Return operands of whole numbers, the same on every device, and an output full of NaN.
+    """Return integer operands, which are the same on every device, and an output full of NaN.
 
-    Elements of 4 bits are halves of whole numbers. Scales are 1/2, 1 or 2.
+    Elements of 4 bits are any of their type, all multiples of 1/2. Scales are 1/2, 1 or 2.
     """
     made = torch.Generator().manual_seed(0)
     *operands, c = make_inputs(case.problem)
     for each in operands[:2]:
         if each.element_size() == 1 and each.shape[1] < case.k:
-            continue  # bytes of fp4: each is two exact numbers
+            continue  # bytes of fp4: any byte has two exact numbers
         whole = torch.randint(-MOST_WHOLE, MOST_WHOLE + 1, each.shape, generator=made)
         each.copy_(whole.float().to(each.dtype))
     for each in operands[2:]:
@@ -151,7 +153,7 @@ def _exact_operands(case: Case, device: str) -> list[torch.Tensor]:
 
 
 def _is_exact(problem: Problem, operands: Sequence[torch.Tensor]) -> bool:
-    """Return true if C is the exact product, rounded once."""
+    """Return True if C is the exact product, rounded once."""
     a, b, *scales, c = operands
     if scales:
         a, b = (dequantised(problem, data, scale) for data, scale in zip((a, b), scales))
@@ -169,7 +171,7 @@ def _arguments(bundle: Bundle, case: Case, operands: Sequence[torch.Tensor]) -> 
 
 
 def _launched(bundle: Bundle, arguments: Sequence[Any], device: str) -> Callable[[], object]:
-    """Launch once, to the end, and return the launch."""
+    """Launch a bundle, wait for its end, and return a function that launches it again."""
     if device == "emulator":
         launch: Callable[[], object] = partial(emulate, bundle, *arguments)
     else:
@@ -187,7 +189,7 @@ def _launched(bundle: Bundle, arguments: Sequence[Any], device: str) -> Callable
 
 @_stops_are_faults
 def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: str) -> Record:
-    """Run one microbenchmark; `rows` has its values."""
+    """Run one microbenchmark. The result's `rows` has the measured values."""
     step(name)
     place = Path(folder)
     card: Card | EmulatedCard
@@ -206,7 +208,7 @@ def measure(step: Step, name: str, target: str, gpu: str, folder: str, device: s
 
 @_stops_are_faults
 def timeline(step: Step, case: Mapping[str, Any], folder: str, gpu: str, device: str, out: str) -> Record:
-    """Run a kernel that marks its instructions. Write a page with the predicted and the measured timeline."""
+    """Run a kernel with a timeline, and write a page with the predicted and the measured timeline."""
     from blackwell_matmul import measured_timeline, timeline_buffer, trace
 
     found, place = Case(**case), Path(folder)
@@ -247,7 +249,7 @@ def _time_us(launch: Callable[[], object]) -> float:
 
 @_stops_are_faults
 def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
-    """Time a block-scaled kernel and torch's product of the same operands, in turns, on the GPU."""
+    """Time a block-scaled kernel and torch's scaled_mm of the same operands, in turns, on the GPU."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(f"{found}: run")
     operands = [each.to("cuda") for each in make_inputs(found.problem, seed=1)]
@@ -265,7 +267,7 @@ def speed(step: Step, case: Mapping[str, Any], folder: str, gpu: str) -> Record:
 
 
 def _torch_product(problem: Problem, operands: Sequence[torch.Tensor]) -> Callable[[], object] | None:
-    """Return a function for torch's product of the operands; None if torch refuses them."""
+    """Return a function that runs torch's scaled_mm of the operands; None if torch refuses them."""
     theirs = partial(torch_block_scaled(problem.dtype), *operands)
     try:
         theirs()
@@ -285,7 +287,7 @@ def _speeds(flops: float, ours_us: float, torch_us: float | None = None) -> Reco
 
 
 def doctor(step: Step) -> Record:
-    """Diagnose the machine in a process without tilus, as a user does; lines have no path."""
+    """Run `blackwell-matmul doctor` in a new process, and return its lines without paths."""
     step("look at this machine")
     command = [sys.executable, "-m", "blackwell_matmul", "doctor", "--json"]
     found = parsed(subprocess.run(command, capture_output=True, timeout=DOCTOR_LIMIT_S).stdout)
@@ -296,7 +298,7 @@ def doctor(step: Step) -> Record:
 
 @_stops_are_faults
 def emulated_rung(step: Step, case: Mapping[str, Any], folder: str) -> Record:
-    """Emulate a case and count its instructions, as a replacement for a time without a GPU."""
+    """Run a case in the emulator, in place of a timed run, and return the seconds that the emulator took."""
     found, bundle = Case(**case), Bundle.load(folder)
     step(str(found))
     operands, start = make_inputs(found.problem), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Kits: all kernels that `first-light` runs on a GPU, compiled on any machine and stored in one zip file."""
+"""Kits: all kernels that `first-light` runs on a GPU, compiled on any machine, in one zip file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ KIT_TASKS = "blackwell_matmul.cli.first_light.item_tasks"
 STAGE_OF: Mapping[str, str] = {
     "prepare_micro": "micro", "prepare": "values", "prepare_timeline": "timelines", "prepare_speed": "ladder",
 }  # fmt: skip
-"""Stages by the task that prepares them."""
+"""Name of the stage, by the task that compiles for it."""
 PREPARE_LIMIT_S = 300.0
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Kit:
-    """A prepared kit. cases: with folder and digest. refused: reasons by stage and case, of cases without a bundle."""
+    """A prepared kit.
+
+    cases, timelines, speeds: results of the tasks that compiled them. refused: reasons why a case has no bundle, by
+    stage and case.
+    """
 
     folder: Path
     gpu: str
@@ -51,19 +55,20 @@ class Kit:
 
 
 def ladder_request(kit_folder: Path, out: Path) -> Request:
-    """Return the benchmark of the ladder, with bundles from a kit."""
+    """Return the request of the ladder's benchmark, with bundles from a kit."""
     return Request(size=cases.LADDER_SIZES[-1], dtypes=("fp16",), rounds=7, out=out, bundles=kit_folder / "bench")
 
 
 def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
-    """Compile everything for a GPU into a folder. emulated: without the ladder's large problems, which only a GPU runs.
+    """Compile all items for a GPU into a folder, and return the kit.
 
-    Raises UnsupportedError if no kernel is for this GPU's architecture.
+    emulated: True leaves out the timed problems, which need a GPU. Raises UnsupportedError if no kernel exists for this
+    GPU's target.
     """
     ladder(gpu)
     made, refused = _compiled(gpu, folder, tell, emulated)
     if not emulated:
-        ladder_request(folder, folder).compile(gpu.name, tell)  # what is refused is a row of the run
+        ladder_request(folder, folder).compile(gpu.name, tell)  # a refused kernel becomes a row of the run
     record = {
         "format": KIT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "cases": made["prepare"],
         "timelines": made["prepare_timeline"], "speeds": made["prepare_speed"], "refused": refused,
@@ -73,7 +78,7 @@ def prepare(gpu: Gpu, folder: Path, tell: Tell, emulated: bool = False) -> Kit:
 
 
 def _compiled(gpu: Gpu, folder: Path, tell: Tell, emulated: bool) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Compile microbenchmarks, cases and timelines; return the records of each task in order, and refusals by case."""
+    """Compile all items; return the results of each task in order, and the reasons of refused items, by name."""
     items: list[tuple[str, Case | None]] = [("prepare_micro", None)]
     items += [("prepare", case) for case in cases.value_cases(gpu.arch)]
     items += [("prepare_timeline", case) for case in cases.timeline_cases(gpu.arch, emulated)]
@@ -102,13 +107,13 @@ pack = partial(zip_folder, what="the kit")
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Kit]:
-    """Yield the kit of a zip file, in a folder that is removed afterwards; InputError for a broken or foreign file."""
+    """Yield the kit of a zip file, in a folder that is removed after the block; raise InputError for other files."""
     with unzipped(file, "kit", "`first-light --prepare` makes one") as folder:
         yield opened_folder(folder, str(file))
 
 
 def opened_folder(folder: Path, name: str = "") -> Kit:
-    """Return the kit in a folder; InputError, with the fault, for any other folder."""
+    """Return the kit in a folder; raise InputError for any other folder. name: name of the kit, for messages."""
     text = name or str(folder)
     try:
         record = parsed(content_of(folder / KIT))

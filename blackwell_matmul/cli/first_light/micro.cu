@@ -1,11 +1,11 @@
-// Microbenchmarks of one SM, and of what SMs share. `micro.py` puts #define TCGEN05 or MMA_SYNC and `instructions.cu` in
-// front, and the entries that need lists of registers behind.
+// Microbenchmarks of one SM, of the L2 and of launches. `micro.py` prepends #define TCGEN05 or MMA_SYNC and
+// `instructions.cu`, and appends the generated kernels `tensor_loads`.
 
 __shared__ __align__(16) u64 barriers[8];
 __shared__ __align__(16) u32 answer[4];
 __shared__ u32 columns_at;
 
-// --- one instruction each
+// --- instructions
 
 __device__ __forceinline__ void load_bytes(u32 place, const void* from, u32 nbytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(place),
@@ -17,7 +17,7 @@ __device__ __forceinline__ u64* mine(u64* out) { return out + blockIdx.x * SLOTS
 
 // --- every GPU with TMA
 
-// out: cycles of `count` stores to shared memory, and of as many with fence.proxy.async behind each.
+// out: cycles of `count` stores to shared memory, and of `count` stores that are each followed by fence.proxy.async.
 extern "C" __global__ void __launch_bounds__(128) fences(u64* out, int count) {
     volatile u32* place = (volatile u32*)dynamic + threadIdx.x;
     u64 start = cycles();
@@ -33,7 +33,8 @@ extern "C" __global__ void __launch_bounds__(128) fences(u64* out, int count) {
     }
 }
 
-// out: cycles of `count` bulk stores of `nbytes` each, one at a time: until the source is free, and until all is written.
+// One thread stores `nbytes` by cp.async.bulk, `count` times, each after wait_group.read. out: cycles until the last
+// source is free, and until all data is written.
 extern "C" __global__ void __launch_bounds__(32) bulk_stores(u64* out, char* data, int nbytes, int count) {
     for (int i = threadIdx.x * 4; i < nbytes; i += 128) *(u32*)(dynamic + i) = i;
     fence_proxy();
@@ -54,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(32) bulk_stores(u64* out, char* dat
     mine(out)[1] = cycles() - start;
 }
 
-// `sharers` CTAs read the same bytes, again and again, four pieces of `nbytes` in flight. out: cycles, ns, and bytes.
+// Each `sharers` consecutive CTAs load the same bytes `count` times, four loads of `nbytes` in flight. out: cycles, ns,
+// and bytes.
 extern "C" __global__ void __launch_bounds__(32)
     shared_loads(u64* out, const char* data, int nbytes, int pieces, int count, int sharers) {
     if (threadIdx.x != 0) return;
@@ -75,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(32)
     mine(out)[2] = (u64)count * nbytes;
 }
 
-// 128 threads fill 16 KiB by cp.async, `count` times, three groups in flight. out: cycles, bytes.
+// 128 threads load 16 KiB by cp.async, `count` times, three groups in flight. out: cycles, bytes.
 extern "C" __global__ void __launch_bounds__(128) cp_async(u64* out, const char* data, int count) {
     __syncthreads();
     u64 start = cycles();
@@ -97,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(128) cp_async(u64* out, const char*
     }
 }
 
-// out: the SM, ns and cycle at which the CTA begins, cycle and ns at which it ends after `busy` cycles.
+// The CTA waits for `busy` cycles. out: the SM, ns and cycle of the CTA's start, cycle and ns of its end.
 __device__ __forceinline__ void stamp(u64* out, int busy) {
     u64 start = cycles(), began = nanoseconds();
     while (cycles() - start < busy) {
@@ -202,8 +204,8 @@ __device__ __forceinline__ void fill(const char* data, u32 scale_word) {
         }                                                                                                       \
     };
 
-// `count` products of 32 bytes of K into one accumulator. out: cycles from the first issue until the commit is seen, and
-// cycles of the issue alone.
+// `count` MMAs of 32 bytes along K into one accumulator. out: cycles from the first issue until the commit's arrival is
+// seen, and cycles of the issues alone.
 template <typename Product, int GROUP>
 __device__ __forceinline__ void products(u64* out, const char* data, u32 scale_word, u32 idesc, int count) {
     fill(data, scale_word);
@@ -221,7 +223,7 @@ __device__ __forceinline__ void products(u64* out, const char* data, u32 scale_w
         commit<GROUP>(done);
         wait(done, 0);
         u32 sa = at + SCALE_COLUMNS, sb = at + SCALE_COLUMNS + 16;
-        for (u32 round = 0; round < 2; ++round) {  // the first one fetches the instructions
+        for (u32 round = 0; round < 2; ++round) {  // the first round loads the instructions into the cache
             u64 start = cycles();
 #pragma unroll 1
             for (int i = 0; i < count; ++i) Product::issue(at, a + 2 * (i & 3), b + 2 * (i & 3), idesc, sa, sb, i > 0);
@@ -255,7 +257,7 @@ BOTH(PRODUCTS, f8f6f4, Plain_f8f6f4)
 BOTH(PRODUCTS, mxf8f6f4, Scaled_mxf8f6f4)
 BOTH(PRODUCTS, mxf4nvf4, Scaled_mxf4nvf4)
 
-// `count` copies of 512 bytes of scales. out: cycles until the commit is seen.
+// `count` copies of 512 bytes of scales. out: cycles until the commit's arrival is seen.
 extern "C" __global__ void __launch_bounds__(128) scale_copies(u64* out, const char* data, int count) {
     fill(data, 0x7f7f7f7f);
     u32 at = 0;
@@ -275,8 +277,8 @@ extern "C" __global__ void __launch_bounds__(128) scale_copies(u64* out, const c
     if (threadIdx.x < 32) release<1>(at, 512);
 }
 
-// An order that PTX does not promise: products with scales of 1, then a copy of scales of 2 over them, without a wait
-// between. data: bytes of 1.0 as e4m3. out: lanes of warp 0 whose sum is not that of scales of 1, and the rounds.
+// An order that PTX does not guarantee: MMAs with scales of 1, then a copy that overwrites the scales with 2, without a
+// wait between them. data: bytes of 1.0 as e4m3. out: number of lanes of warp 0 with a wrong sum, and the rounds.
 extern "C" __global__ void __launch_bounds__(128)
     copy_after_products(u64* out, const char* data, u32 idesc, int count, int rounds) {
     fill(data, 0x7f7f7f7f);
@@ -317,7 +319,7 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Two CTAs an SM, each with half of tensor memory. out: the SM, ns of the request, of the columns, and of the end.
+// Two CTAs on an SM each allocate half of tensor memory. out: the SM, ns of the request, of the allocation, of the end.
 extern "C" __global__ void __launch_bounds__(32) half_allocations(u64* out, int relinquish, int busy) {
     u64 asked = nanoseconds();
     u32 at = allocate<1>(256);
@@ -334,8 +336,8 @@ extern "C" __global__ void __launch_bounds__(32) half_allocations(u64* out, int 
     }
 }
 
-// Cancel clusters that have not started, one at a time, until refused. out: cycles from requests to answers, requests,
-// clusters cancelled, ns of the start and of the refusal.
+// Cancel clusters that have not started, one at a time, until a request fails. out: cycles from requests to responses,
+// number of requests, number of cancelled clusters, ns of the start and of the failed request.
 extern "C" __global__ void __launch_bounds__(32) cancels(u64* out, int busy) {
     if (threadIdx.x != 0) return;
     u32 done = shared_address(barriers), at = shared_address(answer), more = 1;
@@ -374,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(32) cancels(u64* out, int busy) {
 
 #ifdef MMA_SYNC
 
-// Each warp has four accumulators. out: cycles of `count` rounds of four products.
+// Each warp has four accumulators. out: cycles of `count` rounds of four MMAs.
 template <typename Product>
 __device__ __forceinline__ void warp_products(u64* out, const char* data, u32 scale_word, int count) {
     u32 a[4], b[2];
@@ -392,7 +394,7 @@ __device__ __forceinline__ void warp_products(u64* out, const char* data, u32 sc
     }
     float sum = 0;
     for (int i = 0; i < 16; ++i) sum += d[i / 4][i % 4];
-    if (sum == 1.2345e-30f) mine(out)[7] = 1;  // so that the sums are computed
+    if (sum == 1.2345e-30f) mine(out)[7] = 1;  // keeps the compiler from removing the MMAs
     if (threadIdx.x == 0) mine(out)[0] = elapsed;
 }
 

@@ -1,4 +1,4 @@
-"""Microbenchmarks of a GPU's parts, with the matching figure of `hardware/figures/` that the time model uses."""
+"""Microbenchmarks of a GPU's parts. Each value is compared with a figure of `hardware/figures/` for the time model."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, TimeFigures
 
 SOURCE, INSTRUCTIONS = (Path(__file__).with_name(name) for name in ("micro.cu", "instructions.cu"))
 DEFINES = {"sm_100a": "TCGEN05", "sm_103a": "TCGEN05", "sm_120a": "MMA_SYNC", "sm_121a": "MMA_SYNC"}
-"""Parts of the source by target, in addition to those of every GPU with TMA."""
+"""Macro that the source needs, by target, in addition to the kernels for every GPU with TMA."""
 
 SLOTS = 8
 OPERAND_BYTES = 48 * 1024
 SHARED_BYTES = 64 * 1024
 STRIP_KIB = 4
-"""Bytes of an epilogue's strip in KiB, for which the model of time has a rule."""
+"""Size in KiB of the bulk store that is compared with the time model: a strip of an epilogue."""
 
 LOAD_COLUMNS = (16, 32, 64, 128)
 AGREEMENT = 1.25
-"""Largest factor between a measured value and a figure that agree."""
+"""Largest factor between a measured value and a figure that counts as agreement."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One value. spread: from the 10th to the 90th percentile. figure: name in `TimeFigures`, "" if there is none.
+    """One measured value.
 
-    expected: the value by the model of time; None if the model has none. how: of the figure: measured, derived or
-    assumed. held: None where there is nothing to compare.
+    spread: distance from the 10th to the 90th percentile. figure: name in `TimeFigures`; "" if there is none. expected:
+    value by the time model; None if the model has none. how: origin of the figure: measured, derived or assumed. held:
+    True if value and figure agree; None without a comparison.
     """
 
     what: str
@@ -63,7 +64,8 @@ def compiled(target: str) -> Compiled:
 
 
 def _tensor_loads(columns: int) -> str:
-    """Return a kernel in which four warps each load `columns` columns of tensor memory, with a wait after each load."""
+    """Return the source of a kernel: four warps each load `columns` columns of tensor memory, and wait after each
+    load."""
     values = ", ".join(f"%{i}" for i in range(columns))
     kept = ", ".join(f'"=r"(r[{i}])' for i in range(columns))
     stored = ", ".join(f"%{i + 1}" for i in range(columns))
@@ -95,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(128) tensor_loads_{columns}(u64* ou
 
 
 class Bench:
-    """A GPU, the memory of the microbenchmarks, and the time model's figures of this GPU, if any."""
+    """A GPU with the buffers of the microbenchmarks. figures: the time model's figures of this GPU, if any."""
 
     def __init__(self, card: Card | EmulatedCard, figures: TimeFigures | None) -> None:
         self.card, self.figures, self.real = card, figures, card.scale == 1
@@ -104,11 +106,11 @@ class Bench:
         self.memory = torch.zeros(2**26 if self.real else 2**18, dtype=torch.int32, device=card.device)
 
     def fewer(self, count: int) -> int:
-        """Return a loop's length, shorter in the emulator."""
+        """Return the number of iterations of a loop, fewer in the emulator."""
         return max(2, count // self.card.scale)
 
     def operands(self, kind: str) -> torch.Tensor:
-        """Return bytes that are finite elements of a kind of MMA, approximately normally distributed."""
+        """Return bytes that are finite elements of a kind of MMA."""
         made = torch.Generator().manual_seed(0)
         dtype = {"f16": torch.float16, "tf32": torch.float32}.get(kind)
         if dtype is not None:
@@ -118,7 +120,10 @@ class Bench:
         return found.to(self.card.device)
 
     def run(self, kernel: str, *arguments: Any, grid: int | None = None, block: int = 128) -> Any:
-        """Return words as an array of (launches, CTAs, slots); on a GPU a first launch does not count."""
+        """Launch a kernel; return the words that it writes, as an array of (launches, CTAs, slots).
+
+        On a GPU the first launch is left out.
+        """
         ctas, found = grid or self.sms, []
         for _ in range(self.launches + self.real):
             self.out.zero_()
@@ -130,7 +135,10 @@ class Bench:
     def measure(
         self, what: str, parameters: str, samples: Any, unit: str, figure: str = "", expected: float | None = None
     ) -> Measure:
-        """Return a row. expected: default is the figure itself; in the emulator nothing is compared."""
+        """Return the median of the samples, compared with a figure. The emulator's values are not compared.
+
+        figure: name in `TimeFigures`. expected: value by the time model; None: the figure.
+        """
         values = np.asarray(samples, float).ravel()
         low, middle, high = (float(each) for each in np.percentile(values, (10, 50, 90)))
         known = getattr(self.figures, figure, None) if figure and self.figures is not None else None
@@ -172,7 +180,7 @@ def stores(bench: Bench) -> Iterator[Measure]:
 
 
 def l2_rate(bench: Bench) -> Iterator[Measure]:
-    """Measure bytes a cycle from the L2 into all SMs, if several consecutive CTAs read the same 16 KiB pieces."""
+    """Measure the L2's rates to one SM and to all SMs, if several consecutive CTAs load the same pieces of 16 KiB."""
     nbytes, pieces = (16384, 8) if bench.real else (1024, 2)
     for sharers in sorted({1, 2, 4, 8, bench.sms}):
         if sharers > bench.sms:
@@ -203,7 +211,7 @@ def turnover(bench: Bench) -> Iterator[Measure]:
 
 
 def _gaps(launch: Any) -> Iterator[float]:
-    """Yield ns between the latest end before a CTA's start and this start, for each SM."""
+    """Yield, for each CTA, the ns from the latest end of a CTA on the same SM to the CTA's start."""
     for sm in np.unique(launch[:, 0]):
         here = launch[launch[:, 0] == sm]
         ends = np.sort(here[:, 4])
@@ -217,7 +225,7 @@ def _gaps(launch: Any) -> Iterator[float]:
 
 
 def tensor_loads(bench: Bench) -> Iterator[Measure]:
-    """Measure tcgen05.ld of four warps, with a wait after each."""
+    """Measure tcgen05.ld of four warps, with a wait after each load."""
     for columns in LOAD_COLUMNS:
         count = bench.fewer(64)
         each = bench.run(f"tensor_loads_{columns}", count)[:, :, 0] / count
@@ -229,22 +237,23 @@ PRODUCTS: Mapping[str, tuple[int, int, int]] = {
     "f16": (0x10, 0, 4), "tf32": (0x10 | 2 << 7 | 2 << 10, 0, 4), "f8f6f4": (0x10, 0, 4),
     "mxf8f6f4": (1 << 23, 0x7F7F7F7F, 7), "mxf4nvf4": (1 << 7 | 1 << 10, 0x38383838, 7),
 }  # fmt: skip
-"""Kinds of tcgen05.mma: instruction descriptor without shape, a word of scales, and the bits of M's unit."""
+"""Instruction descriptor without shape, word of scales, and logarithm of M's unit, by the kind of tcgen05.mma."""
 
 SHAPES = ((1, 128, 64), (1, 128, 128), (1, 128, 256), (2, 256, 128), (2, 256, 256))
-"""CTAs, M and N of products."""
+"""CTAs, M and N of the measured MMAs."""
 
 
 def descriptor(kind: str, m: int, n: int) -> int:
-    """Return the instruction descriptor (PTX ISA, "Instruction descriptor"): bits 17 to 22 N / 8; M / 16 from bit 24
-    on, or M / 128 from bit 27 on with block scales.
+    """Return the instruction descriptor of M by N (PTX ISA, "Instruction descriptor").
+
+    Bits 17 to 22 have N / 8. The bits from 24 on have M / 16, or those from 27 on M / 128 with block scales.
     """
     word, _, unit = PRODUCTS[kind]
     return word | n >> 3 << 17 | (m >> unit) << (24 if unit == 4 else 27)
 
 
 def mma_interval(bench: Bench) -> Iterator[Measure]:
-    """Measure interval and latency of tcgen05.mma by kind and shape, of 32 bytes of K."""
+    """Measure interval and latency of tcgen05.mma of 32 bytes along K, by kind and shape."""
     for kind, (_, scale, _) in PRODUCTS.items():
         data = bench.operands(kind)
         for ctas, m, n in SHAPES if bench.real else SHAPES[::3]:
@@ -263,7 +272,7 @@ def mma_interval(bench: Bench) -> Iterator[Measure]:
 
 
 def _by_rule(bench: Bench, value: float, cycles: float) -> dict[str, Any]:
-    """Return the comparison with the model's rule: N / 2 cycles for 128 rows a CTA and 32 bytes of K."""
+    """Return the fields that compare a value with the model's rule. cycles: N / 2, the rule's value."""
     held = 1 / AGREEMENT <= value / cycles <= AGREEMENT if bench.real else None
     return {"expected": cycles, "how": "derived", "held": held}
 
@@ -277,7 +286,8 @@ def scale_copies(bench: Bench) -> Iterator[Measure]:
 
 
 def copy_after_mma(bench: Bench) -> Iterator[Measure]:
-    """Order that every kernel with block scales relies on, and PTX does not promise: mma, then cp over its scales."""
+    """Test an order on which kernels with block scales rely, and that PTX does not guarantee: an MMA reads its scales
+    before a later tcgen05.cp overwrites them."""
     ones = torch.full((OPERAND_BYTES,), 0x38, dtype=torch.uint8, device=bench.card.device)
     rounds = bench.fewer(1000)
     for count in (1, 8, 32) if bench.real else (1, 2):
@@ -300,7 +310,7 @@ def allocations(bench: Bench) -> Iterator[Measure]:
 
 
 def _together(launch: Any) -> float:
-    """Return the fraction of CTAs that got their columns while another CTA of the SM held some."""
+    """Return the fraction of CTAs that had columns at the same time as another CTA of their SM."""
     others = [
         any(a[0] == b[0] and i != j and b[2] <= a[2] < b[3] for j, b in enumerate(launch)) for i, a in enumerate(launch)
     ]
@@ -308,8 +318,8 @@ def _together(launch: Any) -> float:
 
 
 def cancels(bench: Bench) -> Iterator[Measure]:
-    """Measure cluster launch control: the time from the request to the answer, and CTAs that started after a CTA had
-    been refused."""
+    """Measure cluster launch control: the time from a request to its response, and the number of CTAs that start after
+    a request has failed."""
     found = bench.run("cancels", 2000 if bench.real else 10, grid=bench.sms * 16, block=32)
     ran = found[:, :, 1] > 0
     each = found[:, :, 0] / np.maximum(1, found[:, :, 1])
@@ -330,8 +340,7 @@ def _late(launch: Any) -> float:
 
 
 def warp_products(bench: Bench) -> Iterator[Measure]:
-    """Measure mma.sync of four and of eight warps on each SM, spread over its four partitions. Each warp has four
-    accumulators."""
+    """Measure mma.sync of four and of eight warps on each SM. Each warp has four accumulators."""
     count = bench.fewer(256)
     for kind, scale in (("f16", 0), ("f8f6f4", 0), ("mxf8f6f4", 0x7F7F7F7F), ("mxf4nvf4", 0x38383838)):
         for warps in (4, 8):
@@ -347,7 +356,7 @@ MEASUREMENTS: Mapping[str, tuple[Measurement, ...]] = {
     "TCGEN05": (mma_interval, copy_after_mma, tensor_loads, scale_copies, allocations, cancels, *EVERY),
     "MMA_SYNC": (warp_products, *EVERY),
 }
-"""Measurements by the CUDA source that they need, the most important for the time model first."""
+"""Measurements by the macro of `DEFINES`, the most important for the time model first."""
 
 
 def measurements(target: str) -> Mapping[str, Measurement]:
@@ -356,7 +365,7 @@ def measurements(target: str) -> Mapping[str, Measurement]:
 
 
 def figures_for(gpu: str) -> TimeFigures | None:
-    """Return the figures of a GPU by name, such as "H200"; None if it has none."""
+    """Return the figures of a GPU whose name contains a name such as "H200"; None without figures."""
     return next((TIME_FIGURES[name] for name in TIME_FIGURES if name in gpu), None)
 
 

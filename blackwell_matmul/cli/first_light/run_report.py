@@ -1,4 +1,4 @@
-"""Report of a run: a JSON file with all values and their origins, and an HTML page."""
+"""Report of a run of `first-light`: a JSON file with all values, and an HTML page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Report = Mapping[str, Any]
 
 
 def record(rows: Sequence[Row], gpu: Gpu, emulated: bool, missing: int, command: str, machine: Row) -> dict[str, Any]:
-    """Return the JSON of a run. missing: items that the minutes were too few for."""
+    """Return the report as a dict for JSON. missing: number of items for which the time did not suffice."""
     counts = Counter(row["status"] for row in rows)
     return {
         "format": REPORT_FORMAT, "gpu": gpu.name, "arch": gpu.arch, "sm_count": gpu.sm_count, "emulated": emulated,
@@ -35,7 +35,7 @@ def record(rows: Sequence[Row], gpu: Gpu, emulated: bool, missing: int, command:
 
 
 def save(report: Report, folder: Path) -> Path:
-    """Write the JSON and the page; return the page's path. InputError if the disk is full."""
+    """Write the JSON and the page, and return the page's path; raise InputError if a file cannot be written."""
     try:
         write_json(folder / REPORT, report)
         write_whole(folder / PAGE, page(report).encode())
@@ -48,7 +48,7 @@ def save(report: Report, folder: Path) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return a report from its file or folder; InputError for anything else."""
+    """Return a report from its file or folder; raise InputError for any other path."""
     file = path / REPORT if path.is_dir() else path
     try:
         found = parsed(content_of(file))
@@ -83,7 +83,7 @@ CLASSES = {"held": "held", "measured": "held", "not held": "bad", "failed": "bad
 
 
 def page(report: Report) -> str:
-    """Return a self-contained page: counts, failed claims, then each stage."""
+    """Return a self-contained HTML page: the counts, the claims that did not hold, then each stage."""
     title = f"First light on {report['gpu']}" + (", emulated" if report["emulated"] else "")
     body = "\n".join(part for section in (_head(report, title), *_sections(report)) for part in section)
     kind = ' class="emulated"' if report["emulated"] else ""
@@ -122,7 +122,7 @@ def _tile(count: int, text: str, kind: str) -> str:
 def _sections(report: Report) -> Iterator[Iterator[str]]:
     yield _not_held(report["rows"])
     drawn = {"values": _values, "micro": _micro, "ladder": _ladder, "doctor": _doctor, "timelines": _timelines}
-    for stage, heading in sorted(STAGES.items(), key=lambda each: each[0] == "doctor"):  # the machine comes last
+    for stage, heading in sorted(STAGES.items(), key=lambda each: each[0] == "doctor"):  # "doctor" comes last
         rows = [row for row in report["rows"] if row["stage"] == stage]
         if rows:
             yield iter([f"<h2>{_text(heading)}</h2>"])
@@ -142,7 +142,7 @@ def _not_held(rows: Sequence[Row]) -> Iterator[str]:
 
 
 class _Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML, and is not escaped."""
 
 
 def _status(row: Row) -> _Markup:
@@ -172,7 +172,7 @@ MARKS = {"held": "&#10003;", "measured": "&#10003;", "not held": "wrong", "faile
 
 
 def _values(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield two grids: block-scaled kernels, and plain kernels, which have other problems."""
+    """Yield a table of the block-scaled kernels and one of the other kernels, which have other problems."""
     for scaled in (True, False):
         some = [row for row in rows if bool(BLOCK_SCALED.keys() & str(row["item"]).split()) == scaled]
         if some:
@@ -180,8 +180,8 @@ def _values(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _grid(rows: Sequence[Row]) -> str:
-    """Return a line for each kernel, with a column for each type and size; non-default schedules share the last
-    column."""
+    """Return a table with a row for each kernel, and a column for each type and size. Cases with pinned schedules share
+    the last column."""
     grid: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         kernel, _, problem = str(row["item"]).partition(" ")
@@ -211,7 +211,7 @@ def _doctor(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _micro(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table with a bar of the ratio of each value to the model's."""
+    """Yield a table of the microbenchmarks. A bar shows the ratio of each value to the time model's."""
     yield '<p class="quiet">The bar is the measured value over the model\'s, from a quarter to four times.</p>'
     table = []
     for row in rows:

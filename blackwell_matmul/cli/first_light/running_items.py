@@ -1,5 +1,5 @@
-"""A run of `first-light`: items in order, each in its own process. A file has a row for each, and a second run
-continues it. A crash, a hang or a wrong result costs only its item.
+"""A run of `first-light`: runs the items in order, in a worker process. A file keeps a row for each finished item, and
+a later run continues with the other items. A crash or a hang ends only its item.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ Do = Callable[[], Iterator[Row]]
 
 @dataclass(frozen=True)
 class Item:
-    """One item of the run. task: for a worker; None if `do` runs here and yields rows."""
+    """One item of the run.
+
+    task: task for a worker. do: function that yields the rows, in place of a task. why_not: reason why the item cannot
+    run.
+    """
 
     stage: str
     name: str
@@ -47,13 +51,14 @@ class Item:
 
     @property
     def named(self) -> Row:
-        """Return the fields that identify the item in its row."""
+        """Return the fields of a row that identify the item."""
         return {"stage": self.stage, "item": self.name}
 
 
 @dataclass
 class FirstLightRun:
-    """device: "gpu" or "emulator". out: folder of the report. minutes: after which no item begins."""
+    """A run of `first-light`. device: "gpu" or "emulator". out: folder of the report. minutes: time after which no item
+    begins."""
 
     kit: Kit
     gpu: Gpu
@@ -69,7 +74,7 @@ class FirstLightRun:
         self._until_s = time.monotonic() + 60 * self.minutes
 
     def run(self) -> None:
-        """Do the items that have no row."""
+        """Run the items that have no row yet."""
         items = list(self.items())
         kept = keeping(lambda: f"{len(list(self.rows))} of {len(items)} items are kept in {self.rows.path}")
         with kept, Worker(self.limit_s, KIT_TASKS) as worker:
@@ -140,7 +145,7 @@ class FirstLightRun:
                 yield Item("ladder", str(case), {"do": f"{KIT_TASKS}:emulated_rung", **task})
 
     def _timed_ladder(self) -> Iterator[Row]:
-        """Yield a row for each rung: measured TFLOPS, cuBLAS's TFLOPS, and predicted TFLOPS."""
+        """Yield a row for each kernel of the ladder, with its TFLOPS, cuBLAS's TFLOPS and the predicted time."""
         results = ladder_request(self.kit.folder, self.out / "ladder").run(self.tell)
         for each in results:
             if each.contender == CUBLAS:
@@ -167,7 +172,7 @@ class FirstLightRun:
             return None
 
     def _differential(self) -> Iterator[Row]:
-        """Run a sample of the differential suite, which only a checkout contains."""
+        """Run a sample of bench/gpu/differential.py, which only a checkout has, and yield one row."""
         named = Item("differential", "small scripts").named
         try:
             script = studies_part.folder("the differential suite is").parent / "gpu" / "differential.py"
@@ -176,7 +181,7 @@ class FirstLightRun:
             return
         out = self.out / "differential"
         command = [sys.executable, str(script), "--out", str(out), "--sample", str(DIFFERENTIAL_CASES)]
-        command += ["--without", "test"]  # whose cases are tests of this package, not scripts
+        command += ["--without", "test"]  # leaves out the tests of this package
         left_s = max(LEAST_DIFFERENTIAL_S, min(DIFFERENTIAL_S, self._until_s - time.monotonic()))
         done = subprocess.run([*command, "--limit-s", f"{left_s:.0f}"], capture_output=True, text=True)
         try:
@@ -196,7 +201,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _judged(result: Row) -> Row:
-    """Return a task's result with its status, and sentences without paths."""
+    """Return a task's result with the status of its row, and without paths in its text."""
     held = result.pop("held", None)
     status = "measured" if held is None else "held" if held else "not held"
     return {"status": status, **result, "told": without_paths(str(result.get("told", "")))}

@@ -1,1 +1,1 @@
-"""Views of each command: lines of `rich` made from a result; they run and decide nothing."""
+"""Views of the commands: functions that turn a result into lines of `rich`."""

@@ -54,7 +54,7 @@ def _problem_lines(title: str, rows: Sequence[BenchRow], machine: Machine) -> It
 
 
 def _told(row: BenchRow) -> str:
-    """Return the remarks that follow the figures of a row."""
+    """Return the remark of a row: why it has no time, or its stress result; "" without a remark."""
     if row.status != "correct":
         return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
     if row.untimed:
@@ -83,7 +83,7 @@ def _percent(value: float | None) -> str:
 
 
 def measured_on(results: SuiteResults) -> str:
-    """Return one paragraph: machine, versions, method, data, clocks."""
+    """Return one paragraph about the machine, versions, method, data and clocks."""
     peak = f"; dense peak {results.machine.peak_tflops:g} TFLOPS" if results.machine.peak_tflops else ""
     return " ".join([on_what(results.machine, peak), *_how(list(results.sessions.values()))])
 

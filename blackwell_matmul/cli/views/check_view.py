@@ -16,7 +16,7 @@ FINDING_STYLES = {
     "place": "cyan", "code": "dim", "marked": "bold", "edge": "bold magenta", "here": "bold red", "label": "dim",
     "dim": "dim",
 }  # fmt: skip
-"""Terminal style for each role of a paragraph; other roles are plain."""
+"""Terminal styles, by the role of a paragraph. Other roles are plain."""
 
 
 def replay(
@@ -27,7 +27,7 @@ def replay(
     target: str | None,
     form: Sequence[str] = (),
 ) -> Replay:
-    """Return the command that replays one seed's order."""
+    """Return a function that returns the command for the order of a seed."""
     words = ["blackwell-matmul", "check", kernel, *(("--size", *size) if size else ())]
     words += ["--dtype", dtype] if dtype else []
     words += ["--schedule", schedule] if schedule else []
@@ -37,7 +37,7 @@ def replay(
 
 
 def wrapped(paragraph: Paragraph) -> RenderableType:
-    """Wrap a long line with a hanging indent on a terminal; crop source context at the edge."""
+    """Return a paragraph for `rich`. Long text wraps with a hanging indent; lines of code are cropped."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

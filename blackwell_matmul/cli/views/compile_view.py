@@ -1,4 +1,4 @@
-"""View of a bundle as text and JSON: supported sizes, resources, important instructions."""
+"""View of a bundle, as text and JSON: supported sizes, resources, important instructions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 SASS_COLUMNS = (Column("instruction"), *numbers("count"), Column("is", long="wraps"), Column("lines", long="wraps"))
 PLACES_SHOWN = 3
-"""Maximum kernel lines shown for one instruction."""
+"""Maximum number of kernel lines that are shown for one instruction."""
 
 
 def bundle_record(
     bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | ScriptResult | None
 ) -> dict[str, Any]:
-    """Return everything but the code itself."""
+    """Return a bundle as a dict for JSON, without its code."""
     resources = bundle.resources
     return {
         "kernel": bundle.name,
@@ -105,7 +105,7 @@ def _instruction_record(instruction: sass.SassInstruction) -> dict[str, Any]:
 
 
 def _places(instruction: sass.SassInstruction) -> str:
-    """Return `v2.py:62, 63, 85`, file by file."""
+    """Return the kernel lines of an instruction, such as `v2.py:62, 63, 85`."""
     texts, file = [], ""
     for path, line in instruction.places[:PLACES_SHOWN]:
         name = Path(path).name

@@ -1,4 +1,4 @@
-"""Views of the diagnosis and of verify's outcomes, as text and JSON."""
+"""Views of the diagnosis and of the outcomes of `verify`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES = {
 
 
 def diagnosis(lines: Sequence[Line]) -> str:
-    """Return a table, and a line with the command for each problem, for copying."""
+    """Return a table of the lines, then a line with the command for each problem."""
     rows = [(line.status, line.name, line.value) for line in lines]
     fixes = [f"{line.name}: {line.fix}" for line in lines if line.fix]
     return _text([_table(rows)], ["", "To mend it:", *(f"  {fix}" for fix in fixes)] if fixes else [])
@@ -56,7 +56,7 @@ def _gpu_record(gpu: DetectedGpu) -> dict[str, object]:
 
 
 def starting(layer: str) -> None:
-    """Print the next layer on stderr of a terminal, as a layer may take a minute."""
+    """Print the name of the next layer on stderr, if that is a terminal. A layer may take a minute."""
     out = terminal.console(stderr=True)
     if out.is_terminal:
         out.print(f"trying {layer} ...", style="dim")
@@ -74,7 +74,7 @@ def outcomes_record(found: Sequence[LayerOutcome]) -> dict[str, object]:
 
 
 def _fix(found: Sequence[LayerOutcome]) -> str:
-    """Return the command to type if something failed; a wrong result is no fault of the machine."""
+    """Return the command to type if a check failed; "" else. A wrong result is no fault of the machine."""
     return "blackwell-matmul doctor" if any(each.status == "failed" for each in found) else ""
 
 
@@ -89,7 +89,7 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> RenderableType:
 
 
 def _text(blocks: Iterable[RenderableType], whole: Iterable[str]) -> str:
-    """Return blocks wrapped at the terminal's width, then lines that are not."""
+    """Return text: blocks, wrapped at the terminal's width, then whole lines, which are not wrapped."""
     from rich.text import Text
 
     out = terminal.console()

@@ -1,4 +1,4 @@
-"""`--help` in plain words: no type for flags or obvious values, and plain defaults."""
+"""Changes of typer's `--help`: no type for flags and arguments, and defaults as plain text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 class _PlainHelp:
-    """Plain help for the parameters of a command or group, including the parameters that typer adds."""
+    """Mixin that changes the help of a command's parameters, including those that typer adds."""
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
@@ -18,16 +18,16 @@ class _PlainHelp:
 
 
 class Command(_PlainHelp, TyperCommand):
-    """A command with plain help."""
+    """A typer command with the changed help."""
 
 
 class Group(_PlainHelp, TyperGroup):
-    """A group of commands with plain help."""
+    """A typer group with the changed help."""
 
 
 def _tell_plainly(parameter: Any) -> None:
-    """Show defaults and types in plain words. typer puts a textual default into parentheses, and `<str>` or `<bool>`
-    next to an argument or a flag."""
+    """Change the help of a parameter. typer puts a textual default into parentheses, and `<str>` or `<bool>` next to an
+    argument or a flag."""
     if isinstance(parameter.show_default, str):
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
         parameter.show_default = False

@@ -31,7 +31,7 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
 
     gpus = list(dict.fromkeys(each.gpu for _, each in predictions))
     yield Text(f"predicted for {', '.join(gpus)}, not measured", "bold")
-    if len(gpus) > 1:  # kernels have different GPUs
+    if len(gpus) > 1:  # the kernels are predicted for different GPUs
         predictions = [(f"{name} ({each.gpu})", each) for name, each in predictions]
     yield table(PREDICTION_COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
     counts = " or ".join(str(GPUS[gpu].sm_count) for gpu in gpus)

@@ -32,7 +32,7 @@ def result_lines(result: Result | ScriptResult) -> Iterator[RenderableType]:
 
 
 def _finding_lines(finding: Finding) -> Iterator[RenderableType]:
-    """Yield a finding's title and place, its message, and the kernel lines involved."""
+    """Yield a finding's title and CTA, its message, and the kernel lines involved."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -51,7 +51,7 @@ def _sightings(finding: Finding) -> str:
 
 
 def _source(location: Location) -> Text:
-    """Return `my_kernel.py:21 | self.sync()`."""
+    """Return a kernel line as text, such as `my_kernel.py:21 | self.sync()`."""
     from rich.text import Text
 
     linecache.checkcache(location.file)

@@ -1,4 +1,4 @@
-"""View of `blackwell-matmul schedules`: valid schedules, the choice and its reason, rejected ones with reasons."""
+"""View of `blackwell-matmul schedules`: schedules that can run, rejected schedules with reasons, and the choice."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness import ScheduleList, ScheduleRow
 
 BEST = 24
-"""Number of valid schedules shown by default."""
+"""Number of schedules that can run and are shown by default."""
 
 
 def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableType]:
-    """Yield valid schedules, best first, rejected ones by reason, and the choice with its reason.
+    """Yield the schedules that can run, the best first, the rejected schedules by reason, and the choice.
 
-    every: a row for each schedule; else only the best valid ones, and rejected ones with equal reasons share rows.
+    every: True gives each schedule a row. Otherwise only the best schedules are shown, and rejected schedules with
+    equal reasons share rows.
     """
     from rich.padding import Padding
     from rich.text import Text
@@ -52,7 +53,8 @@ def _why(listing: ScheduleList) -> Iterator[RenderableType]:
 
 
 def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[ScheduleRow]]]:
-    """Yield rejected schedules with equal reasons; numbers that differ become ranges."""
+    """Yield groups of rejected schedules whose reasons differ in numbers only, each with these reasons. Numbers that
+    differ become ranges."""
     groups: dict[tuple[str, ...], list[ScheduleRow]] = {}
     for row in rows:
         groups.setdefault(tuple(_NUMBER.sub("#", reason) for reason in row.reasons), []).append(row)
@@ -61,7 +63,8 @@ def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[Sc
 
 
 def alike(reasons: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield reasons with their count; reasons that differ only in numbers are merged into one with ranges."""
+    """Yield each reason with its count. Reasons that differ in numbers only are merged, and their numbers become
+    ranges."""
     groups: dict[str, list[str]] = {}
     for reason in reasons:
         groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
@@ -79,13 +82,13 @@ def _spanning(texts: Sequence[str]) -> str:
 
 
 def _span(values: Iterable[int]) -> str:
-    """Return `64` or `64..256`."""
+    """Return the range of some values, such as `64..256`, or `64` if all are equal."""
     found = sorted(set(values))
     return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
 
 
 def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
-    """Merge rows that differ in one knob, knob by knob, into groups of all combinations of values."""
+    """Return groups of rows. The rows of a group are all combinations of the group's knob values."""
     groups = [[row] for row in rows]
     for knob in [name for name, _ in rows[0].schedule][::-1]:
         together: dict[tuple[object, ...], list[ScheduleRow]] = {}
@@ -98,7 +101,7 @@ def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
 
 
 def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
-    """Return each knob's values in a group, in order."""
+    """Return the values of each knob in a group, ascending."""
     found: dict[str, set[int]] = {}
     for row in group:
         for name, value in row.schedule:
@@ -108,8 +111,8 @@ def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
 
 LIMITED = (("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"))
 SHOWN_FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
-"""Headings and fields of a row: number of CTAs, shared bytes and tensor memory columns of one, predicted cycles of all.
-LIMITED: resources that a rejected schedule may exceed.
+"""Headings and fields of a row: CTAs, shared bytes and tensor memory columns of one CTA, and predicted cycles of the
+kernel. LIMITED: those of a rejected schedule, resources that it may exceed.
 """
 
 
@@ -127,7 +130,7 @@ def _table(
 
 
 MANY_VALUES = 3
-"""Maximum values listed for a knob; more are shown as first and last."""
+"""Maximum number of listed values of a knob. More values are shown as a range."""
 
 
 def _row(group: Sequence[ScheduleRow], figures: Sequence[tuple[str, str]], marked: bool) -> TableRow:
@@ -144,7 +147,7 @@ def _listed(values: Sequence[int], most: int) -> str:
 
 
 MANY_KNOBS = 8
-"""Number of knobs above which a table of 80 columns has a single number in each cell."""
+"""Number of knobs above which cells are kept narrow, so that a table fits 80 columns."""
 
 
 BROKEN = {
@@ -156,11 +159,11 @@ BROKEN = {
     "neighbours": "nei-\nghb-\nours",
     "swap": "sw-\nap",
 }
-"""Line breaks within headings."""
+"""Headings with line breaks, by the words of a knob's name."""
 
 
 def _heading(knob: str, many: bool) -> str:
-    """Return a heading no wider than its values, so that every knob fits 80 columns."""
+    """Return the heading of a knob, broken to the width of its values, so that all knobs fit 80 columns."""
     for word, parts in [*BROKEN.items(), *([("block", "blo-\nck")] if many else [])]:
         knob = knob.replace(word, parts)
     return knob.replace("_", "\n")

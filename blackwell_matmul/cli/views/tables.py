@@ -1,4 +1,4 @@
-"""Tables of all views: no lines, dim headings; a column keeps its texts whole unless it may wrap."""
+"""Tables of all views, without lines and with dim headings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """A column. long: treatment of wide text: whole, wrapped at spaces, or anywhere."""
+    """A column. long: "whole" keeps a wide text on one line, "wraps" breaks at spaces, "folds" at any character."""
 
     heading: str = ""
     justify: Literal["left", "right"] = "left"

@@ -1,6 +1,6 @@
-"""The terminal: errors, warnings, progress, and lines of `rich` as text.
+"""Output on a terminal or pipe: errors, warnings, progress, and lines of `rich` as text.
 
-A terminal gets colours and its width; a file or pipe gets plain lines, one for each sentence.
+On a terminal, output has colours and wraps at the terminal's width. In a file or pipe, each sentence is a plain line.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 PROGRESS_AFTER_SECONDS = 2.0
 LINE_AFTER_SECONDS = 15.0
-"""Time after which long work is told by a line without a terminal, in seconds."""
+"""Seconds after which progress is shown: on a terminal, and without a terminal as one line."""
 
 PIPE_COLUMNS = 100_000
-"""Width without a terminal, so that no line breaks."""
+"""Width of output without a terminal, at which no line breaks."""
 
 Tell = Callable[[int, int], None]
-"""Callback with the done and total counts."""
+"""Callback that takes the number of finished CTAs, and their total."""
 
 
 def console(stderr: bool = False) -> Console:
-    """Return the console for all output, so that names of files are escaped on a terminal."""
+    """Return a console of `rich` that escapes unprintable characters."""
     made = _console_class()(stderr=stderr, highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else _console_class()(
         stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
@@ -54,13 +54,13 @@ def _console_class() -> type[Console]:
 
 
 def complain(sentence: str) -> None:
-    """Print an error on stderr, on one line for copying and searching."""
+    """Print an error on stderr, on one line."""
     _on_stderr("error: ", "bold red", printable(sentence))
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Print warnings on stderr as errors, without the line of code."""
+    """Print Python's warnings inside the block on stderr, each as one sentence without its line of code."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         _on_stderr("warning: ", "bold yellow", printable(" ".join(str(message).split())))
@@ -75,14 +75,14 @@ def plain_warnings() -> Iterator[None]:
 def _on_stderr(label: str, style: str, sentence: str) -> None:
     try:
         from rich.text import Text
-    except ImportError:  # the sentence reports this
+    except ImportError:  # rich is missing, and the sentence is about that
         print(f"{label}{sentence}", file=sys.stderr)
         return
     console(stderr=True).print(Text.assemble((label, style), sentence), soft_wrap=True)
 
 
 def rendered(lines: Iterable[RenderableType]) -> str:
-    """Return the text for stdout, without trailing spaces."""
+    """Return lines of `rich` as text for stdout, without trailing spaces."""
     out = console()
     with out.capture() as captured:
         for line in lines:
@@ -97,7 +97,7 @@ def line(text: str, style: str = "") -> RenderableType:
 
 
 def broken(line: str) -> str:
-    """Return lines of the terminal's width, broken at a space or after a comma, as in `block_m=128,block_n=64`."""
+    """Return a line broken at the terminal's width, at spaces or after commas such as in `block_m=128,block_n=64`."""
     return "\n".join(_AtCommas(width=console().width, replace_whitespace=False).wrap(line))
 
 
@@ -110,11 +110,10 @@ class _AtCommas(textwrap.TextWrapper):
 
 @contextmanager
 def progress(what: str, quiet: bool, prints: bool = False) -> Iterator[Tell | None]:
-    """Show progress on stderr from the third second on: stage, CTAs done of all, elapsed time.
+    """Show progress on stderr after `PROGRESS_AFTER_SECONDS`: stage, finished CTAs of all CTAs, elapsed time.
 
-    Without a terminal, print one line after `LINE_AFTER_SECONDS`. prints: what a kernel prints goes to stdout unless
-    quiet; all else that is printed inside the block goes to stderr, too.
-    Yields the function that takes the counts; None without a terminal.
+    Yields a `Tell`, or None without a terminal, where one line is printed after `LINE_AFTER_SECONDS`. Prints inside the
+    block go to stderr. prints: True lets them go to stdout, for prints of a kernel, unless quiet.
     """
     watched = console(stderr=True)
     with redirect_stdout(sys.stdout if prints and not quiet else sys.stderr):
@@ -142,7 +141,7 @@ def progress(what: str, quiet: bool, prints: bool = False) -> Iterator[Tell | No
 
 @contextmanager
 def _later(seconds: float, do: Callable[[], None]) -> Iterator[None]:
-    """Call a function after some seconds, unless the block has ended by then."""
+    """Call a function after some seconds, unless the block has ended before."""
     timer = threading.Timer(seconds, do)
     timer.daemon = True
     timer.start()
@@ -154,15 +153,17 @@ def _later(seconds: float, do: Callable[[], None]) -> Iterator[None]:
 
 
 def _still_at_work(what: str) -> Callable[[], None]:
-    """Return a function that prints a line, on the stderr of now."""
+    """Return a function that prints a line on the present stderr."""
     line = printable(f"{what}: at work for {LINE_AFTER_SECONDS:.0f} s, and not done yet")
     return functools.partial(print, line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step on stderr: one changing line on a terminal, a line each elsewhere. What is printed inside
-    the block goes there, too."""
+    """Yield a function that shows the current step on stderr: in one changing line on a terminal, else in a new line.
+
+    Prints inside the block go to stderr, too.
+    """
     watched = console(stderr=True)
     with redirect_stdout(sys.stderr):
         if quiet:

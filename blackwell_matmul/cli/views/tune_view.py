@@ -1,4 +1,4 @@
-"""View of `blackwell-matmul tune`: ranking, failures and winner; for an absent GPU, the predicted order."""
+"""View of `blackwell-matmul tune`: measured candidates, failures and the winner; with --gpu, the predicted order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TUNING_COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("
 PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
 GPU = Column("GPU")
 SHOWN, LEFT_OUT = 16, 6
-"""Maximum rows shown: predictions without a GPU, and candidates that were not measured."""
+"""Maximum number of rows: of predictions with --gpu, and of candidates that were not measured."""
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -52,7 +52,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
 
 
 def _by_whom(tuning: Tuning) -> str:
-    """Return the GPUs' names; "" for a single one."""
+    """Return the numbers of the GPUs that measured, as text; "" for a single GPU."""
     if len(tuning.gpus) + len(tuning.lost) == 1:
         return ""
     which = ", ".join(map(str, sorted(tuning.gpus)))
@@ -81,8 +81,7 @@ def _counts(tuning: Tuning) -> Iterator[str]:
 
 
 def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
-    """Yield the best candidates that were excluded by their prediction, and the outcomes of other unmeasured
-    candidates."""
+    """Yield the best candidates that were not measured because of their prediction, and the number of the others."""
     for row in rows[:LEFT_OUT]:
         yield line(f"  {_spelled(row)}: left out, {row.reason}", "dim")
     if len(rows) > LEFT_OUT:

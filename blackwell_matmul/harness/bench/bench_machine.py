@@ -22,7 +22,7 @@ UNKNOWN_SETTING = "unknown"
 
 
 def gpu_at_hand(index: int = 0) -> Gpu:
-    """Return the GPU of this index in the driver's order; raise UnsupportedError, with an alternative, without a GPU."""
+    """Return the GPU of this index in the driver's order; raise UnsupportedError if there is none."""
     require_gpu()
     import torch
 

@@ -1,4 +1,4 @@
-"""Tasks of a child process: compile, check, time, stress. Each takes and returns plain data and reports steps."""
+"""Tasks of a child process: compile, check, time, stress. Each takes and returns plain data, and reports its steps."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _different(
         poisoned.refill()
         count += (_bits(run()) != first).any()
         if number % BATCH == BATCH - 1:
-            count.item()  # waits for the device
+            count.item()  # waits for the device for the device
             tell(number + 1)
     return int(count)
 

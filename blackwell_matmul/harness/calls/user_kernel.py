@@ -175,7 +175,7 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
 
 
 def load_module(path: str) -> ModuleType:
-    """Run a file as a module with a unique name, and return the module; raise InputError, with the line, if it fails."""
+    """Run a file as a module with a unique name, and return the module; raise InputError if the file fails."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
     loader = Loader(name, str(file), name, HelperModules(file.parent, name))

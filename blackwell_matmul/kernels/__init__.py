@@ -1,9 +1,8 @@
 """Kernels by name: `rung("v1")` is a class, imported at the first call.
 
-`blackwell/`, `hopper/` and `geforce/` are the ladders, one rung a file and one idea a step. `products/` has the kernels
-of torch operations and `tune`, `experts/` the grouped GEMM. They are built from `parts/`, device code, and `host/`, the
-checks and the choice of a schedule. A kernel imports parts, host, the schedules and the rooms below these, and no
-simulator.
+`blackwell/`, `hopper/` and `geforce/` are the ladders: a rung is a kernel in its own file, with one idea more than the
+rung below. `products/` has the kernels of torch operations and `tune`, `experts/` the grouped GEMM. All of them share
+`parts/`, which is device code, and `host/`, the checks of arguments and the choice of a schedule.
 
 May import: base, frontend, hardware, lang, problem, runtime, scheduling.
 """
@@ -34,8 +33,8 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "g1": "blackwell_matmul.kernels.geforce.g1:GeforceMatmulG1",
     }
 )
-"""Rungs of the ladders, bottom first: name to "module:class". v: data-center Blackwell, s: there with block scales, h:
-Hopper, g: GeForce Blackwell and GB10, g1 with block scales."""
+"""Rungs of the ladders, as "module:class" by name, the lowest rung first. v: data-center Blackwell. s: the same, with
+block scales. h: Hopper. g: GeForce Blackwell and GB10; g1 has block scales."""
 
 PRODUCTS: Mapping[str, str] = MappingProxyType(
     {
@@ -44,13 +43,14 @@ PRODUCTS: Mapping[str, str] = MappingProxyType(
         "few": "blackwell_matmul.kernels.products.few_rows:BlackwellFewRows",
     }
 )
-"""Kernels of `matmul` and the other operations, in addition to the rungs of GPUs without a product; likewise."""
+"""Kernels of `matmul` and the other torch operations, as "module:class" by name. GPUs without such a kernel use
+rungs."""
 
 KERNELS: Mapping[str, str] = MappingProxyType({**RUNGS, **PRODUCTS})
-"""Rungs and products: the kernels whose schedules are of the schedule space."""
+"""Rungs and products: the kernels whose knobs are fields of `Schedule`."""
 
 NAMES: Mapping[str, str] = MappingProxyType({**KERNELS, "gemv": "blackwell_matmul.kernels.products.gemv:Gemv"})
-"""All kernels with a name; `gemv` chooses its knobs itself, as the schedule space has others."""
+"""All kernels with a name. `gemv` has knobs of its own, which are no fields of `Schedule`."""
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -60,12 +60,11 @@ OLD_NAMES: Mapping[str, str] = MappingProxyType(
         "HopperMatmulV8": "HopperMatmul",
     }
 )
-"""Former names of the products, from the time when they were rungs, to their present names. They work for one release,
-0.1."""
+"""Present names of kernels, by their former names. The former names work in release 0.1."""
 
 
 def known_rung(name: str) -> str:
-    """Return the name of a rung or a product, such as "v1" for "V1"; InputError, with all names, for any other name."""
+    """Return the name of a kernel, such as "v1" for "V1"; raise InputError, with all names, for any other name."""
     known = plain_text(name)
     lower = "" if known is None else known.lower()
     lower = OLD_NAMES.get(lower, lower)
@@ -77,16 +76,19 @@ def known_rung(name: str) -> str:
 
 
 def rung(name: str) -> type[MatmulScript]:
-    """Return the class of a rung or a product, which is imported here; InputError for any other name."""
+    """Import and return the class of a kernel by its name; raise InputError for any other name."""
     module, _, class_name = NAMES[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 
 
 def parse_schedule(name: str, text: str) -> Schedule:
-    """Return the pins that `text` gives a rung, such as "block_m=128,stages=3"; InputError names the rung's knobs."""
+    """Return the schedule of a text such as "block_m=128,stages=3"; raise InputError for a knob that the kernel lacks.
+
+    name: name of the kernel.
+    """
     known_rung(name)
-    Schedule.parse(text)  # what fits no rung is refused before this one is imported
+    Schedule.parse(text)  # refuses names of no kernel's knobs, before the slow import of the kernel
     return Schedule.parse(text, rung(name).knobs)
 
 

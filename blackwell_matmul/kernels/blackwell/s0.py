@@ -1,7 +1,7 @@
-"""S0: a product of block-scaled numbers. V1 with scales: the tensor core multiplies by them block by block.
+"""S0: a product of block-scaled operands. V1 with scales: the tensor core multiplies each block by its scale.
 
-New against V1: each block of 16 or 32 elements along k has a scale. TMA loads the scales along with the operands, a
-copy moves them to tensor memory, and the product reads them there. Nothing overlaps yet.
+New against V1: each block of 16 or 32 elements along k has a scale. TMA loads the scales along with the operands,
+tcgen05.cp copies them to tensor memory, and the MMA reads them there. Nothing overlaps yet.
 """
 
 from math import gcd

@@ -1,7 +1,7 @@
-"""S1: V4 with scales: a warp loads, a warp multiplies, and the ring has the scales, too.
+"""S1: V4 with scales: one warp loads operands and scales, one warp multiplies.
 
 New against V4: `ScaleAtoms` loads and copies the scales of each stage, with the statements of S0. Tensor memory has
-those of two k-tiles, in turn.
+room for the scales of two k-tiles, which take turns.
 """
 
 from tilus import DataType, bfloat16, float32, int32, void_p

@@ -1,8 +1,8 @@
-"""S2: V6 with scales. Where two accumulators and the scales exceed tensor memory, the accumulators overlap.
+"""S2: V6 with scales. If tensor memory is too small for two accumulators and the scales, the accumulators overlap.
 
-New against V6: each CTA of a pair has the scales of its rows of A and of all rows of B, and `ScaleAtoms` copies those
-of both at once. Tensor memory has scales of two k-tiles, in turn. The warps that store begin with the columns that both
-accumulators have, and free them for the next tile before they store the others. An example of nvfp4, block_n = 256:
+New against V6: each CTA of a pair has the scales of its rows of A and of all rows of B. `ScaleAtoms` copies them in
+both CTAs at once. The scales of two k-tiles take turns. The warps that store begin with the columns that both
+accumulators share. The next tile may overwrite these before the others are stored. Example of nvfp4, block_n = 256:
 
     columns        0 .. 159      160 .. 255      256 .. 415      416 .. 463      464 .. 511
     accumulator    first         both            second          scales          scales of the next k-tile

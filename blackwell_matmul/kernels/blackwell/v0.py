@@ -1,8 +1,8 @@
 """V0: one CTA computes one tile of C, step by step.
 
-Each k-tile of A and B goes from global to shared memory (cp.async), the tensor core multiplies it and adds it to an
-accumulator in tensor memory, and the next k-tile waits until that is done. At the end every warp takes its rows of
-the accumulator to registers and stores them. Section names in the comments are those of the PTX ISA.
+Each k-tile of A and B is copied from global to shared memory (cp.async). The tensor core multiplies the k-tile and adds
+to an accumulator in tensor memory, and the next k-tile waits until the MMA is complete. At the end every warp loads its
+rows of the accumulator into registers and stores them. Section names in the comments are those of the PTX ISA.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

@@ -1,7 +1,7 @@
 """V1: the Tensor Memory Accelerator (TMA) moves the tiles, in both directions.
 
-New against V0: one thread asks for a whole tile, and an mbarrier counts its bytes as they arrive; the epilogue leaves
-in strips of columns, through shared memory, and TMA writes them out. Nothing overlaps yet.
+New against V0: one thread requests a whole tile, and an mbarrier counts its bytes as they arrive. The epilogue writes
+strips of columns to shared memory, and TMA stores them to global memory. Nothing overlaps yet.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

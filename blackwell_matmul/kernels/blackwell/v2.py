@@ -1,7 +1,7 @@
-"""V2: several k-tiles are on their way while the tensor core works on one.
+"""V2: several k-tiles are in flight while the tensor core multiplies one.
 
-New against V1: shared memory is a ring of stages, each with a barrier of its own. A prologue fills the ring; the main
-loop refills a stage as soon as the MMA has read it, while the loads of the next stages are in flight.
+New against V1: shared memory is a ring of stages, each with its own mbarrier. A prologue fills the ring. The main loop
+refills a stage as soon as the MMA has read it, while the loads of the next stages are in flight.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

@@ -1,8 +1,8 @@
-"""V3: warps specialise: one loads, one multiplies.
+"""V3: warp specialisation: one warp loads, one multiplies.
 
-New against V2: loading and multiplying are loops of their own, in different warps, which signal full and empty stages
-by barriers. Neither waits for an operation that the other has just issued, and the other warps wait only once, for the
-whole accumulator.
+New against V2: loading and multiplying are separate loops in different warps. The loops signal full and empty stages by
+mbarriers. Neither loop waits for an operation that it has just issued, and the other warps wait only once, for the
+complete accumulator.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p

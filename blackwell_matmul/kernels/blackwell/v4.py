@@ -1,7 +1,7 @@
-"""V4: tiles in an order that finds A and B in the L2.
+"""V4: an order of tiles in which the L2 holds the loaded rows of A and B.
 
-New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The tiles go down the rows
-of a group before they go on to the next column (`GroupedTiles`). The ring of stages is `Ring`, which V3 spelled out.
+New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The order goes down the rows
+of a group, then on to the next column (`GroupedTiles`). The ring of stages is `Ring`, whose code V3 has in full.
 """
 
 from tilus import DataType, float32, int32, void_p

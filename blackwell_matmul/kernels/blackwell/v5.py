@@ -1,7 +1,7 @@
-"""V5: a CTA stays on its SM and computes tile after tile, as cluster launch control grants them.
+"""V5: a CTA stays on its SM and computes tile after tile, by cluster launch control.
 
-New against V4: a CTA asks for the tile of another one, which then never starts (`ClcTileScheduler`). A second
-accumulator in tensor memory lets the next tile's main loop run while four warps store this one.
+New against V4: a CTA cancels another CTA, which has not started, and computes its tile (`ClcTileScheduler`). With a
+second accumulator in tensor memory, the next tile's main loop runs while four warps store the last tile.
 """
 
 from tilus import DataType, float32, int32, void_p

@@ -1,8 +1,8 @@
 """V6: two CTAs, on two SMs, compute a tile of 256 rows together.
 
-New against V5: a pair of CTAs shares one MMA of twice the rows. Each loads half of A and half of B, which the tensor
-cores of both read, so that a k-tile of B comes from the L2 once for 256 rows. One CTA of the pair, the leader, waits,
-multiplies and asks for both; commits, responses and arrivals go to both, or come from both.
+New against V5: a pair of CTAs executes one MMA of twice the rows. Each CTA loads half of A and half of B. The tensor
+cores of both read B's halves, so that a k-tile of B is loaded once for 256 rows. One CTA of the pair, the leader,
+waits, issues MMAs and requests tiles for both. Commits and responses signal both CTAs, and both arrive at the leader.
 """
 
 from tilus import DataType, float32, int32, void_p

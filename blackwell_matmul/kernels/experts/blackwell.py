@@ -1,8 +1,8 @@
 """Grouped GEMM of a mixture of experts: a product for each group of rows, in one launch.
 
-The kernel follows V5, but each CTA has its share of the tiles from the start, because only the device knows their
-number. A tile belongs to one group and begins at any row, as TMA can. Rows beyond the group's end are computed and not
-stored: so C is stored from registers.
+The kernel follows V5, but each CTA takes every gridDim.x-th tile, because the host does not know their number. A tile
+belongs to one group and begins at any row, which TMA allows. Rows after the group's end are computed but not stored.
+TMA cannot leave them out, so C is stored from registers.
 """
 
 from tilus import DataType, float32, int32, void_p
@@ -17,7 +17,7 @@ from blackwell_matmul.scheduling.tcgen05_strips import strip_layout
 
 
 class BlackwellGroupedMatmul(GroupedScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs says where the rows of each group end."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs has the end of the rows of each group."""
 
     sizes = {
         "block_m": (128,), "block_n": (64, 128, 256), "block_k": (64,), "e_block_n": (16, 32), "stages": (2, 3, 4),

@@ -1,8 +1,8 @@
 """Gradient of the weights of a mixture of experts: for each group a product that sums over the group's rows.
 
-The kernel follows V5, but each CTA has its share of the tiles from the start. The sums run along the rows of both
-operands. The last rows of a group share a k-tile with rows of the next group. The warp that loads sets those to zero
-before it arrives at the barrier of the full stage.
+The kernel follows V5, but each CTA takes every gridDim.x-th tile. The MMA's K is along the rows of both operands. The
+last rows of a group share a k-tile with rows of the next group. The warp that loads sets the latter to zero before it
+arrives at the barrier of the full stage.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p
@@ -14,7 +14,7 @@ from blackwell_matmul.problem.form import Form
 
 
 class BlackwellGroupedGradient(GroupedGradientScript):
-    """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs says where the rows of each group end."""
+    """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs has the end of the rows of each group."""
 
     sizes = {
         "block_m": (128,), "block_n": (64, 128, 256), "block_k": (64,), "e_block_n": (16, 32), "stages": (2, 3, 4),

@@ -1,8 +1,8 @@
 """Grouped GEMM of a mixture of experts: a product for each group of rows, in one launch.
 
 The kernel follows H5: persistent CTAs, one warp that loads, warpgroups that multiply. A tile belongs to one group and
-begins at any row, as TMA can. Rows beyond the group's end are computed and not stored. TMA stores the strips of a
-warpgroup if all its rows are the group's; otherwise they are stored from registers.
+begins at any row, which TMA allows. Rows after the group's end are computed but not stored. TMA stores the strips of a
+warpgroup if all its rows belong to the group; otherwise they are stored from registers.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, void_p
@@ -19,7 +19,7 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 
 
 class HopperGroupedMatmul(GroupedScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs says where the rows of each group end."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs has the end of the rows of each group."""
 
     target = "sm_90a"
     mma = "wgmma"
@@ -119,7 +119,7 @@ class HopperGroupedMatmul(GroupedScript):
                 self.consume(1, ring, walk, n, k, c_ptr)
 
     def consume(self, which: int, ring: Ring, walk: GroupedRaster, n: int, k: int, c_ptr: void_p):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x
@@ -166,7 +166,7 @@ class HopperGroupedMatmul(GroupedScript):
             self.tma.wait_group(n=0, read=True)
 
     def store_strips(self, which: int, r_acc: RegisterTensor, row: int32, column: int32):
-        """Store C: registers -> shared memory -> global memory, one strip of columns at a time."""
+        """Store 64 rows of C from registers through shared memory, one strip of columns at a time."""
         r_strips = self.view(r_acc, layout=self.strip_layout)
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last one
@@ -188,7 +188,7 @@ class HopperGroupedMatmul(GroupedScript):
                 self.tma.commit_group()
 
     def release(self, empty: RegisterTensor):
-        """Arrive at `empty`: this warpgroup has read the stage."""
+        """Arrive at `empty`, to signal that this warpgroup has read the stage."""
         # Four warps execute a wgmma together: after the wait of one, all have read the stage.
         with self.single_thread(0):
             self.mbarrier.arrive(empty)

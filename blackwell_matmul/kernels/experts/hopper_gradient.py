@@ -1,7 +1,7 @@
 """Gradient of the weights of a mixture of experts: for each group a product that sums over the group's rows.
 
-The kernel follows H5, with another order of tiles. The sums run along the rows of both operands. The last rows of a
-group share a k-tile with rows of the next group. The warp that loads sets those to zero before it arrives at the
+The kernel follows H5, with another order of tiles. The MMA's K is along the rows of both operands. The last rows of a
+group share a k-tile with rows of the next group. The warp that loads sets the latter to zero before it arrives at the
 barrier of the full stage.
 """
 
@@ -15,7 +15,7 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 
 
 class HopperGroupedGradient(GroupedGradientScript):
-    """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs says where the rows of each group end."""
+    """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n]; offs has the end of the rows of each group."""
 
     target = "sm_90a"
     mma = "wgmma"
@@ -123,7 +123,7 @@ class HopperGroupedGradient(GroupedGradientScript):
                 self.consume(1, ring, count, m, n, k)
 
     def consume(self, which: int, ring: Ring, count: int32, m: int32, n: int, k: int):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x

@@ -1,6 +1,6 @@
-"""Grouped GEMM of a mixture of experts, and the gradient of its weights: the parts that Blackwell and Hopper share.
+"""Base classes of the grouped GEMM of a mixture of experts and of its gradient, for Blackwell and Hopper.
 
-offs, int32 on the device, holds the end of the rows of each group; the host does not know it.
+offs, int32 on the device, has the end of the rows of each group; the host does not read offs.
 """
 
 from tilus import SharedTensor, boolean, int32, void_p
@@ -26,7 +26,7 @@ from blackwell_matmul.scheduling.mma import MMA_SPECS
 class GroupedScript(MatmulScript):
     """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c).
 
-    Rows after the last group are zeros in C. sizes: values of each knob, smallest first.
+    Rows of C after the last group are zeros. sizes: values of each knob, ascending.
     """
 
     features = ("tma", "ring", "specialised", "persistent")
@@ -39,17 +39,17 @@ class GroupedScript(MatmulScript):
 
     @classmethod
     def check_arguments(cls, m, n, k, groups, x, w, offs, c):
-        """Raise InputError for other arguments than x contiguous along k, w along k or n, and lines at 16 bytes."""
+        """Raise InputError for arguments that no schedule can run. x is contiguous along k, w along k or n."""
         check_product(m, n, k, groups, x, w, offs, c)
 
     @classmethod
     def form_and_extents(cls, m, n, k, groups, x, w, offs, c):
-        """Return the form of the tensors, and the rows and columns that a good tile holds."""
+        """Return the form of the tensors, and the average rows and columns of a group's product."""
         return form_of_product(x, w), m // groups, n
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """Return the arguments of `__init__`, with the pins."""
+        """Return the arguments of `__init__` for a call, with the pinned values."""
         cls.check_arguments(*args)
         check_knobs(cls.sizes, pins)
         gpu = gpu or cls._gpu(target)
@@ -61,12 +61,12 @@ class GroupedScript(MatmulScript):
         return {**chosen(cls.sizes, gpu, rows, columns), **pins, **of_call}
 
     def take_form(self, form: Form):
-        """Set the attributes that the methods here use. `__init__` calls this."""
+        """Set the attributes that other methods use. `__init__` calls this method."""
         self.form = form
         self.w_k = form.b_major == "k"
 
     def open_operands(self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, w_ptr: void_p):
-        """Make a view of x and an operand of w, with their dimensions in the order of memory."""
+        """Return a view of x, and w as an `Operand`, with dimensions in the order of memory."""
         line_x = self.form.a_stride if self.form.a_stride else k
         g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
         g_w = self.global_view(
@@ -83,18 +83,18 @@ class GroupedGradientScript(GroupedScript):
 
     @classmethod
     def check_arguments(cls, m, n, k, groups, x, y, offs, c):
-        """Raise InputError, one sentence, for arguments that no schedule could run."""
+        """Raise InputError for arguments that no schedule can run."""
         check_sums(m, n, k, groups, x, y, offs, c)
 
     @classmethod
     def form_and_extents(cls, m, n, k, groups, x, y, offs, c):
-        """Return the form of the tensors, and the rows and columns that a good tile holds."""
+        """Return the form of the tensors, and the rows and columns of a group's product."""
         return form_of_sums(x, y, c), k, n
 
     def open_tensors(
         self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, y_ptr: void_p, offs_ptr: void_p, c_ptr: void_p
     ):
-        """Make views of all tensors."""
+        """Make views of all tensors, as attributes."""
         line_x = self.form.a_stride if self.form.a_stride else k
         line_y = self.form.b_stride if self.form.b_stride else n
         line_c = self.form.c_stride
@@ -104,7 +104,7 @@ class GroupedGradientScript(GroupedScript):
         self.g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[groups, k, n], strides=[k * line_c, line_c, 1])
 
     def place(self, tile: int32, n: int, k: int):
-        """Return the group of a tile, its first row and its first column."""
+        """Return the group of a tile, and the tile's first row and first column."""
         tiles_m, tiles_n = cdiv(k, self.block_m), cdiv(n, self.block_n)
         group: int32 = tile // (tiles_m * tiles_n)
         row: int32 = tile % tiles_m * self.block_m
@@ -112,7 +112,7 @@ class GroupedGradientScript(GroupedScript):
         return group, row, column
 
     def rows(self, group: int32, m: int32):
-        """Return begin and end of the rows of a group."""
+        """Return the first row of a group, and the row after its last."""
         begin: int32 = 0
         if group > 0:
             begin = max(0, min(self.g_offs[group - 1].item(), m))
@@ -120,9 +120,9 @@ class GroupedGradientScript(GroupedScript):
         return begin, end
 
     def clear(self, s_tile: SharedTensor, left: int32):
-        """Store zeros into all rows of a tile but the first `left`.
+        """Store zeros into all rows of a tile except the first `left`.
 
-        A tile is cleared eight rows at a time, because the swizzle repeats after eight rows. With left = 11:
+        The rows are cleared in groups of eight, because the swizzle repeats after eight rows. With left = 11:
 
             rows  0 to  7    kept
             rows  8 to 15    loaded, rows 11 to 15 set to zero, stored

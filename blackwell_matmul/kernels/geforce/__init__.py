@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+# The kernel files import tilus. On some machines that works only after this call.
 import_tilus()

@@ -1,7 +1,7 @@
-"""G1: a product of block-scaled numbers, for GeForce Blackwell and GB10. G0 with scales: mma.sync multiplies by them.
+"""G1: a product of block-scaled operands, for GeForce Blackwell and GB10. G0 with scales, by which mma.sync multiplies.
 
-New against G0: each block of 16 or 32 elements along k has a scale. `ScaleAtoms` takes the scales along, stage by stage
-(S0 spells it out). Each lane loads four scales of a row at a time, and mma.sync finds them in its registers.
+New against G0: each block of 16 or 32 elements along k has a scale. `ScaleAtoms` loads the scales of each stage by TMA.
+Each lane then loads four scales of a row at a time into a register, which mma.sync reads.
 """
 
 from tilus import DataType, bfloat16, float32, int32, uint32, void_p

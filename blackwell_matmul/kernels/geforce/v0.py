@@ -1,7 +1,7 @@
-"""V0: TMA and mma.sync, for GPUs without another multiplier: what `BlackwellMatmulV2` does, with registers in between.
+"""V0: TMA and mma.sync, for GPUs without tcgen05 and wgmma. The kernel follows `BlackwellMatmulV2`.
 
-Several k-tiles are on their way while the tensor cores work on one. mma.sync reads registers, so that every warp loads
-its part of A and B from shared memory first; it is over when its instruction is, and nobody has to wait for it.
+Several k-tiles are in flight while the tensor cores multiply one. mma.sync reads registers, so that every warp first
+loads its part of A and B from shared memory. mma.sync is synchronous: no thread has to wait for it.
 Section names in the comments are those of the PTX ISA.
 """
 

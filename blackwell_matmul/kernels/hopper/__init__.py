@@ -1,4 +1,4 @@
-"""The ladder for Hopper: the same ideas on wgmma, whose accumulator is in registers.
+"""The ladder for Hopper: the same ideas with wgmma, whose accumulator is in registers.
 
 Read `v0.py` first, then `diff v0.py v1.py`, and so on up.
 """
@@ -7,5 +7,5 @@ from __future__ import annotations
 
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+# The kernel files import tilus. On some machines that works only after this call.
 import_tilus()

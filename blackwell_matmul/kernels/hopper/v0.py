@@ -1,8 +1,8 @@
 """V0: one warpgroup computes one tile of C, step by step.
 
-Each k-tile of A and B goes from global to shared memory (cp.async), wgmma multiplies it and adds it to an accumulator
-in registers, and the next k-tile waits until that is done. At the end every thread stores its elements of C. Section
-names in the comments are those of the PTX ISA.
+Each k-tile of A and B is copied from global to shared memory (cp.async). wgmma multiplies the k-tile and adds to an
+accumulator in registers, and the next k-tile waits until wgmma is complete. At the end every thread stores its elements
+of C. Section names in the comments are those of the PTX ISA.
 """
 
 from tilus import DataType, float32, int32, void_p

@@ -1,8 +1,8 @@
-"""V3: warps specialise: one of them loads, two warpgroups multiply.
+"""V3: warp specialisation: one warp loads, two warpgroups multiply.
 
-New against V2: loading and multiplying are loops of their own, in different warps, which signal full and empty stages
-by barriers. Two warpgroups share a tile: their registers hold an accumulator twice as large, and while one waits for
-its wgmma the tensor core has the other's.
+New against V2: loading and multiplying are separate loops in different warps. The loops signal full and empty stages by
+mbarriers. Two warpgroups share a tile: together their registers hold an accumulator twice as large. While one waits for
+its wgmma, the tensor cores execute the other's.
 """
 
 from tilus import DataType, float32, int32, uint32, void_p
@@ -90,7 +90,7 @@ class HopperMatmulV3(MatmulScript):
                 self.consume(1, cdiv(k, self.block_k), offset_m, offset_n)
 
     def consume(self, which: int, k_tiles: int32, offset_m: int32, offset_n: int32):
-        """Compute 64 rows of the tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of the tile: the code of warpgroup number `which`."""
         stage: int32 = 0
         phase: uint32 = 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)

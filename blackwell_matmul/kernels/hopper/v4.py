@@ -1,7 +1,7 @@
-"""V4: tiles in an order that finds A and B in the L2.
+"""V4: an order of tiles in which the L2 holds the loaded rows of A and B.
 
-New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The tiles go down the rows
-of a group before they go on to the next column (`GroupedTiles`). The ring of stages is `Ring`, which V3 spelled out.
+New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The order goes down the rows
+of a group, then on to the next column (`GroupedTiles`). The ring of stages is `Ring`, whose code V3 has in full.
 """
 
 from tilus import DataType, float32, int32, void_p
@@ -91,7 +91,7 @@ class HopperMatmulV4(MatmulScript):
                 self.consume(1, ring, cdiv(k, self.block_k), offset_m, offset_n)
 
     def consume(self, which: int, ring: Ring, k_tiles: int32, offset_m: int32, offset_n: int32):
-        """Compute 64 rows of the tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of the tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)

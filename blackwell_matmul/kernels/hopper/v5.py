@@ -1,8 +1,8 @@
 """V5: a CTA stays on its SM and computes tile after tile.
 
-New against V4: one CTA for an SM at most, each with its share of the tiles (persistent). The loads of a tile run during
-the epilogue of the preceding tile, and the store of a strip of C while the next strip is written. Tiles go back and
-forth through K in turn, because the L2 still holds the k-tiles that were loaded last.
+New against V4: the grid has at most one CTA for each SM, and a CTA takes every gridDim.x-th tile (persistent). The next
+tile is loaded during the epilogue, and a strip of C is stored while the next strip is written. Every second tile goes
+backwards through K, because the L2 still holds the k-tiles that were loaded last.
 """
 
 from tilus import DataType, float32, int32, void_p
@@ -107,7 +107,7 @@ class HopperMatmulV5(MatmulScript):
                 self.consume(1, ring, tiles, count, k_tiles)
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x

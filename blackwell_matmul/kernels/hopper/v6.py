@@ -1,8 +1,8 @@
-"""V6: the CTAs of a cluster read B once for all of them.
+"""V6: the CTAs of a cluster load each tile of B once, by multicast.
 
-New against V5: a cluster of `cluster_m` CTAs computes tiles that lie above each other and need the same tile of B. Each
-CTA loads its share of this tile, and TMA writes the share into the shared memory of all of them (multicast), so that
-less has to come from the L2. So a stage is empty only after an arrival of the consumers of every CTA.
+New against V5: a cluster of `cluster_m` CTAs computes tiles in one column of tiles, which need the same tile of B. Each
+CTA loads its share of this tile, and TMA writes the share into the shared memory of all CTAs (multicast). The L2 then
+delivers fewer bytes. A stage is empty only after an arrival of the consumers of every CTA.
 """
 
 from tilus import DataType, float32, int32, void_p
@@ -126,7 +126,7 @@ class HopperMatmulV6(MatmulScript):
                 self.consume(1, ring, tiles, count, k_tiles)
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         tile: int32 = self.blockIdx.x // self.cluster_ctas

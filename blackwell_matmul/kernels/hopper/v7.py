@@ -1,9 +1,9 @@
 """V7: the CTAs of a cluster share the k-tiles of a tile.
 
-New against V6: with few tiles, `split_k` CTAs compute a tile together, each its part of K (split K). In the epilogue
-each CTA finishes its share of the strips of C: it stores its sums of the other strips into a workspace in global
-memory, which stays in the L2, and adds the others' sums to its own. All CTAs of a cluster run at once, so they can wait
-for each other. The order of the sums is fixed, so that C is the same, bit for bit, every time.
+New against V6: if there are few tiles, `split_k` CTAs compute a tile together, each a part of K (split-K). In the
+epilogue each CTA finishes some strips of C. It stores its sums of the other strips into a workspace, which stays in the
+L2, and adds the other CTAs' sums to its own. All CTAs of a cluster run at the same time, so they can wait for each
+other. The sums are added in a fixed order, so that C has the same bits in every run.
 """
 
 from tilus import DataType, float32, int32, uint16, uint32, void_p
@@ -136,7 +136,7 @@ class HopperMatmulV7(MatmulScript):
                 self.consume(1, ring, tiles, count, k_tiles)
 
     def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         turn: uint32 = 0  # number of the buffer for parts, and the parity of their phase

@@ -1,1 +1,1 @@
-"""Host: the checks of a call's arguments and the choice of its schedule, without device code."""
+"""Host code of the kernels: checks of a call's arguments, and the choice of a schedule."""

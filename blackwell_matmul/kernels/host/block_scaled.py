@@ -1,4 +1,4 @@
-"""Base class of the block-scaled rungs: checks the tensors of a call, and finds their format."""
+"""Base class of the block-scaled kernels. It checks the tensors of a call and finds their format."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Formats = Mapping[str, BlockFormat]
 class ScaledMatmulScript(MatmulScript):
     """C[m, n] = (A[m, k] scales) @ (B[n, k] scales).T, called with (m, n, k, a, b, scale_a, scale_b, c).
 
-    a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8; of mxfp8 e4m3 or e5m2 each.
-    scale_a, scale_b: one for each block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), padded with
-    anything but NaN; of any shape. c: bf16, fp16 or fp32. dtype: the format, pinned where bytes do not determine it;
-    types: those of A and B, likewise.
+    a, b: row-major, of the types in `problem.block_scaled`, or their bytes in uint8. For mxfp8, each is e4m3 or e5m2.
+    scale_a, scale_b: one scale for each block, in atoms of 128 rows and 4 blocks (torch's `SWIZZLE_32_4_4`), of any
+    shape. The padding must have no NaN. c: bf16, fp16 or fp32. dtype: the format; must be pinned if the tensors are
+    bytes of several possible formats. types: types of A and B, likewise.
     """
 
     tcgen05 = BlockScaled()
 
     @classmethod
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
-        """Return the problem of a call, and the type of C, both taken out of `knobs`."""
+        """Return the problem of a call, and further arguments of `__init__`; remove their pins from `knobs`."""
         m, n, k, *tensors = args
         dtype = the_one(formats_of(int(m), int(n), int(k), *tensors), knobs.pop("dtype", None))
         out = OUTPUTS[tensors[-1].dtype]
@@ -56,7 +56,7 @@ class ScaledMatmulScript(MatmulScript):
 
     @staticmethod
     def type_named(name: str) -> Any:
-        """Return the name itself, by which the kernel finds the format."""
+        """Return the name of a format unchanged: `__init__` takes a name in place of a type."""
         return name
 
     type_of = staticmethod(MatmulScript.type_named)
@@ -65,7 +65,7 @@ class ScaledMatmulScript(MatmulScript):
     def check_arguments(  # type: ignore[override]
         cls, m: Any, n: Any, k: Any, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any
     ) -> None:
-        """Raise InputError, one sentence, for arguments that no schedule could run."""
+        """Raise InputError for arguments that no schedule can run."""
         m, n, k = (size(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "c": c}
         for name, tensor in tensors.items():
@@ -81,7 +81,7 @@ class ScaledMatmulScript(MatmulScript):
 
 
 def check_number(name: str, tensor: Any) -> None:
-    """Raise InputError unless a tensor is one number of fp32."""
+    """Raise InputError unless a tensor has one number of type fp32."""
     if tuple(tensor.shape) != (1,) or tensor.dtype != torch.float32:
         raise InputError(
             f"{name} has shape {tuple(tensor.shape)} and type {tensor.dtype}; it must be one number, of shape (1,) and "
@@ -90,7 +90,7 @@ def check_number(name: str, tensor: Any) -> None:
 
 
 def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any) -> Formats:
-    """Return the formats, one or more, that these tensors can have; InputError if there is none."""
+    """Return the formats that these tensors can have, by name; raise InputError if there is none."""
     known = _of_types(BLOCK_SCALED, lambda form: form.elements, a=a, b=b)
     known = _of_types(known, lambda form: (form.scale,), scale_a=scale_a, scale_b=scale_b)
     for name, tensor, extent, rows in (("a", a, "m", m), ("b", b, "n", n)):
@@ -101,7 +101,7 @@ def formats_of(m: int, n: int, k: int, a: Any, b: Any, scale_a: Any, scale_b: An
 
 
 def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], **tensors: Any) -> Formats:
-    """Keep the formats of these types. types: of a format, of its elements or its scales."""
+    """Return the formats that allow the types of these tensors. types: function that returns the types of a format."""
     kept = known
     for tensor in tensors.values():
         named = str(tensor.dtype).removeprefix("torch.")
@@ -114,8 +114,8 @@ def _of_types(known: Formats, types: Callable[[BlockFormat], tuple[str, ...]], *
 
 
 def types_of(dtype: str, a: Any, b: Any, pinned: object) -> str:
-    """Return the types of A and B, such as "e4m3 e5m2"; "" for the format's own. pinned: used if the tensors are
-    bytes."""
+    """Return the types of A and B, such as "e4m3 e5m2"; "" for the format's types. pinned: the types, if the tensors
+    are bytes."""
     able = [
         DTYPE_OF_TORCH[name] for each in BLOCK_SCALED[dtype].elements if (name := f"torch.{each}") in DTYPE_OF_TORCH
     ]
@@ -156,7 +156,7 @@ def _of_count(known: Formats, name: str, scales: Any, rows: int, k: int) -> Form
 
 
 def the_one(known: Formats, pinned: object) -> str:
-    """Return the only format, or the pinned one of several; InputError for any other pin, or without one."""
+    """Return the name of the only format, or the pinned name of several; raise InputError for any other pin."""
     name = plain_text(pinned)
     if pinned is None and len(known) == 1:
         return next(iter(known))

@@ -1,4 +1,4 @@
-"""Form of the tensors of a call, for kernels that take any form; and the reasons why TMA cannot address a tensor."""
+"""For kernels that take any `Form`: the form and the checks of a call's tensors, and why TMA cannot read a tensor."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Epilogue, Form, b
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
 
 ABSENT = 0
-"""Null pointer, in place of a tensor that the form does not have."""
+"""Argument in place of a tensor that the epilogue lacks: a null pointer."""
 
 OUTPUTS = {**dict(zip(HALVES, SIXTEEN_BITS)), torch.float32: "fp32"}
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Layout of a matrix, or of one for each batch, in memory.
+    """Layout of a matrix, or of a batch of matrices, in memory. A line is a contiguous row or column.
 
-    k_major: lines are rows. stride, batch_stride: from a line, and from a matrix, to the next, in elements; 0: each
-    follows the one before.
+    k_major: True if lines are along k. stride: elements from a line to the next; 0: packed. batched: True for several
+    matrices. batch_stride: elements from a matrix to the next; 0: packed.
     """
 
     k_major: bool
@@ -43,7 +43,7 @@ class Lines:
 
 
 def lines_of(tensor: Any) -> Lines:
-    """Return the layout of A[m, k] or B[n, k], or a batch of them; meaningless if `why_unreadable` gives a reason."""
+    """Return the layout of A[m, k] or B[n, k], or of a batch of them, for a tensor that TMA can read."""
     rows, k = tensor.shape[-2:]
     by_row, along_k = tensor.stride()[-2:]
     k_major = along_k == 1 or (k == 1 and by_row != 1)
@@ -56,14 +56,14 @@ def lines_of(tensor: Any) -> Lines:
 
 
 def _stride(line: int, length: int, count: int, item_bytes: int) -> int:
-    """Return the stride from a line to the next, 0 if lines follow each other; for one line, any that TMA takes."""
+    """Return the stride from a line to the next; 0 if lines are packed. A single line gets a stride that TMA allows."""
     step = ALIGNMENT_BYTES // item_bytes
     found = -(-length // step) * step if count == 1 else line
     return 0 if found == length else found
 
 
 def why_unreadable(tensor: Any) -> str:
-    """Return the reason why TMA cannot read A or B where they are; "" if it can."""
+    """Return the reason why TMA cannot read a tensor A or B in place; "" if it can."""
     item, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
     inner = [dim for dim in (-1, -2) if strides[dim] == 1 or shape[dim] == 1]
     if not inner:
@@ -88,8 +88,8 @@ def why_unreadable(tensor: Any) -> str:
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     """Return the problem of a call.
 
-    form: the pinned form, whose activation, alpha, beta, fast_accum and divides_k count; all else follows from the
-    tensors.
+    form: the pinned form, which has activation, alpha, beta, scales of blocks, fast_accum and divides_k. All other
+    fields follow from the tensors.
     """
     m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)
@@ -119,7 +119,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
 
 
 def _check_agrees(form: Form, found: Form, n: int, c: Any) -> None:
-    """Raise InputError if the form differs from the pinned form, or from the columns of C."""
+    """Raise InputError if the tensors' form `found` contradicts the pinned form, or C has other columns."""
     for name in ("bias", "residual"):
         if getattr(form.epilogue, name) and not getattr(found.epilogue, name):
             raise InputError(f"The epilogue has a {name} and the call has none; pass {name}=.")
@@ -133,7 +133,7 @@ def _check_agrees(form: Form, found: Form, n: int, c: Any) -> None:
 def check_call(
     m: Any, n: Any, k: Any, a: Any, b: Any, c: Any, bias: Any, residual: Any, scale_a: Any, scale_b: Any, batches: Any
 ) -> None:
-    """Raise InputError, one sentence, for arguments that no schedule could run."""
+    """Raise InputError for arguments that no schedule can run."""
     sizes = {name: size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batches", batches))}
     extra = {"bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
     given = {name: value for name, value in extra.items() if value is not ABSENT}
@@ -190,7 +190,7 @@ def _check_c(c: Any, sizes: dict[str, int]) -> None:
 
 
 def check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
-    """Raise InputError for a wrong type, shape, stride or address of a tensor that the epilogue reads."""
+    """Raise InputError for a wrong type, shape, stride or address of the epilogue's tensors."""
     m, n, batches = sizes["m"], sizes["n"], sizes["batches"]
     if ("scale_a" in given) != ("scale_b" in given):
         raise InputError("scale_a and scale_b go together; one of them is missing.")
@@ -201,12 +201,12 @@ def check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
             raise InputError(f"{name} is {tensor.dtype}; it must be {kind}.")
         if name in wanted:
             _check_count(name, tensor, wanted[name], batches if name == "residual" else 1)
-        if tensor.numel() > 1 and tensor.data_ptr() % ALIGNMENT_BYTES:  # several are loaded at a time
+        if tensor.numel() > 1 and tensor.data_ptr() % ALIGNMENT_BYTES:  # kernels load several elements at a time
             raise InputError(f"{name} does not start at a multiple of {ALIGNMENT_BYTES} bytes; copy it.")
 
 
 def _check_scales(scale: str, m: int, n: int, k: int, scale_a: Any, scale_b: Any) -> None:
-    """Raise InputError for scales of another size than the epilogue's, or not contiguous."""
+    """Raise InputError for missing scales, a wrong number of scales, or scales that are not contiguous."""
     if scale_a is ABSENT:
         if scale != "none":
             raise InputError(f"The epilogue has {scale} scales and the call has none; pass scale_a= and scale_b=.")
@@ -225,7 +225,7 @@ def _check_count(name: str, tensor: Any, wanted: tuple[int, ...], times: int) ->
 
 
 def pinned_form(value: object) -> Form:
-    """Return the form that a user pins, as a form or as an epilogue alone; InputError for another value."""
+    """Return the form of a `Form` or an `Epilogue`; raise InputError for any other value."""
     if isinstance(value, Epilogue):
         return replace(PLAIN, epilogue=value)
     if not isinstance(value, Form):

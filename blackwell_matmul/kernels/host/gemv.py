@@ -1,4 +1,4 @@
-"""The rule of which products `Gemv` computes, and the choice of its schedule."""
+"""Host code of `Gemv`: which products it can compute, when it is the fastest kernel, and its schedule."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from blackwell_matmul.problem.form import Form
 from blackwell_matmul.problem.problem import C_BYTES, INT32_MAX, Problem
 
 VECTOR = ALIGNMENT_BYTES // C_BYTES
-"""Elements of 16 bits in the widest load."""
+"""Number of 16-bit elements in the widest load."""
 
 MOST_VECTORS = 8
-"""Maximum rows of the smaller operand: the columns of a mma.sync."""
+"""Maximum number of rows of the smaller operand: the columns of an mma.sync."""
 
 FEW_VECTORS, LEAST_ROWS, NEAR_BYTES = 4, 1024, 48 << 20
-"""Most vectors with which `Gemv` is the fastest kernel for any matrix; with more, the fewest rows of the matrix and its
-most bytes, which the L2 holds. Of 14 products with 5 to 8 vectors on an H200 (h200_eight_vectors.json) five are such:
-four take 0.75 to 0.90 of `HopperMatmul`'s time, and one 1.05."""
+"""Rule for the use of `Gemv`: up to 4 vectors for any matrix; more vectors for a matrix of at least 1024 rows and at
+most 48 MiB, which the L2 holds.
+
+Of 14 products with 5 to 8 vectors on an H200 (h200_eight_vectors.json), the rule selects five. Four of them take 0.75
+to 0.90 of `HopperMatmul`'s time, and one takes 1.05."""
 
 MMA_ROWS, MMA_COLUMNS = 16, 8
-"""Rows and columns of a mma.sync of 16 bits (PTX ISA, mma.m16n8k16)."""
+"""Rows and columns of an mma.sync of 16-bit types (PTX ISA, mma.m16n8k16)."""
 
 LEAST_K = 256
-"""Minimum k: below it half of the lanes, or more, have nothing to load."""
+"""Minimum k. For a smaller k, half of the lanes or more would have no element to load."""
 
 MOST_BATCHES = 65535
-"""Maximum batches: the extent of a grid in y (CUDA C++ Programming Guide, "Technical Specifications")."""
+"""Maximum number of batches: the largest y of a grid (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 KNOB_VALUES = (1, 2, 4, 8, 16)
-"""Values of each knob."""
+"""Values that each knob may have."""
 
 WARPS_OF_SM = 16
-"""Warps on each SM below which more of them share k. Eight loads of each lane have 64 KB of an SM on their way."""
+"""Minimum number of warps on each SM, for which warps share k if necessary. With eight loads of each lane, an SM then
+has 64 KB in flight."""
 
 
 def why_no_gemv(a: Any, b: Any, form: Form) -> str:
-    """Return the reason why `Gemv` does not multiply a[.., m, k] by b[.., n, k]; "" if it does. TMA can read both."""
+    """Return the reason why `Gemv` cannot multiply a[.., m, k] by b[.., n, k]; "" if it can. TMA can read a and b."""
     if min(a.shape[-2], b.shape[-2]) > MOST_VECTORS:
         return f"neither operand has {MOST_VECTORS} rows at most"
     if a.dtype not in HALVES or form.epilogue.scale != "none":
@@ -57,19 +60,22 @@ def why_no_gemv(a: Any, b: Any, form: Form) -> str:
 
 
 def gemv_pays(a: Any, b: Any, gpu: Gpu) -> bool:
-    """Return true if `Gemv` multiplies a[.., m, k] by b[.., n, k] at least as fast as the GPU's other kernels."""
+    """Return True if `Gemv` multiplies a[.., m, k] by b[.., n, k] as fast as the GPU's other kernels, or faster."""
     few, many = sorted((a.shape[-2], b.shape[-2]))
     near = many >= LEAST_ROWS and many * a.shape[-1] * C_BYTES <= NEAR_BYTES
     return few <= FEW_VECTORS or (near and gpu.arch == "sm_90a")
 
 
 def rows_of_mma(few: int) -> int:
-    """Return the rows of the matrix in a mma.sync: as many stretches of k are on its rows as on its columns."""
+    """Return the number of the matrix's rows in an mma.sync. few: number of vectors.
+
+    Rows and columns of the mma.sync then have the same number of stretches of k.
+    """
     return 2 << (few - 1).bit_length()
 
 
 def gemv_schedule(problem: Problem, gpu: Gpu) -> dict[str, int]:
-    """Return the knobs for a problem: many loads in flight on each SM, and many CTAs, which leave short tails."""
+    """Return the knobs for a problem, with many loads in flight on each SM and many CTAs."""
     few, many = sorted((problem.m, problem.n))
     least = rows_of_mma(few)
     rows = max(least, 4 if problem.batches * many >= 8 * gpu.sm_count else 2)
@@ -82,12 +88,12 @@ def gemv_schedule(problem: Problem, gpu: Gpu) -> dict[str, int]:
 
 
 def _fitting(steps: int, most: int) -> int:
-    """Return the largest power of two up to both numbers, at least 1."""
+    """Return the largest power of two that is at most `steps` and `most`; at least 1."""
     return 1 << (max(1, min(steps, most)).bit_length() - 1)
 
 
 def check_knobs(knobs: Mapping[str, Any], problem: Problem) -> None:
-    """Raise InputError unless rows, warps, parts and unroll are powers of two that fit each other and the problem."""
+    """Raise InputError unless the knobs have values of `KNOB_VALUES` that fit each other and the problem."""
     for name, value in knobs.items():
         if value not in KNOB_VALUES:
             raise InputError(f"{name} is {shown(value)}; it must be one of {', '.join(map(str, KNOB_VALUES))}.")
@@ -100,5 +106,5 @@ def check_knobs(knobs: Mapping[str, Any], problem: Problem) -> None:
 
 
 def _elements(x: Any) -> int:
-    """Return the elements from the first to the last one of a tensor in memory."""
+    """Return the number of elements from a tensor's first to its last element in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

@@ -1,4 +1,4 @@
-"""Grouped GEMM on the host: checks of the arguments, forms of the tensors, and the choice of a schedule."""
+"""Host code of the grouped GEMM: checks of arguments, forms of the tensors, and the choice of a schedule."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from blackwell_matmul.problem.problem import INT32_MAX, positive
 MOST_SMS = 2**16
 
 Sizes = Mapping[str, tuple[int, ...]]
-"""Values of each knob, smallest first; shared memory has room for the largest of all."""
+"""Values of each knob, ascending. Shared memory suffices for the largest values of all knobs together."""
 
 
-# --- what fits
+# --- checks
 
 
 def check_product(m: Any, n: Any, k: Any, groups: Any, x: Any, w: Any, offs: Any, c: Any) -> None:
-    """Raise InputError, one sentence, for arguments that no schedule could run."""
+    """Raise InputError for arguments of the grouped GEMM that no schedule can run."""
     m, n, k, groups = _sizes(m, n, k, groups)
     if m * n > INT32_MAX:
         raise InputError(f"c has {m} x {n} elements, counted in 32 bits; multiply at most {INT32_MAX // n} rows.")
@@ -48,7 +48,7 @@ def check_product(m: Any, n: Any, k: Any, groups: Any, x: Any, w: Any, offs: Any
 
 
 def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c: Any) -> None:
-    """Raise InputError, one sentence, for arguments that no schedule could run."""
+    """Raise InputError for arguments of the gradient that no schedule can run."""
     m, n, k, groups = _sizes(m, n, k, groups)
     tensors = {"x": x, "y": y, "offs": offs, "c": c}
     _check_alike(tensors, {"x": (m, k), "y": (m, n), "offs": (groups,), "c": (groups, k, n)})
@@ -60,14 +60,14 @@ def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c
 
 
 def why_no_rows(x: Any) -> str:
-    """Return the reason why TMA cannot read the rows of groups where they are; "" if it can."""
+    """Return the reason why TMA cannot read groups of x's rows in place; "" if it can."""
     if not why_unreadable(x) and not lines_of(x).k_major:
         return "it is not contiguous along its rows, and a group may begin at any of them"
     return why_unreadable(x)
 
 
 def check_types(x: Any, other: Any, offs: Any, first: str = "x", second: str = "w") -> None:
-    """Raise InputError for a wrong type of the operands, or of the ends of the groups."""
+    """Raise InputError for a wrong type of the operands or of offs. first, second: names of the operands."""
     if x.dtype not in HALVES:
         raise InputError(f"{first} is {x.dtype}; it must be {' or '.join(map(str, HALVES))}.")
     check_same("type", {first: str(x.dtype), second: str(other.dtype)})
@@ -110,7 +110,7 @@ def form_of_product(x: Any, w: Any) -> Form:
 
 
 def form_of_sums(x: Any, y: Any, c: Any) -> Form:
-    """Return the form of x, y and C."""
+    """Return the form of x[m, k], y[m, n] and c[groups, k, n]."""
     return replace(PLAIN, a_stride=lines_of(x).stride, b_stride=lines_of(y).stride, c_stride=c.stride()[-2])
 
 
@@ -123,7 +123,7 @@ def check_knobs(sizes: Sizes, pins: Mapping[str, object]) -> None:
 
 
 def chosen(sizes: Sizes, gpu: Gpu, rows: int, columns: int) -> dict[str, int]:
-    """Return the largest tiles, or smaller ones that hold as many rows or columns."""
+    """Return the largest value of each knob, but the smallest tile that has `rows` rows and `columns` columns."""
     largest = {name: values[-1] for name, values in sizes.items()}
     extents = {"block_m": rows, "block_n": columns}
     fit = {

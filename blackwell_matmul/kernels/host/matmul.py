@@ -1,4 +1,4 @@
-"""Base class of the rungs and the products: checks the arguments of a call and chooses a schedule."""
+"""Base class of the matmul kernels. It checks the arguments of a call and chooses a schedule."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
 
 ALIGNMENT_BYTES = 16
-"""Divisor of a tensor's address, in bytes: TMA takes no other address, and the widest cp.async copies as much."""
+"""Divisor of a tensor's address, in bytes: TMA requires it, and the widest cp.async copies 16 bytes."""
 
 HALVES, BYTES = (tuple(getattr(torch, TORCH_NAMES[name]) for name in names) for names in (SIXTEEN_BITS, EIGHT_BITS))
-"""torch types of A and B with 16 bits, and with 8 bits."""
+"""torch's types of A and B: those of 16 bits, and those of 8 bits."""
 
 _TILUS_NAMES = {
     "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",
@@ -42,25 +42,25 @@ _TILUS_NAMES = {
 class MatmulScript(Script):
     """C[m, n] = A[m, k] @ B[n, k].T, called with (m, n, k, a, b, c) on row-major tensors; c is written.
 
-    A and B are fp16 or bf16, and C is the same; or, on tcgen05, e4m3 or e5m2, and C is bf16.
+    A, B and C are fp16 or bf16. With tcgen05, A and B may also be e4m3 or e5m2; C is then bf16.
 
-    A subclass names its `features`. Its knobs follow from them, and are parameters of its `__init__`, after `dtype`; a
-    persistent kernel takes the number of SMs as well, `sm_count`.
+    A subclass names its `features`. They determine its knobs, which are parameters of its `__init__` after `dtype`. A
+    persistent kernel also takes the number of SMs, `sm_count`.
     """
 
     features: ClassVar[tuple[str, ...]] = ()
-    """Features of the kernel: keys of `problem.FEATURES`. A subclass that names `knobs` alone has the
-    features that they tune."""
+    """Features of the kernel: keys of `problem.FEATURES`. A subclass that names only `knobs` gets the features that
+    have these knobs."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[str] = "sm_100a"
-    """Architecture that the kernel is simulated as and compiled for by default."""
+    """Target for which the kernel is simulated and compiled by default."""
 
     targets: ClassVar[tuple[str, ...]] = ()
-    """Architectures of known GPUs that the kernel can be compiled for; they follow from `mma` and `features`."""
+    """Targets of known GPUs for which the kernel can be compiled. They follow from `mma` and `features`."""
 
     mma: ClassVar[str] = "tcgen05"
-    """Instruction that multiplies (`blackwell_matmul.problem.problem.MMAS`)."""
+    """MMA instruction of the kernel, one of `problem.MMAS`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -75,9 +75,9 @@ class MatmulScript(Script):
     def complete(
         cls, pins: Mapping[str, object], args: Sequence[Any], target: str, gpu: Gpu | None = None
     ) -> dict[str, object]:
-        """Return the arguments of `__init__` for this call: the type of the elements, and a schedule with the pins.
+        """Return the arguments of `__init__` for a call: the type of the elements, and a schedule with the pins.
 
-        gpu: the GPU to choose for; None is the GPU that stands for the target.
+        gpu: GPU for which the schedule is chosen; None: the GPU that represents the target.
         """
         import tilus
 
@@ -96,35 +96,35 @@ class MatmulScript(Script):
 
     @classmethod
     def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
-        """Return the problem of a call, and more arguments of `__init__`, which are taken out of `knobs`."""
+        """Return the problem of a call, and further arguments of `__init__`; remove their pins from `knobs`."""
         m, n, k, a = args[:4]
         return Problem(int(m), int(n), int(k), DTYPE_OF_TORCH[str(a.dtype)]), {}
 
     @staticmethod
     def type_named(name: str) -> Any:
-        """Return the type of tilus for a key of `problem.DTYPES`, or for fp32."""
+        """Return tilus's type for a key of `problem.DTYPES`, or for "fp32"."""
         import tilus
 
         return getattr(tilus, _TILUS_NAMES[name])
 
     @staticmethod
     def type_of_c(dtype: Any) -> Any:
-        """Return the type of C for this type of A and B, as `problem.c_dtype` does; both are types of tilus."""
+        """Return tilus's type of C for tilus's type of A and B, by the rule of `problem.c_dtype`."""
         import tilus
 
         return dtype if dtype.nbytes == C_BYTES else tilus.bfloat16
 
     @classmethod
     def starts_early(cls, arguments: Mapping[str, Any]) -> Any:
-        """Return the condition under which a grid may start before the preceding one ends: for small problems, unless
-        CTAs come in order.
+        """Return the condition under which a grid may start before the preceding grid ends: the problem is small.
 
-        The value is an expression of a launch plan (`compiler.plan.Expr`) over `arguments`: the kernel's constants, and
-        each parameter of a call as a number or as its name.
+        The condition is never met with neighbours=1, where CTAs must start in order. The value is an expression of a
+        launch plan (`compiler.plan.Expr`). arguments: the kernel's constants, and each parameter of a call as a number
+        or as its name.
         """
         if arguments.get("neighbours") == 1:
             return 0
-        if not arguments.keys() >= set("mnk"):  # a subclass with names of its own
+        if not arguments.keys() >= set("mnk"):  # a subclass has other parameters
             return 1
         m, n, k = (arguments[name] for name in "mnk")
         weights = ("*", n, k)
@@ -132,7 +132,7 @@ class MatmulScript(Script):
 
     @classmethod
     def _gpu(cls, target: str) -> Gpu:
-        """Return the GPU that stands for a target, also one that `why_not` refuses; InputError if unknown."""
+        """Return the GPU that represents a target, also one that `why_not` refuses; raise InputError if unknown."""
         if target in {gpu.arch for gpu in GPUS.values()}:
             return gpu_for_target(target)
         offered = ", ".join(cls.targets)
@@ -140,7 +140,7 @@ class MatmulScript(Script):
 
     @classmethod
     def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:
-        """Raise InputError, one sentence, for arguments that no schedule could run."""
+        """Raise InputError for arguments that no schedule can run."""
         m, n, k = (size(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         tensors = {"a": a, "b": b, "c": c}
         for name, tensor in tensors.items():
@@ -158,11 +158,11 @@ class MatmulScript(Script):
 
 
 MOST = INT32_MAX - 255
-"""Largest m, n, k and number of batches: kernels round sizes up to whole tiles in 32 bits."""
+"""Maximum m, n, k and number of batches: kernels round sizes up to whole tiles in 32 bits."""
 
 
 def size(name: str, value: Any) -> int:
-    """Return m, n or k as a kernel takes it; InputError for another value."""
+    """Return m, n or k as an int from 1 to `MOST`; raise InputError for any other value."""
     found = positive(name, value)
     if found > MOST:
         raise InputError(f"{name} is {found}; kernels count tiles in 32 bits, for {MOST} at most.")
@@ -207,7 +207,7 @@ def check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> 
 
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor, in elements."""
+    """Return the strides of a contiguous tensor of this shape, in elements."""
     strides: tuple[int, ...] = ()
     step = 1
     for extent in shape[::-1]:
@@ -231,7 +231,7 @@ def check_layout(name: str, tensor: Any) -> None:
 
 
 def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
-    """Raise InputError if autograd follows c, or if c shares memory with a tensor of `read`, by name."""
+    """Raise InputError if c requires a gradient, or shares memory with a tensor that is read. read: these by name."""
     if c.requires_grad:
         raise InputError("c requires grad, and autograd does not see what a kernel writes; pass c.detach().")
     for name, tensor in read.items():
@@ -242,9 +242,9 @@ def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
 
 
 def share_memory(x: Any, y: Any) -> bool:
-    """Return True if two tensors, each contiguous along some dimension, have a byte in common; True if unknown.
+    """Return True if two tensors, each contiguous along some dimension, have a byte in common, or might have one.
 
-    Neighbouring columns of one larger matrix have no byte in common, nor do tensors without memory (torch's "meta").
+    Neighbouring columns of one larger matrix have no byte in common. Tensors on the meta device have no memory.
     """
     if x.device.type == "meta":
         return False
@@ -265,11 +265,11 @@ def _span(x: Any) -> tuple[int, int]:
 
 
 def _steps(x: Any) -> list[int]:
-    """Return the strides of the dimensions that are not contiguous, in bytes."""
+    """Return the strides in bytes of the dimensions whose stride is not 1."""
     return [s * x.element_size() for size, s in zip(x.shape, x.stride(), strict=True) if size > 1 and s != 1]
 
 
 def _line(x: Any) -> int:
-    """Return the length of one line, in bytes."""
+    """Return the bytes of a line: the extent of the contiguous dimension."""
     sizes = [size for size, stride in zip(x.shape, x.stride(), strict=True) if stride == 1]
     return int(max(sizes, default=1)) * int(x.element_size())

@@ -1,8 +1,8 @@
-"""Parts: device code that several kernels share, a subject a file; a kernel inlines the methods that it calls."""
+"""Device code that several kernels share. tilus inlines the methods into the kernels that call them."""
 
 from __future__ import annotations
 
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+# The kernel files import tilus. On some machines that works only after this call.
 import_tilus()

@@ -1,6 +1,6 @@
-"""Block quantiser: float32 in registers to mxfp8, mxfp4 or nvfp4, with the bits of `quantize` in torch.
+"""Block quantiser: float32 in registers to mxfp8, mxfp4 or nvfp4, with the same bits as `quantize` in torch.
 
-The largest magnitude of a block is found on bits, as integers. Subnormal numbers count. An infinity is larger than
+The largest magnitude of a block is the largest of the elements' bits, compared as integers. An infinity is larger than
 each number, and NaN larger than an infinity. An example of mxfp4, with scales rounded up:
 
     block           largest     over 6       scale     byte     elements are multiplied by
@@ -8,8 +8,8 @@ each number, and NaN larger than an infinity. An example of mxfp4, with scales r
     zeros           0.0         0.0          2^-127    0        2^127
     an infinity     inf                      NaN       255      NaN
 
-The scales of a tile are stored into an atom of 128 rows and 4 blocks (`problem.block_scaled`): row r is in line r % 32,
-at place r // 32 of four.
+The scales of a tile are stored into an atom of 128 rows and 4 blocks (`problem.block_scaled`). Row r has four bytes, at
+index [r % 32, r // 32] of the atom's shape [32, 4, 4].
 """
 
 import math
@@ -23,17 +23,17 @@ from blackwell_matmul.lang import FORMATS, Rounded
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, LARGEST_E2M1, LARGEST_E4M3, SMALLEST_NORMAL_E4M3
 
 INFINITY, POWER, NAN = 0x7F800000, 2**23, 0x7FFFFFFF
-"""Bits of fp32: an infinity, the lowest bit of the exponent, NaN as instructions give it."""
+"""Bits of fp32: infinity, the lowest bit of the exponent, and the NaN that PTX instructions return."""
 
 NAN_E8M0, BIAS_E8M0 = 255, 127
 
 
 class BlockQuantizer(tilus.Class):
-    """Quantiser of matrices [batches, m, k], and the place of their scales.
+    """Quantiser of matrices [batches, m, k] and their scales, for tiles of 128 rows and `blocks` blocks of one atom.
 
-    dtype: a key of `lang.FORMATS`. scaling: "rceil" or "floor", of powers of two. two_levels: nvfp4 has a second scale,
-    one float32 at factor_ptr. A tile has 128 rows and `blocks` blocks of one atom. Each of `threads` threads has whole
-    blocks; `across` of them have those of a row.
+    dtype: a key of `lang.FORMATS`. scaling: "rceil" or "floor", how e8m0 scales are rounded. two_levels: True if nvfp4
+    has a second scale, one float32 at factor_ptr. threads: threads that hold a tile, whole blocks each. across: number
+    of threads that share a row.
     """
 
     rounded = Rounded()
@@ -61,8 +61,8 @@ class BlockQuantizer(tilus.Class):
             self.g_factor = self.global_view(factor_ptr, dtype=float32, shape=[1, 1, 1])
 
     def quantize(self, r: RegisterTensor):
-        """Return elements [rows, blocks, bytes] of float32 [rows, blocks, block], and bytes of scales [rows, blocks, 1]
-        in int32."""
+        """Return the quantised elements [rows, blocks, bytes] of r [rows, blocks, block], float32, and the scales
+        [rows, blocks, 1], bytes in int32."""
         self.annotate_layout(r, self.layout)
         r_largest = self.max(self.rounded.magnitude(r), dim=2, keepdim=True)
         if self.format.scale == float8_e4m3:
@@ -75,7 +75,7 @@ class BlockQuantizer(tilus.Class):
         return r_data, r_scales
 
     def powers(self, r_largest: RegisterTensor):
-        """Return bytes of e8m0, and the reciprocals of the scales."""
+        """Return the e8m0 scales of blocks, as bytes in int32, and their reciprocals."""
         r_finite = r_largest < INFINITY
         r_zero = self.register_tensor(dtype=int32, shape=[1, 1, 1], init=0)
         r_bits = self.where(r_finite, r_largest, r_zero)
@@ -91,7 +91,7 @@ class BlockQuantizer(tilus.Class):
         return self.where(r_finite, r_byte, r_nan_byte), self.number(r_reciprocal)
 
     def numbers(self, r_largest: RegisterTensor):
-        """Return bytes of e4m3, and the reciprocals of both scales."""
+        """Return the e4m3 scales of blocks, as bytes in int32, and the reciprocals of both scales' product."""
         r_six = self.register_tensor(dtype=float32, shape=[1, 1, 1], init=LARGEST_E2M1)
         r_inverse = self.register_tensor(dtype=float32, shape=[1, 1, 1], init=1.0)
         r_exact = self.rounded.div(self.number(r_largest), r_six)
@@ -101,24 +101,24 @@ class BlockQuantizer(tilus.Class):
             r_inverse = self.rounded.div(r_inverse, r_factor)
         r_nan = self.register_tensor(dtype=int32, shape=[1, 1, 1], init=NAN)
         r_clipped = self.bits(self.clip(r_exact, SMALLEST_NORMAL_E4M3, LARGEST_E4M3))
-        r_bits = self.where(r_largest > INFINITY, r_nan, r_clipped)  # a clipped NaN would be a number
+        r_bits = self.where(r_largest > INFINITY, r_nan, r_clipped)  # clip turns NaN into a number
         r_scale = self.number(r_bits).to(float8_e4m3)
         self.annotate_layout(r_scale, self.scale_layout)
         r_byte = self.view(r_scale, layout=self.scale_layout, dtype=uint8)
         return r_byte.to(int32), self.rounded.div(r_inverse, r_scale.to(float32))
 
     def number(self, r_bits: RegisterTensor):
-        """Return the float32 with these bits, one for each block."""
+        """Return the float32 with these bits. r_bits has one int32 for each block."""
         self.annotate_layout(r_bits, self.scale_layout)
         return self.view(r_bits, layout=self.scale_layout, dtype=float32)
 
     def bits(self, r: RegisterTensor):
-        """Return the bits of float32, of which each block has one."""
+        """Return the bits of r as int32. r has one float32 for each block."""
         self.annotate_layout(r, self.scale_layout)
         return self.view(r, layout=self.scale_layout, dtype=int32)
 
     def store_scales(self, r_scales: RegisterTensor, batch: int32, row: int32, block: int32):
-        """Store the scales [rows, blocks, 1] of the tile that begins at this row and block, and zeros as padding."""
+        """Store the scales [rows, blocks, 1] of the tile that begins at this row and block. Padding gets zeros."""
         rows, blocks, _ = r_scales.shape
         r_row = self.register_tensor(dtype=boolean, shape=[rows, 1, 1], init=lambda i, j, _: row + i < self.m)
         r_column = self.register_tensor(

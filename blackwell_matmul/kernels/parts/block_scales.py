@@ -1,4 +1,4 @@
-"""Block scales: each sum of 128 products is multiplied by a scale of A and a scale of B, and then added up in fp32.
+"""Block scales: multiplies each sum of 128 products by a scale of A and a scale of B; the results are added in fp32.
 
 A scale belongs to one row of an operand, or to 128 rows that begin at a multiple of 128. An example of 64 x 96 sums
 that begin at column 64, with 1x128 scales of A and 128x128 scales of B, in strips of 32 columns:
@@ -7,8 +7,8 @@ that begin at column 64, with 1x128 scales of A and 128x128 scales of B, in stri
     row 0       a0 b0    a0 b0    a0 b1         b0: first scale of B, b1: second one, of the columns from 128 on
     row 1       a1 b0    a1 b0    a1 b1
 
-The scales of a k-tile come by TMA, in its stage, because each k-tile has others. In memory scales of rows are [k / 128,
-rows], scales of blocks [rows / 128, k / 128], with lines of multiples of 16 bytes (`problem.form.block_scale_shapes`).
+TMA loads the scales of a k-tile into its stage. In memory, scales of rows are [k / 128, rows], and scales of blocks
+[rows / 128, k / 128]. Lines are multiples of 16 bytes (`problem.form.block_scale_shapes`).
 """
 
 import tilus
@@ -21,9 +21,9 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 
 
 class StagedScales(tilus.Class):
-    """Scales of one operand in shared memory, for a tile of `length` rows and 128 of k in each stage.
+    """Scales of one operand in shared memory, for a tile of `length` rows and 128 elements along k in each stage.
 
-    of_blocks: 128 rows share a scale. Then a stage has a line of scales along k, and the k-tile needs one of them.
+    of_blocks: True if 128 rows share a scale. A stage then has a line of scales along k, of which its k-tile needs one.
     """
 
     def __init__(self, scale_ptr: void_p, rows: int32, k: int32, of_blocks: bool, length: int, stages: int):
@@ -37,17 +37,17 @@ class StagedScales(tilus.Class):
         self.staged = self.shared_tensor(dtype=float32, shape=[stages, *self.shape])
 
     def load(self, stage: int32, row: int32, block_k: int32, mbarrier: RegisterTensor):
-        """Load the scales of a tile's rows from `row` on."""
+        """Load a k-tile's scales of the rows from `row` on. block_k: index of the k-tile."""
         line: int32 = block_k // SCALES_OF_A_LINE * SCALES_OF_A_LINE
         offsets = [row // SCALED_K, line] if self.of_blocks else [block_k, row]
         self.tma.global_to_shared(src=self.scales, dst=self.staged[stage], offsets=offsets, mbarrier=mbarrier)
 
 
 class ScalesOfRows(tilus.Class):
-    """Scales of one operand for the sums of one warpgroup; `dim` is the dimension of the operand's rows.
+    """Scales of one operand for the sums [1, strips, 64, strip_n] of one warpgroup.
 
-    The sums are [1, strips, 64, strip_n]. A strip has one scale if 128 rows of the operand share one. first: number of
-    the warpgroup's first row in the tile. length: number of its rows.
+    dim: dimension of the sums along which the operand's rows are. first: index of the warpgroup's first row in the
+    tile. length: number of its rows.
     """
 
     def __init__(self, scales: StagedScales, first: int, length: int, strips: int, dim: int):
@@ -64,7 +64,7 @@ class ScalesOfRows(tilus.Class):
         self.staged = self.reshape_shared(scales.staged, [scales.staged.shape[0], *one])
 
     def begin(self, row: int32):
-        """Map rows to scales, for a tile whose first row is `row`."""
+        """Prepare for a tile whose first row is `row`: find the scale of each row."""
         if self.of_blocks:
             self.block: int32 = (row % SCALED_K + self.first) // SCALED_K  # of the warpgroup's first row
             self.behind: int32 = cdiv(SCALED_K - (row + self.first) % SCALED_K, self.step)  # that many share the first
@@ -75,7 +75,7 @@ class ScalesOfRows(tilus.Class):
             )
 
     def read(self, stage: int32, block_k: int32):
-        """Return the scales of a stage."""
+        """Return the scales of a stage in registers, in a shape that broadcasts to the sums."""
         if self.of_blocks:
             place: int32 = block_k % SCALES_OF_A_LINE
             r_first = self.load_shared(self.staged[stage, self.block, place])
@@ -92,8 +92,8 @@ class ScalesOfRows(tilus.Class):
 class BlockScales(tilus.Class):
     """Scales of both operands for a warpgroup's 64 rows of sums.
 
-    of_rows, of_columns: scales of the operands whose rows are rows and columns of the sums. which: number of the
-    warpgroup. strip_n: columns of a strip.
+    of_rows: scales of the operand whose rows are rows of the sums. of_columns: scales of the other operand. which:
+    number of the warpgroup. strip_n: columns of a strip.
     """
 
     def __init__(self, of_rows: StagedScales, of_columns: StagedScales, which: int, block_n: int, strip_n: int):
@@ -108,15 +108,15 @@ class BlockScales(tilus.Class):
         self.strips = strip_layout(MMA_ROWS, block_n, strip_n)
 
     def begin(self, row: int32, column: int32, first: int32, step: int32):
-        """Begin a tile whose first sum is [row, column]. first, step: number of the first 128 of k, and the step to the
-        next."""
+        """Begin a tile whose first sum is [row, column]. first: index of the first k-tile. step: 1, or -1 for the order
+        backwards."""
         self.block_k: int32 = first
         self.step: int32 = step
         self.of_rows.begin(row)
         self.of_columns.begin(column)
 
     def read(self, stage: int32):
-        """Read the scales of a stage. Afterwards all threads of the warpgroup have read them."""
+        """Load the scales of a stage into registers. The stage may be overwritten afterwards."""
         if self.few:
             self.assign(self.r_rows, self.of_rows.read(stage, self.block_k) * self.of_columns.read(stage, self.block_k))
         else:
@@ -127,7 +127,7 @@ class BlockScales(tilus.Class):
         self.sync()
 
     def scaled(self, r_sums: RegisterTensor):
-        """Return the sums times the scales that were read last."""
+        """Return the sums times the scales of the last `read`."""
         self.annotate_layout(r_sums, self.sums)
         r_scaled = self.view(r_sums, layout=self.strips) * self.r_rows
         if not self.few:

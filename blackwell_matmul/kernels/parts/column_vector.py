@@ -1,4 +1,4 @@
-"""Column vector: a bias, or a scale for each column of C.
+"""Column vector: one number for each column of C, a bias or a scale.
 
 An example of block_n = 96, loaded by the 128 threads of a warpgroup. gcd(96, 128) = 32 of them load different columns:
 
@@ -18,34 +18,34 @@ from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
 class ColumnVector(tilus.Class):
-    """Row of n elements in global memory, read in the parts that a tile needs.
+    """Row of n elements in global memory, of which each strip of a tile reads a part.
 
-    row: [1, n]. kept: a warpgroup that multiplies and stores loads the tile's part before the products, and keeps it in
-    shared memory, because each strip would wait for a load at the end. Otherwise each strip loads its part.
+    row: [1, n]. kept: True if the warpgroup loads the tile's part before the MMAs and keeps it in shared memory. Strips
+    then need not wait for global memory. False if each strip loads its part from global memory.
     """
 
     def __init__(self, row: GlobalTensor, block_n: int, strip_n: int, kept: bool):
         self.row = row
         self.kept = kept
         self.block_n = block_n
-        threads = math.gcd(block_n, WARPGROUP)  # that load next to each other; the others load the same
+        threads = math.gcd(block_n, WARPGROUP)  # threads with different columns; the others load the same columns
         same = replicated(1, 1, num_workers=WARPGROUP // threads)
         self.layout = same.local(1, block_n // threads).spatial(1, threads)
         if kept:
             self.s_strips = self.shared_tensor(dtype=row.dtype, shape=[block_n // strip_n, 1, strip_n])
 
     def load(self, column: int32):
-        """Load the part of the tile that begins at this column, into registers."""
+        """Load the part of the tile that begins at this column into registers."""
         self.first = column
         self.r_row = self.load_global(self.row, offsets=[0, column], shape=[1, self.block_n])
         self.annotate_layout(self.r_row, self.layout)
 
     def store(self):
-        """Store this part into shared memory. All threads of the warpgroup find it there after a sync."""
+        """Store the loaded part into shared memory. A sync must follow before `strip` reads it."""
         self.store_shared(self.reshape_shared(self.s_strips, [1, self.block_n]), self.r_row)
 
     def strip(self, column: int32, columns: int):
-        """Return [1, columns] elements, from this column on."""
+        """Return the [1, columns] elements from this column on."""
         if self.kept:
             r_strip = self.load_shared(self.s_strips[(column - self.first) // columns])
         else:

@@ -1,12 +1,12 @@
-"""Epilogue: scales, residual, bias and activation, applied to a strip of sums in registers before it is stored.
+"""Epilogue: scales, residual, bias and activation, applied to a strip of sums in registers before the store.
 
-A strip of [rows, columns] sums whose first one is C[row, column] reads, and becomes, in this order:
+A strip of [rows, columns] sums, the first of which belongs to C[row, column], is changed in this order:
 
     sums * scale_a[row:, 1] * scale_b[1, column:]       row-wise scales; or both are one number
          * alpha
          + beta * residual[row:, column:]
          + bias[1, column:]
-    activation                                          swiglu makes one column of C of two columns of sums
+    activation                                          swiglu: two columns of sums become one column of C
 """
 
 from tilus import RegisterTensor, boolean, float32, int32, void_p
@@ -26,46 +26,46 @@ GELU_TAIL = {
 }
 """Coefficients of P in Phi(-x) = 2 ** P(x) for x >= 0, by the bytes of an element of C.
 
-Weighted minimax fits on [0, 5.8]; beyond, P falls. Largest errors of Phi: 4.2e-5 and 2.3e-8. Relative errors up to
-x = 3, 4, 5: 8e-5, 1e-4, 3e-3, and 2e-6, 5e-5, 7e-3. For comparison: half a step of fp16 is 5e-4, and
-1 + erf(-x / sqrt(2)) in fp32 has errors of 1e-5, 5e-4, 5e-2.
+Weighted minimax fits on [0, 5.8]; for larger x, P decreases. Largest errors of Phi: 4.2e-5 and 2.3e-8. Relative errors
+up to x = 3, 4, 5: 8e-5, 1e-4, 3e-3 for 2 bytes, and 2e-6, 5e-5, 7e-3 for 4 bytes. For comparison: rounding to fp16 has
+a relative error of 5e-4, and 1 + erf(-x / sqrt(2)) in fp32 has 1e-5, 5e-4, 5e-2.
 """
 
 LOG2_E = 1.4426950408889634
 TANH_SCALE = 1.5957691216057308 * LOG2_E
 TANH_CUBE = TANH_SCALE * 0.044715
-"""Factors of torch's GELU by tanh, in powers of two: 2 sqrt(2 / pi), because 1 + tanh(y) = 2 / (1 + exp(-2 y)), and the
-factor of the cube."""
+"""Factors of x and of its cube in torch's tanh GELU, for exp2. 1 + tanh(y) = 2 / (1 + exp(-2 y)), so that the first is
+2 sqrt(2 / pi) log2(e)."""
 
 
 class EpilogueScript(MatmulScript):
-    """Kernel with a `form`. Its `__call__` calls `open_epilogue` once, and `finish` with each strip.
+    """Base class of kernels with a `form`. `__call__` calls `open_epilogue` once, and `finish` for each strip.
 
-    Override `finish` for an epilogue of your own.
+    A subclass that overrides `finish` has an epilogue of its own.
     """
 
     features = ()
     divisors = {"n": 8}
-    """Divisor of a size, by name, which the compiled kernel relies on where the size is a multiple. Rows of a residual
-    are n elements apart, and loads of several elements need addresses that are multiples of 16 bytes."""
+    """Divisors of sizes, by name. If a size is a multiple, the code is compiled for multiples: vector loads of a
+    residual's rows, which are n elements apart, need addresses that are multiples of 16 bytes."""
 
     @classmethod
     def check_arguments(cls, m, n, k, a, b, c, bias=0, residual=0, scale_a=0, scale_b=0, batches=1):
-        """Raise InputError, one sentence, for arguments that no schedule could run.
+        """Raise InputError for arguments that no schedule can run.
 
-        A and B may be contiguous along their rows, or slices of larger matrices. With batches they are [batches, rows,
-        k], or one matrix for all. 0: no such tensor.
+        A and B may be contiguous along k, m or n, and slices of larger matrices. With batches they are [batches, rows,
+        k], or one matrix for all batches. 0 stands for an absent tensor.
         """
         check_call(m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches)
 
     @classmethod
     def problem_of(cls, knobs, *args):
-        """Return the problem, and the form as an argument of `__init__`; takes `form` out of the knobs."""
+        """Return the problem of a call, and the form as an argument of `__init__`; remove `form` from `knobs`."""
         problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
         return problem, {} if problem.form == PLAIN else {"form": problem.form}
 
     def take_form(self, form: Form):
-        """Set the attributes that the methods here use. `__init__` calls this after it has set `dtype`."""
+        """Set the attributes that other methods use. `__init__` calls this method after it has set `dtype`."""
         self.form = form
         self.c_dtype = self.type_named(form.out) if form.out else self.type_of_c(self.dtype)
         self.gelu_tail = GELU_TAIL[self.c_dtype.nbytes]
@@ -74,7 +74,7 @@ class EpilogueScript(MatmulScript):
         self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
 
     def open_operands(self, batches: int32, m: int32, n: int32, k: int32, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        """Make views of A, B and C, with their dimensions in the order of memory."""
+        """Make views of A, B and C as attributes, with dimensions in the order of memory."""
         g_a = self.global_view(
             a_ptr,
             dtype=self.dtype,
@@ -107,7 +107,7 @@ class EpilogueScript(MatmulScript):
         scale_a_ptr: void_p,
         scale_b_ptr: void_p,
     ):
-        """Make views of the tensors that the epilogue reads. Batches share bias and scales."""
+        """Make views of the epilogue's tensors as attributes. Batches share bias and scales."""
         if self.form.epilogue.bias:
             self.g_bias = self.global_view(bias_ptr, dtype=self.c_dtype, shape=[1, n])
             self.bias = ColumnVector(self.g_bias, self.block_n, self.e_block_n, kept=False)
@@ -122,21 +122,21 @@ class EpilogueScript(MatmulScript):
             self.g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[1, 1])
 
     def keep_columns(self):
-        """Allocate shared memory of a warpgroup for the column vectors of a tile."""
+        """Allocate a warpgroup's shared memory for bias and column scales of a tile."""
         if self.form.epilogue.bias:
             self.bias = ColumnVector(self.g_bias, self.block_n, self.e_block_n, kept=True)
         if self.form.epilogue.scale == "rowwise":
             self.scale_b = ColumnVector(self.g_scale_b, self.block_n, self.e_block_n, kept=True)
 
     def load_columns(self, column: int32):
-        """Load the column vectors of the tile that begins at this column, into registers."""
+        """Load bias and column scales of the tile that begins at this column into registers."""
         if self.form.epilogue.bias:
             self.bias.load(column)
         if self.form.epilogue.scale == "rowwise":
             self.scale_b.load(column)
 
     def store_columns(self):
-        """Store the column vectors into shared memory, and synchronise the warpgroup."""
+        """Store bias and column scales into shared memory, and synchronise the warpgroup."""
         if self.form.epilogue.bias:
             self.bias.store()
         if self.form.epilogue.scale == "rowwise":
@@ -145,7 +145,7 @@ class EpilogueScript(MatmulScript):
             self.sync()
 
     def finish(self, r_sum: RegisterTensor, batch: int32, row: int32, column: int32):
-        """Return a strip of sums as C stores it. [row, column]: its first sum. Elements beyond C are undefined."""
+        """Return the epilogue of a strip of sums, undefined outside of C. row, column: place of its first sum."""
         rows, columns = r_sum.shape
         if self.form.epilogue.scale == "rowwise":
             r_sum *= self.load_global(self.g_scale_a, offsets=[row, 0], shape=[rows, 1])
@@ -165,9 +165,9 @@ class EpilogueScript(MatmulScript):
         return self.gated(r_sum) if self.columns_of_c == 2 else self.activated(r_sum)
 
     def activated(self, r: RegisterTensor):
-        """Return the activation of each element; `gated` is swiglu."""
+        """Return the activation of each element, for all activations except swiglu."""
         activation = self.form.epilogue.activation
-        if activation == "relu":  # the larger of NaN and 0 would be 0
+        if activation == "relu":  # max(NaN, 0) would be 0; torch's relu keeps NaN
             r = self.where(r < 0.0, self.register_tensor(dtype=float32, shape=[1, 1], init=0.0), r)
         if activation == "gelu":
             r = r * self.phi(r)
@@ -178,21 +178,21 @@ class EpilogueScript(MatmulScript):
         return r
 
     def phi(self, r: RegisterTensor):
-        """Return the distribution function of the normal distribution: one ex2, no division and no cancellation."""
+        """Return the normal distribution function, with one ex2, and without division or cancellation."""
         r_tail = self.exp2(self.gelu_power(self.abs(r), 0))
         return self.where(r < 0.0, r_tail, 1.0 - r_tail)
 
     def gelu_power(self, r: RegisterTensor, first: int):
-        """Return the polynomial of `GELU_TAIL` from this term on, divided by r to the power of this term."""
+        """Return the polynomial of `GELU_TAIL` from term number `first` on, divided by r ** first."""
         term = self.gelu_tail[first]
         return term if first == len(self.gelu_tail) - 1 else self.gelu_power(r, first + 1) * r + term
 
     def logistic(self, r: RegisterTensor):
-        """Return 1 / (1 + 2 ** -r), by a reciprocal: a division takes three instructions more."""
+        """Return 1 / (1 + 2 ** -r), by a reciprocal: a division takes three more instructions."""
         return 1.0 / (self.exp2(-r) + 1.0)
 
     def gated(self, r: RegisterTensor):
-        """Return silu of the first column of each pair, times the second column."""
+        """Return swiglu: for each pair of columns, silu of the first column times the second column."""
         self.annotate_layout(r, self.sum_layout)
         r_pairs = self.view(r, layout=self.pair_layout)
         r_first = self.register_tensor(dtype=boolean, shape=[1, 1, 2], init=lambda row, pair, which: which == 0)
@@ -202,4 +202,4 @@ class EpilogueScript(MatmulScript):
         return r_gate * self.logistic(r_gate * LOG2_E) * r_up
 
 
-FinishingScript = EpilogueScript  # the name before 0.1.0, until 0.2.0
+FinishingScript = EpilogueScript  # former name, kept until 0.2.0

@@ -1,4 +1,4 @@
-"""Raster order of a grouped GEMM: tiles of groups of rows, whose sizes only the device knows.
+"""Raster order of a grouped GEMM: numbers the tiles of groups of rows. The host does not know the groups' sizes.
 
 An example of ends = 5, 5, 14 with m = 16, block_m = 4 and one column of tiles; each number is a tile:
 
@@ -14,10 +14,10 @@ from tilus.utils import cdiv
 
 
 class GroupedRaster(tilus.Class):
-    """Place of the calling warp among the groups. Each warp goes through all tiles by itself, once, in their order.
+    """Group of the calling warp's tile. Each warp calls `find` with ascending tile numbers.
 
-    ends: int32, one for each of `count` groups. The rows after the last end are one more group. Ends that decrease, or
-    lie outside of the m rows, count as the nearest ends that do not. tiles_n: tiles along N, in each group.
+    ends: int32, the end of each of `count` groups. The rows after the last end are one more group. An end that is
+    smaller than the end before, or larger than m, is clamped. tiles_n: number of tiles along N in each group.
     """
 
     def __init__(self, ends: GlobalTensor, count: int32, m: int32, block_m: int, tiles_n: int):
@@ -30,10 +30,10 @@ class GroupedRaster(tilus.Class):
         self.begin: int32 = 0
         self.end: int32 = 0
         self.tiles_m: int32 = 0
-        self.first: int32 = 0  # number of its first tile, counted through all groups
+        self.first: int32 = 0  # number of the group's first tile, counted over all groups
 
     def find(self, tile: int32):
-        """Advance to the group of a tile. Return False if there is no such tile."""
+        """Advance to the group of a tile; return False if there is no such tile."""
         while self.group <= self.count and tile >= self.first + self.tiles_m * self.tiles_n:
             self.first = self.first + self.tiles_m * self.tiles_n
             self.begin = self.end
@@ -45,13 +45,13 @@ class GroupedRaster(tilus.Class):
         return self.group <= self.count
 
     def place(self, tile: int32):
-        """Return the first row of a tile, and its column in tiles. Tiles that follow each other share a tile of w."""
+        """Return the first row of a tile, and its column in tiles. Consecutive tiles share a tile of w."""
         row: int32 = self.begin + (tile - self.first) % self.tiles_m * self.block_m
         column: int32 = (tile - self.first) // self.tiles_m
         return row, column
 
     def depth(self, k: int, block_k: int):
-        """Return begin and end of the sum along k. After the last group: one k-tile of zeros, beyond k."""
+        """Return begin and end of the loop along k. Rows after the last group get one k-tile of zeros, outside of k."""
         beyond: int32 = cdiv(k, block_k) * block_k
         k_begin: int32 = beyond if self.group == self.count else 0
         k_end: int32 = k_begin + 1 if self.group == self.count else k

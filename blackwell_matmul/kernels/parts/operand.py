@@ -1,9 +1,9 @@
-"""Operand: A or B in global memory, one matrix or one for each batch, contiguous along k or along its rows.
+"""Operand: A or B in global memory, one matrix or one for each batch, contiguous along k, or along m or n.
 
-The order of the dimensions in global and in shared memory; a line is what lies together:
+The order of the dimensions in global and in shared memory; a line is contiguous:
 
-    K-major              [batch, rows, k]      a line holds one row:       k ->
-    M-major or N-major   [batch, k, rows]      a line holds one k:      rows ->
+    K-major              [batch, rows, k]      a line is one row:       k ->
+    M-major or N-major   [batch, k, rows]      a line is one k:      rows ->
 """
 
 import tilus
@@ -11,7 +11,7 @@ from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32, uint16
 
 
 def lines(k_major, outer, rows, k):
-    """Return the shape of tiles, in the order of memory, after the dimensions `outer`. rows: one size or several."""
+    """Return the shape of tiles in the order of memory. outer: leading dimensions. rows: one size, or a list."""
     rows = list(rows) if isinstance(rows, (list, tuple)) else [rows]
     return [*outer, *rows, k] if k_major else [*outer, k, *rows]
 
@@ -19,7 +19,7 @@ def lines(k_major, outer, rows, k):
 def strides(k_major, line, between, rows, k):
     """Return the strides of [batch, *lines], in elements.
 
-    line, between: from a line, and from a matrix, to the next; 0: each follows the one before.
+    line: elements from a line to the next. between: elements from a matrix to the next. 0: packed.
     """
     length, count = (k, rows) if k_major else (rows, k)
     line = line if line else length
@@ -27,10 +27,10 @@ def strides(k_major, line, between, rows, k):
 
 
 class Operand(tilus.Class):
-    """Tiles of a matrix, loaded by TMA; they lie in shared memory in the order that the matrix has in global memory.
+    """Tiles of a matrix, loaded by TMA. Shared memory has the same order of dimensions as global memory.
 
-    batched: there is a matrix for each batch; otherwise all batches share one. cta_group: number of CTAs that share the
-    mbarriers of the loads.
+    batched: True if each batch has its own matrix; False if all batches share one. cta_group: 2 if a CTA pair shares
+    the mbarriers of the loads, else 1.
     """
 
     def __init__(self, matrix: GlobalTensor, k_major: bool, batched: bool, cta_group: int):
@@ -40,7 +40,7 @@ class Operand(tilus.Class):
         self.batched = batched
 
     def load(self, dst: SharedTensor, batch: int32, row: int32, offset_k: int32, mbarrier: RegisterTensor):
-        """Load a tile into this CTA."""
+        """Load a tile into the shared memory of this CTA."""
         which = batch if self.batched else 0
         self.tma.global_to_shared(
             src=self.matrix,
@@ -54,7 +54,7 @@ class Operand(tilus.Class):
     def multicast(
         self, dst: SharedTensor, batch: int32, row: int32, offset_k: int32, mbarrier: RegisterTensor, mask: uint16
     ):
-        """Load a tile into each CTA of the mask, at the same place."""
+        """Load a tile into the shared memory of each CTA of the mask, at the same offset."""
         which = batch if self.batched else 0
         self.tma.global_to_shared(
             src=self.matrix,

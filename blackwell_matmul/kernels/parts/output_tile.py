@@ -1,13 +1,13 @@
-"""Output tile: where a tile begins that would reach beyond C, and how its strips leave.
+"""Output tile: the first row and column of a tile at the edge of C, and the store of its strips.
 
-TMA fills rows that do not exist with zeros. Where many SMs load at once, calls with such rows took up to 1.9 times as
-long (bench/results/h100_tails.json). So the last tiles begin further up, and further to the left. An example of
-m = 200 with block_m = 128:
+TMA fills rows that do not exist with zeros. If many SMs load at the same time, such calls took up to 1.9 times as long
+(bench/results/h100_tails.json). So the last tiles begin at a smaller row or column. An example of m = 200 with
+block_m = 128:
 
     tile 0    computes and stores rows 0 to 127
     tile 1    computes rows 72 to 199, stores rows 128 to 199       last_m = 72, the first row that it computes
 
-The first row is a multiple of 8, the first column a multiple of a strip. Only the preceding tile stores the overlap.
+The first row is a multiple of 8, the first column a multiple of a strip. The preceding tile stores the overlap.
 """
 
 import tilus
@@ -19,10 +19,10 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 
 
 class OutputTile(tilus.Class):
-    """Tiles of block_m x block_n sums, which are stored in strips of strip_n columns.
+    """Tiles of block_m x block_n sums, stored in strips of strip_n columns.
 
-    m, n: size of the computed matrix, C or, with `swap_ab`, C transposed. A strip of C transposed is turned on its way
-    through shared memory (PTX ISA, "stmatrix", .trans). per_column: columns of sums that make one column of C.
+    m, n: size of the computed matrix: C, or its transpose with `swap_ab`. A strip of the transpose is transposed as it
+    is written to shared memory (PTX ISA, "stmatrix", .trans). per_column: columns of sums for each column of C.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class OutputTile(tilus.Class):
         self.last_n: int32 = cdiv(n, step_n) * step_n - block_n if n > block_n else 0
 
     def begin(self, tile_m: int32, tile_n: int32):
-        """Return the first row and column to compute, for a tile that stores from [tile_m, tile_n] on."""
+        """Return the first row and column that a tile computes. tile_m, tile_n: first row and column that it stores."""
         return min(tile_m, self.last_m), min(tile_n, self.last_n)
 
     def buffers(self, groups: int, number: int):
-        """Allocate shared memory for `number` strips of each of `groups` warpgroups."""
+        """Return shared memory for `number` strips of each of `groups` warpgroups."""
         return self.shared_tensor(dtype=self.g_c.dtype, shape=[groups, number, self.rows, self.columns])
 
     def put(self, s_strip: SharedTensor, r_strip: RegisterTensor):
-        """Store a strip into shared memory, in rows of C."""
+        """Store a strip from registers into shared memory, in rows of C."""
         self.annotate_layout(s_strip, self.layout)
         self.store_shared(s_strip, self.transposed(r_strip) if self.swap_ab else r_strip)
 
     def transposed(self, r: RegisterTensor):
-        """Return the strip as its transpose; no register moves."""
+        """Return the transpose of a strip, a view of the same registers."""
         self.annotate_layout(r, self.sum_layout)
         return self.view(r, layout=self.transposed_layout)
 
@@ -76,9 +76,9 @@ class OutputTile(tilus.Class):
         tile_m: int32,
         tile_n: int32,
     ):
-        """Store a strip from shared memory into C, without the elements that the preceding tile stores.
+        """Store a strip from shared memory into C, except elements that the preceding tile stores.
 
-        [at_m, at_n]: first sum of the strip. [tile_m, tile_n]: first sum that the tile stores.
+        at_m, at_n: row and column of the strip's first sum. tile_m, tile_n: first row and column that the tile stores.
         """
         row, column = (at_n, at_m) if self.swap_ab else (at_m, at_n // self.per_column)  # of C
         first_row, first_column = (tile_n, tile_m) if self.swap_ab else (tile_m, tile_n // self.per_column)

@@ -1,14 +1,14 @@
-"""Raster order: numbers of the tiles of C, so that CTAs that run together share tiles of A and B in the L2.
+"""Raster order: an order of C's tiles in which CTAs that run at the same time share tiles of A and B in the L2.
 
-Tiles go down the rows of a group, then to the next column. An example of 5 x 3 tiles with group_m = 2; each number is a
-tile:
+The order goes down the rows of a group, then on to the next column. An example of 5 x 3 tiles with group_m = 2; each
+number is a tile:
 
     GroupedTiles        DynamicGroupedTiles
 
       0   2   4           0   2   4       group 0
       1   3   5           1   3   5
-      6   8  10           6   9  12       group 1, the last one of DynamicGroupedTiles: it takes the row
-      7   9  11           7  10  13       that would be a group of its own, and share little
+      6   8  10           6   9  12       group 1. In DynamicGroupedTiles, the last group has the remaining row,
+      7   9  11           7  10  13       which would share few loads as a group of its own.
      12  13  14           8  11  14
 """
 
@@ -18,7 +18,7 @@ from tilus.hidet.ir.expr import Expr
 
 
 class GroupedTiles(tilus.Class):
-    """Order of tiles_m x tiles_n tiles, where tiles_n is a constant. V4 spells it out."""
+    """Order of tiles_m x tiles_n tiles for a tiles_n that is constant at compile time."""
 
     def __init__(self, tiles_m: int32, tiles_n: int, group_m: int):
         self.tiles_m: int32 = tiles_m
@@ -36,18 +36,18 @@ class GroupedTiles(tilus.Class):
 
 
 def last_group(tiles_m: Expr, group_m: int) -> Expr:
-    """Return the number of the last group; C rounds towards 0."""
+    """Return the index of the last group, for a division that rounds towards 0."""
     return (tiles_m - group_m // 2 - 1) // group_m
 
 
 class DynamicGroupedTiles(tilus.Class):
-    """Order of the same tiles, where tiles_n comes with the launch, too.
+    """Order of tiles_m x tiles_n tiles for a tiles_n that is an argument of the launch.
 
-    If the last group would have half as many rows as the others or fewer, the group before it takes these rows.
+    If the last group would have at most half as many rows as the others, the group before it takes these rows.
 
-    `fast_divmod` multiplies by a number that the host computes once, because the first loads wait for the place of the
-    first tile. For some divisors tilus 0.2.0 computes a wrong number; the launch plans of this package have the right
-    one (`compiler.plan`).
+    `fast_divmod` multiplies by a number that the host computes, which is faster than a division. The first loads wait
+    for its result. For some divisors tilus 0.2.0 computes a wrong number; the launch plans of this package have the
+    right number (`compiler.plan`).
     """
 
     def __init__(self, tiles_m: int32, tiles_n: int32, group_m: int):

@@ -1,6 +1,6 @@
-"""Pipeline of stages: some warps fill stages of shared or tensor memory, others empty them. V3 spells it out.
+"""Pipeline of stages: some warps fill stages of shared or tensor memory, others empty them. V3 has this code in full.
 
-An example of four stages; both sides go round to the right, and each lap is one phase of every barrier:
+An example of four stages. Both sides go round to the right, and each round is one phase of every mbarrier:
 
     stage        0          1          2          3
     state      full       full      filling     empty
@@ -15,11 +15,11 @@ from tilus import RegisterTensor, int32, uint32
 
 
 class Ring(tilus.Class):
-    """Pairs of mbarriers, "full" and "empty", one pair for each of `stages`, and the place of the calling warp.
+    """Two mbarriers, "full" and "empty", for each of `stages` stages, and the next stage of the calling warp.
 
-    Each warp counts for itself: `stage` is its next stage, `phase` the parity of its lap.
-    fills: arrivals, besides the announced bytes, that make a stage full. empties: arrivals that make it empty. scope:
-    "cta" or "cluster", of the acquire in each wait.
+    stage, phase: index of the warp's next stage, and the parity of its round; each warp has its own. fills: arrivals,
+    in addition to the announced bytes, after which a stage is full. empties: arrivals after which a stage is empty.
+    scope: scope of the acquire in each wait, "cta" or "cluster".
     """
 
     def __init__(self, stages: int, fills: int = 1, empties: int = 1, scope: str = "cta"):
@@ -31,25 +31,25 @@ class Ring(tilus.Class):
         self.phase: uint32 = 0
 
     def full(self) -> RegisterTensor:
-        """Return the barrier that becomes complete when this stage is full."""
+        """Return the mbarrier whose phase completes when the current stage is full."""
         return self.full_barriers[self.stage]
 
     def empty(self, back: int = 0) -> RegisterTensor:
-        """Return the barrier that becomes complete when this stage is empty; back=1: when the stage before it is."""
+        """Return the mbarrier whose phase completes when the current stage is empty; back=1: the stage before it."""
         stage = (self.stages if self.stage == 0 else self.stage) - 1 if back else self.stage
         return self.empty_barriers[stage]
 
     def wait_full(self):
-        """Wait until this stage is full."""
+        """Wait until the current stage is full."""
         self.mbarrier.wait(self.full(), phase=self.phase, scope=self.scope)
 
     def wait_empty(self):
-        """Wait until this stage is empty."""
-        # One lap behind: the stages of the first lap are empty, as the phase before the first counts as over.
+        """Wait until the current stage is empty."""
+        # The other parity: in the first round a wait for it returns at once, so that all stages count as empty.
         self.mbarrier.wait(self.empty(), phase=self.phase ^ 1, scope=self.scope)
 
     def advance(self):
-        """Go on to the next stage."""
-        # No %: except by a power of two, it takes longer than the wgmma of a small tile.
+        """Advance to the next stage."""
+        # No %: unless the divisor is a power of two, it takes longer than the wgmma of a small tile.
         self.stage = 0 if self.stage == self.stages - 1 else self.stage + 1
-        self.phase = self.phase ^ (self.stage == 0)  # each lap is one phase of every barrier
+        self.phase = self.phase ^ (self.stage == 0)  # each round is one phase of every mbarrier

@@ -1,7 +1,7 @@
-"""Scales of block-scaled operands on their way: global memory, a ring in shared memory, columns of tensor memory. S0
-spells it out.
+"""Scales of block-scaled operands: moves them from global memory to stages of shared memory, and to tensor memory. S0
+has this code in full.
 
-An example of nvfp4, block_k = 256, 128 rows of A and 256 of B. An atom has 128 rows and 4 blocks of 16 elements; each
+An example of nvfp4, block_k = 256, 128 rows of A and 256 of B. An atom has 128 rows and 4 blocks of 16 elements. Each
 number is an atom, in the order of its columns in tensor memory:
 
     rows of A      0  1  2  3        rows of B     0 to 127      0  2  4  6
@@ -18,15 +18,15 @@ from blackwell_matmul.lang import FORMATS, BlockScaled
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED
 
 SETS = 2
-"""Number of k-tiles whose scales are in tensor memory at the same time."""
+"""Number of k-tiles for whose scales tensor memory has columns."""
 
 
 class ScaleAtoms(tilus.Class):
-    """Scales of `rows_a` rows of A and `rows_b` of B, for k-tiles of `block_k`, in `stages` of shared memory.
+    """Scales of `rows_a` rows of A and `rows_b` rows of B, for k-tiles of `block_k`, in `stages` stages.
 
-    dtype: a key of `lang.FORMATS`. ctas: CTAs of a product, 1 or 2; each CTA of a pair has the scales of its rows of A
-    and of all of B. columns: columns of tensor memory for the scales of one k-tile; `SETS` k-tiles are allocated.
-    nbytes: bytes of a stage. t_all: the allocation of tensor memory, set by the kernel.
+    dtype: a key of `lang.FORMATS`. ctas: 1, or 2 for a CTA pair; each CTA then has the scales of its rows of A and of
+    all rows of B. columns: columns of tensor memory for one k-tile; the kernel allocates `SETS` times as many. nbytes:
+    bytes of a stage. t_all: the kernel's allocation of tensor memory, which the kernel sets.
     """
 
     tcgen05 = BlockScaled()
@@ -53,7 +53,7 @@ class ScaleAtoms(tilus.Class):
         self.s_b = self.shared_tensor(dtype=format.scale, shape=[stages, atoms_b // atoms, atoms, 2, 256])
 
     def load(self, stage: int32, offset_m: int32, offset_n: int32, offset_k: int32, full: RegisterTensor):
-        """Bring the scales of a k-tile: of A from row offset_m on, of B from row offset_n on."""
+        """Load the scales of a k-tile by TMA: A's from row offset_m on, B's from row offset_n on."""
         atom: int32 = offset_k // (4 * self.format.block)
         self.tma.global_to_shared(
             src=self.g_a, dst=self.s_a[stage], offsets=[offset_m // 128, atom, 0, 0], mbarrier=full, cta_group=self.ctas
@@ -63,13 +63,13 @@ class ScaleAtoms(tilus.Class):
         )
 
     def copy(self, ring: Ring, column: int32):
-        """Copy the scales of the ring's stage to tensor memory, from this column of `t_all` on, or after the columns of
-        the preceding k-tile; return both tensors.
+        """Copy the scales of the ring's stage to tensor memory; return A's and B's scales there.
 
-        The copies are asynchronous, like the products: of one thread, they come before its products ("tcgen05 Memory
-        Consistency Model"), and the same commit covers both. PTX does not promise that a copy comes after products that
-        still read these columns. So the products of the k-tile before the last must be complete, which their commit
-        signals.
+        column: first column of `t_all` for scales. Two k-tiles use the columns in turns.
+
+        The copies are asynchronous. They precede later MMAs of the same thread ("tcgen05 Memory Consistency Model"),
+        and the same commit covers both. PTX does not guarantee that a copy follows MMAs that still read these columns.
+        So this method waits for the commit of the MMAs two k-tiles before.
         """
         stage, wraps = ring.stage, ring.stage < SETS
         read = ring.empty_barriers[stage - SETS + (ring.stages if wraps else 0)]

@@ -1,15 +1,15 @@
-"""Tile scheduler: the tiles that a persistent CTA computes, one after the other, as cluster launch control (CLC) grants
-them.
+"""Tile scheduler: gives a persistent CTA one tile after the other, by cluster launch control (CLC).
 
-The grid has a CTA for each tile. A CTA that is done with its tile cancels the launch of another CTA, which has not
-started yet, and computes that tile instead (PTX ISA, "clusterlaunchcontrol.try_cancel"). An example of 8 tiles on 3
-SMs:
+The grid has a CTA for each tile. A CTA that has computed its tile cancels the launch of another CTA, which has not
+started, and computes that CTA's tile (PTX ISA, "clusterlaunchcontrol.try_cancel").
+
+An example of 8 tiles on 3 SMs:
 
     SM 0    CTA 0:  tiles 0  3  5
     SM 1    CTA 1:  tiles 1  4  7       CTAs 3 to 7 never start
     SM 2    CTA 2:  tiles 2  6
 
-Without CLC, the share of a CTA is fixed from the start: tile += gridDim.x (HopperMatmulV5).
+Without CLC, the tiles of a CTA are fixed at its start: tile += gridDim.x (HopperMatmulV5).
 """
 
 import tilus
@@ -19,7 +19,7 @@ from blackwell_matmul.kernels.parts.ring import Ring
 
 
 class ClcTileScheduler(tilus.Class):
-    """Requests and responses of cluster launch control. One warp asks; each warp goes through the tiles by itself:
+    """Requests and responses of cluster launch control. One warp calls `ask`; each other warp loops over the tiles:
 
         tile: int32 = scheduler.first()
         while True:
@@ -28,8 +28,8 @@ class ClcTileScheduler(tilus.Class):
             if not another:
                 break
 
-    warps: number of warps of a CTA that go through the tiles, the asking one among them. ctas: CTAs that compute a tile
-    together, 1 or 2; the first CTA of a pair asks for both.
+    warps: number of a CTA's warps that read the responses, including the warp that asks. ctas: CTAs that compute a tile
+    together, 1 or 2. The first CTA of a pair sends the requests for both.
     """
 
     def __init__(self, warps: int, ctas: int):
@@ -42,10 +42,10 @@ class ClcTileScheduler(tilus.Class):
         return self.blockIdx.x // self.ctas if self.ctas > 1 else self.blockIdx.x
 
     def next_tile(self):
-        """Wait for the response. Return True and the next tile; or False and any number, if there is no tile left."""
+        """Wait for the response; return True and the next tile, or False and any number if no tile is left."""
         self.responses.wait_full()
         another, block = self.clc.query_response(self.s_response)
-        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then arrives.
+        # Threads read through the generic proxy, CLC writes through the async proxy: each reader fences, then arrives.
         self.fence.proxy_async(space="shared")
         if self.ctas == 1:
             self.mbarrier.arrive(self.responses.empty())
@@ -57,8 +57,8 @@ class ClcTileScheduler(tilus.Class):
         return another, block.x // self.ctas if self.ctas > 1 else block.x
 
     def ask(self):
-        """Ask for the next tile until there is none. One warp calls this, in each CTA."""
-        # After a refusal no CTA may ask again, nor exit before the response ("clusterlaunchcontrol.try_cancel").
+        """Request tiles until none is left. One warp of each CTA calls this method."""
+        # After a failure no CTA may send a request, or exit before the response ("clusterlaunchcontrol.try_cancel").
         while True:
             if self.ctas == 1:
                 self.responses.wait_empty()

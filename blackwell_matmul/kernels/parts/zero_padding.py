@@ -17,7 +17,7 @@ from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
 class ZeroPadding(tilus.Class):
-    """View of the tiles s_tiles as [tile, part, row, column], with parts of `rows` rows."""
+    """View of `count` tiles of 64 rows, s_tiles, as [tile, part, row, column], with parts of `rows` rows."""
 
     def __init__(self, s_tiles: SharedTensor, count: int, rows: int, columns: int):
         self.count = count
@@ -29,11 +29,11 @@ class ZeroPadding(tilus.Class):
         self.parts = self.reshape_shared(s_tiles, [count, self.number, rows, columns])
 
     def clear(self):
-        """Store zeros into all parts but the first ones. One warpgroup calls this, the one that multiplies."""
+        """Store zeros into all parts except the first part of each tile. The warpgroup that multiplies calls this."""
         r_zeros = self.register_tensor(dtype=self.dtype, shape=[self.rows, self.columns], init=0.0)
         self.annotate_layout(r_zeros, self.layout)
         for tile in range(self.count):
             for part in self.range(1, self.number, 1, unroll="all"):
                 self.store_shared(self.parts[tile, part], r_zeros)
-        self.fence.proxy_async(space="shared")  # wgmma reads through the async proxy, and of all four warps' zeros
+        self.fence.proxy_async(space="shared")  # wgmma reads the zeros of all four warps, through the async proxy
         self.sync()

@@ -1,6 +1,6 @@
-"""TMA in its smallest form, one kernel a file: a copy of 1 to 5 dimensions, a vector add, a GEMM tile.
+"""Small kernels with TMA, one in each file: a copy of 1 to 5 dimensions, a vector add, a GEMM tile.
 
-They need TMA and mma.sync, and nothing newer: they run on Hopper and on every Blackwell GPU, and in the simulator.
+They need only TMA and mma.sync, and run on Hopper, on every Blackwell GPU, and in the simulator.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.base.first_use import on_first_use
 
-if TYPE_CHECKING:  # calling a class makes a Kernel, which takes the knobs alone
+if TYPE_CHECKING:  # a call of a class returns a Kernel, whose arguments are only the knobs
     GemmTile: Any
     TmaCopy: Any
     VectorAdd: Any

@@ -1,4 +1,4 @@
-"""A tile of C = A @ B.T: TMA brings the operands, mma.sync multiplies, TMA takes the tile away. Nothing overlaps."""
+"""C = A @ B.T, a tile for each CTA: TMA loads the operands, mma.sync multiplies, TMA stores the tile, in sequence."""
 
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
@@ -11,7 +11,7 @@ from blackwell_matmul.runtime.script import Script
 class GemmTile(Script):
     """C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16; rows of A, B and C are multiples of 16 bytes.
 
-    The accumulator is in registers: no wgmma and no tensor memory, so that one text serves Hopper and Blackwell.
+    The accumulator is in registers. Without wgmma and tensor memory, the kernel runs on Hopper and on Blackwell.
     """
 
     knobs = ("block_m", "block_n", "block_k")
@@ -64,7 +64,7 @@ class GemmTile(Script):
 
     @classmethod
     def check_arguments(cls, m, n, k, a, b, c):
-        """Raise InputError, one sentence, for arguments that no tensor map can describe."""
+        """Raise InputError for arguments that do not fit, or that no tensor map can describe."""
         MatmulScript.check_arguments(m, n, k, a, b, c)
         check_rows({"a": a, "b": b, "c": c})
 

@@ -1,4 +1,4 @@
-"""Checks of tensors for TMA, one sentence each, and the default box of a tensor."""
+"""Checks of tensors for TMA, and the default box of a tensor."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import has_memory, integer, shown
 
-# CUDA driver API, cuTensorMapEncodeTiled
+# Limits of tensor maps (CUDA driver API, cuTensorMapEncodeTiled).
 ALIGNMENT_BYTES = 16
 MAX_BOX_EXTENT = 256
 MAX_RANK = 5
 
 BOX_BYTES = 8192
-"""Size of a default box, in bytes: small enough for many CTAs on an SM, and no measured optimum."""
+"""Bytes of a default box: few enough for many CTAs on an SM. The number is not tuned."""
 
 TILUS_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 
 def element_type(tensor: torch.Tensor) -> Any:
-    """Return the type of tilus for the elements of a tensor."""
+    """Return tilus's type for the elements of a tensor."""
     import tilus
 
     return getattr(tilus, TILUS_NAMES[tensor.dtype])
@@ -49,7 +49,7 @@ def check_count(n: Any, vector: torch.Tensor) -> None:
 
 
 def check_rows(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise InputError unless all strides but the last are multiples of 16 bytes (cuTensorMapEncodeTiled)."""
+    """Raise InputError unless the rows of each tensor are multiples of 16 bytes (cuTensorMapEncodeTiled)."""
     for name, tensor in tensors.items():
         row_bytes = tensor.shape[-1] * tensor.element_size()
         if tensor.dim() > 1 and row_bytes % ALIGNMENT_BYTES:
@@ -61,7 +61,7 @@ def check_rows(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def default_box(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
-    """Return powers of two that cover the tensor or fill `BOX_BYTES`, from the last dimension to the first."""
+    """Return the extents of a box, powers of two: the last dimensions are covered first, up to `BOX_BYTES`."""
     left, box = BOX_BYTES // element_bytes, [1] * len(shape)
     for dim in reversed(range(len(shape))):
         box[dim] = min(_power_of_two(shape[dim]), left, MAX_BOX_EXTENT)
@@ -72,9 +72,9 @@ def default_box(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
 
 
 def box_offsets(index: Any, boxes: Sequence[int], box: Sequence[int]) -> list[Any]:
-    """Return the offsets of box number `index`; the last dimension counts fastest. index may be an expression of tilus.
+    """Return the offsets of box number `index`, an int or a tilus expression. The last dimension varies fastest.
 
-    tilus 0.2.0 takes no list comprehension with a named variable, but calls a plain function as it is.
+    Scripts call this function because tilus 0.2.0 allows no list comprehension with a named variable.
     """
     offsets = []
     for count, extent in zip(reversed(boxes), reversed(box)):
@@ -84,7 +84,7 @@ def box_offsets(index: Any, boxes: Sequence[int], box: Sequence[int]) -> list[An
 
 
 def plain_box(box: Any, tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return a box as integers; InputError if TMA has no box of these extents."""
+    """Return the extents of a box as ints; raise InputError for extents that a tensor map cannot have."""
     extents = [integer(extent, 1, MAX_BOX_EXTENT) for extent in box] if isinstance(box, list | tuple) else [None]
     row_bytes = (extents[-1] or 0) * tensor.element_size() if extents else 0
     if None in extents or len(extents) != tensor.dim() or row_bytes % ALIGNMENT_BYTES:
@@ -96,7 +96,7 @@ def plain_box(box: Any, tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _power_of_two(extent: int) -> int:
-    """Return the smallest power of two that is not below n."""
+    """Return the smallest power of two that is at least `extent`."""
     return 1 << (extent - 1).bit_length()
 
 

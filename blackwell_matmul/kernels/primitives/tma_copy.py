@@ -12,7 +12,7 @@ from blackwell_matmul.runtime.script import Script
 class TmaCopy(Script):
     """y = x for contiguous tensors of one shape, with 1 to 5 dimensions; rows are multiples of 16 bytes.
 
-    The shape is a constant of the kernel: another one is another kernel.
+    The shape is constant at compile time: a call with another shape compiles another kernel.
     """
 
     knobs = ("box",)
@@ -47,7 +47,7 @@ class TmaCopy(Script):
 
     @classmethod
     def check_arguments(cls, x, y):
-        """Raise InputError, one sentence, for tensors that no tensor map can describe."""
+        """Raise InputError for tensors that do not fit, or that no tensor map can describe."""
         check_alike({"x": x}, {"y": y})
 
     @classmethod

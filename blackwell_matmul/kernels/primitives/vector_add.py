@@ -1,4 +1,4 @@
-"""Add two vectors: TMA brings both operands, threads add them, TMA takes the sum away."""
+"""Vector add: TMA loads both operands, threads add them, TMA stores the sum."""
 
 from tilus import DataType, int32, void_p
 from tilus.utils import cdiv
@@ -49,7 +49,7 @@ class VectorAdd(Script):
 
     @classmethod
     def check_arguments(cls, n, x, y, z):
-        """Raise InputError, one sentence, for tensors that no tensor map can describe."""
+        """Raise InputError for tensors that do not fit, or that no tensor map can describe."""
         check_alike({"x": x, "y": y}, {"z": z})
         check_count(n, x)
 

@@ -1,10 +1,10 @@
-"""Products: the kernels of `matmul`, `linear`, `bmm`, `scaled_mm` and `tune`, which grew out of the ladders, the
-kernel that adds up parts of K, and the kernel of `quantize`.
+"""Kernels of `matmul`, `linear`, `bmm`, `scaled_mm` and `tune`, made from the last rungs of the ladders. Further
+kernels add sums over parts of K, and quantise.
 """
 
 from __future__ import annotations
 
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
-# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+# The kernel files import tilus. On some machines that works only after this call.
 import_tilus()

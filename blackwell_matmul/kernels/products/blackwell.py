@@ -1,13 +1,13 @@
-"""Matmul of data-center Blackwell, for every form: any order of A and B, batches, scales, bias, residual, activation.
+"""Matmul for data-center Blackwell and every `Form`: layouts of A and B, batches, scales, bias, residual, activation.
 
 The kernel is V6, the last rung of the ladder, with these differences:
 
-- A and B are contiguous along k or along their rows, as a transposed view is (`parts.operand`).
-- Each batch has a matrix, or all share one.
-- A strip of C gets the epilogue before it is stored (`parts.epilogue`).
-- n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
+- A and B are contiguous along k, or along m or n, as a transposed view is (`parts.operand`).
+- Each batch has its own matrix, or all batches share one.
+- The epilogue is applied to each strip of C before the store (`parts.epilogue`).
+- n and k are arguments of the launch, as m is: one compilation serves all layers of a model (`parts.raster`).
 
-`form` is compiled in; one compilation serves every size.
+`form` is constant at compile time.
 """
 
 from tilus import DataType, float32, int32, void_p
@@ -23,8 +23,8 @@ from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
 class BlackwellMatmul(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
-    TMA needs them."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A, B and C begin at multiples of 16 bytes, as
+    TMA requires."""
 
     features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "forms")
 

@@ -1,9 +1,9 @@
-"""A product of few rows, such as those of a model that decodes: the rows of B fill the lanes of tensor memory.
+"""Matmul of few rows of A, such as those of a decoding model: the lanes of tensor memory hold rows of B.
 
-The kernel computes C.T = B @ A.T. A tile has 128 rows of B, and rows of A are the columns of the MMA, so that TMA loads
-few rows outside of A. With few tiles, the CTAs of a cluster share K. Each multiplies a part of K and gives its sums to
-the first CTA, through a workspace in global memory, which stays in the L2. The first CTA adds them up in one order, so
-that C is the same, bit for bit, every time.
+The kernel computes C.T = B @ A.T. A tile has 128 rows of B. Rows of A are the columns of the MMA, so that TMA loads few
+rows outside of A. If there are few tiles, the CTAs of a cluster share K. Each multiplies a part of K and stores its
+sums into a workspace, which stays in the L2. The first CTA adds all sums in a fixed order, so that C has the same bits
+in every run.
 """
 
 from tilus import DataType, float32, int32, void_p

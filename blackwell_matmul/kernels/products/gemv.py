@@ -1,17 +1,17 @@
-"""Products of a matrix with one to eight vectors (cuBLAS: gemv): C = A @ B.T where A, or B, has as many rows.
+"""Products of a matrix with one to eight vectors (cuBLAS: gemv): C = A @ B.T where A, or B, has up to eight rows.
 
-Memory bounds the time: each element of the matrix is loaded once, 16 bytes at a time, straight into registers. A
-mma.sync multiplies 16 rows by 8 columns. So that both are full, its rows are few rows of the matrix in several
-stretches of k, and its columns are the vectors in the same stretches. An example of two vectors:
+Memory bandwidth bounds the time: each element of the matrix is loaded once, 16 bytes at a time, into registers. An
+mma.sync multiplies 16 rows by 8 columns. To use them all, its rows are few rows of the matrix in several stretches of
+k, and its columns are the vectors in the same stretches. An example of two vectors:
 
                         columns: stretch 0    stretch 1    stretch 2    stretch 3    of both vectors
     4 rows, stretch 0            sums         .            .            .
     4 rows, stretch 1            .            sums         .            .
     4 rows, stretch 2            .            .            sums         .
-    4 rows, stretch 3            .            .            .            sums         the other products are dropped
+    4 rows, stretch 3            .            .            .            sums         other products are not used
 
-At the end the sums of all stretches, and of the warps that share k, are added in one order: C has the same bits every
-time.
+At the end the sums of all stretches, and of the warps that share k, are added in a fixed order: C has the same bits in
+every run.
 """
 
 from tilus import DataType, boolean, float32, int32, void_p
@@ -35,11 +35,11 @@ from blackwell_matmul.problem.form import PLAIN, Form
 
 
 class Gemv(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; A has up to eight rows or, with swap_ab, B.
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. A, or with swap_ab B, has up to eight rows, the vectors.
 
-    few: those rows, the vectors. rows: rows of the matrix that a warp reads. warps: those of a CTA. parts: warps that
-    share their rows, each with a part of k. unroll: steps along k whose loads a warp issues at a time. A and B are
-    contiguous along k, in lines of multiples of 16 bytes.
+    few: number of vectors. rows: rows of the matrix that a warp reads. warps: warps of a CTA. parts: number of warps
+    that share rows, each with a part of k. unroll: steps along k whose loads a warp issues at a time. A and B are
+    contiguous along k, in lines that are multiples of 16 bytes.
     """
 
     mma = "mma.sync"
@@ -175,7 +175,7 @@ class Gemv(EpilogueScript):
             self.store_global(g_c, r_c.to(self.c_dtype), offsets=at, dims=[1, 2])
 
     def lines(self, pointer: void_p, batched: bool, line: int, between: int, batches: int32, rows: int32, k: int32):
-        """Return a view of A or B as [batch, row, vector of k, 8]."""
+        """Return a view of A or B as [batch, row, k / 8, 8]."""
         apart = strides(True, line, between, rows, k)
         return self.global_view(
             pointer,
@@ -186,7 +186,7 @@ class Gemv(EpilogueScript):
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """Return the arguments of `__init__` for this call; InputError for a call that the kernel does not compute."""
+        """Return the arguments of `__init__` for a call; raise InputError for a call that the kernel cannot compute."""
         cls.check_arguments(*args)
         knobs = dict(pins)
         problem, of_call = cls.problem_of(knobs, *args)

@@ -1,22 +1,22 @@
-"""Matmul of Hopper, for every form: any order of A and B, batches, scales, bias, residual, activation.
+"""Matmul for Hopper and every `Form`: layouts of A and B, batches, scales, bias, residual, activation.
 
 The kernel is H7, the last rung of the ladder, with the knobs and parts that make it fast on every shape:
 
-- cluster_n: a cluster is a rectangle of tiles and shares A, too (`parts.multicast`).
-- neighbours: CTAs that share nothing come in clusters of two all the same, since two SMs have one way to the L2. 1:
-  without clusters the hardware deals CTAs out in order, and CTAs that follow each other share a GPC.
-- block_k: a k-tile can be wider than a swizzle of TMA. It comes in boxes, with half as many waits.
-- consumers: a warpgroup that multiplies alone leaves a k-tile to the tensor cores while it goes on (`in_flight`). Three
-  warpgroups have tiles of 192 rows.
-- block_m: tiles of 16 or 32 rows load these rows alone (`parts.zero_padding`).
-- swap_ab: computes C transposed, B @ A.T. The rows of a wgmma are 64 of N, its columns any multiple of 8 of M: tiles
-  fit any number of rows. The store alone differs (`parts.output_tile`).
-- e_block_n: a tile can leave in one strip, without a swizzle.
+- cluster_n: a cluster computes a rectangle of tiles and shares loads of A, too (`parts.multicast`).
+- neighbours: 2 puts CTAs without shared loads into clusters of two, since two SMs share a path to the L2. 1 uses no
+  cluster: the hardware then starts CTAs in order, and consecutive CTAs share a GPC.
+- block_k: a k-tile can be wider than TMA's swizzle. It is loaded in several boxes, with half as many waits.
+- consumers: a single warpgroup issues the next wgmma before the last one is complete (`in_flight`). Three warpgroups
+  have tiles of 192 rows.
+- block_m: for tiles of 16 or 32 rows, only these rows are loaded (`parts.zero_padding`).
+- swap_ab: 1 computes C transposed, B @ A.T. A wgmma then has 64 rows of N, and as columns any multiple of 8 of M: tiles
+  fit any number of rows. Only the store differs (`parts.output_tile`).
+- e_block_n: a tile can be stored as one strip, without a swizzle.
 - The last tiles of C begin where nearly all their rows and columns exist (`parts.output_tile`).
-- Sums of 8-bit products are added up in fp32 every few k-tiles (`sum_tiles`), and scaled then if blocks of A and B have
-  scales (`parts.block_scales`).
-- n and k come with the launch, as m does: one compilation serves all layers of a model (`parts.raster`).
-- A and B in any order, batches, and the epilogue of a strip (`parts.operand`, `parts.epilogue`).
+- Sums of 8-bit products are added in fp32 every few k-tiles (`sum_tiles`). If blocks of A and B have scales, the sums
+  are first multiplied by the scales (`parts.block_scales`).
+- n and k are arguments of the launch, as m is: one compilation serves all layers of a model (`parts.raster`).
+- A and B have any layout, with batches, and strips have an epilogue (`parts.operand`, `parts.epilogue`).
 
 `scheduling/space.py` chooses among these knobs; docs/measured.md has measurements.
 """
@@ -45,8 +45,8 @@ from blackwell_matmul.scheduling.wgmma_fragments import (
 
 
 class HopperMatmul(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
-    TMA needs them."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A, B and C begin at multiples of 16 bytes, as
+    TMA requires."""
 
     target = "sm_90a"
     mma = "wgmma"
@@ -225,7 +225,7 @@ class HopperMatmul(EpilogueScript):
                 ring.wait_empty()
                 ring.advance()
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code for each.
+        # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_a, self.s_b, self.s_c = s_a_rows, s_b, s_c
         with self.warp_group(0, 4):
             if self.block_m < MMA_ROWS:
@@ -239,7 +239,7 @@ class HopperMatmul(EpilogueScript):
                 self.consume(2, ring, tiles, count, k_tiles)
 
     def consume(self, which: int, ring: Ring, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32):
-        """Compute 64 rows of each tile, from the first k-tile to the store of C: the work of one warpgroup."""
+        """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()
@@ -258,7 +258,7 @@ class HopperMatmul(EpilogueScript):
                     offset_m, offset_n, self.first_k if turn == 0 else self.last_k, 1 if turn == 0 else -1
                 )
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            # Of 8 bits wgmma keeps some 13 bits of a sum, so that fp32 adds up those of a few k-tiles each.
+            # With 8-bit operands wgmma keeps about 13 bits of a sum, so that fp32 adds the sums of a few k-tiles each.
             sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
             for each in self.range(0, sums, 1, unroll=1 if self.sum_tiles else "all"):
                 shape = [MMA_ROWS, self.block_n]
@@ -306,7 +306,7 @@ class HopperMatmul(EpilogueScript):
                         self.store_global(self.g_parts, r_strips[0, strip], offsets=offsets, dims=[4, 5])
                 self.sync()
                 with self.single_thread(0):
-                    # It releases nothing to itself, which would take as long as to another one.
+                    # The CTA arrives at its own barrier without a release to the cluster, which would take longer.
                     self.mbarrier.arrive(self.given[which])
                     for other in range(1, self.split_k, 1):
                         rank = (self.cluster.blockRank + other * self.mine.tiles) % self.cluster_ctas

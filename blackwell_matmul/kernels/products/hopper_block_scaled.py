@@ -1,7 +1,7 @@
-"""Products of 8-bit matrices with fp32 scales of blocks on Hopper, by torch's contract of scales (DeepSeek's fp8).
+"""Products of 8-bit matrices with fp32 scales of blocks on Hopper, with scales as torch has them (DeepSeek's fp8).
 
-An operand of `rows` rows has, for each 128 of k, one scale for each row (1x128) or one for each 128 rows (128x128).
-`HopperMatmul` takes the scales in the order in which torch has them in memory.
+For each 128 elements along k, an operand has one scale for each row (1x128) or for each 128 rows (128x128).
+`HopperMatmul` takes the scales in the order that torch has in memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def hopper_block_scaled_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> Tensor:
-    """Return a[m, k] @ b[k, n], scaled by blocks, plus bias[n]; CPU tensors are simulated.
+    """Return a[m, k] @ b[k, n], scaled by blocks, plus bias[n]. CPU tensors are simulated.
 
-    scale: a key of `BLOCK_SCALES`. scale_a: [m, k / 128] or [m / 128, k / 128]; scale_b: [k / 128, n] or [k / 128, n /
-    128]; with 128 rows each, k / 128 may be padded to a multiple of four. Any strides; scales with torch's are copied
-    only where their lines in memory have no multiple of four scales. Raises InputError for arguments that do not fit.
+    scale: a key of `BLOCK_SCALES`. scale_a: [m, k / 128] or [m / 128, k / 128]. scale_b: [k / 128, n] or [k / 128, n /
+    128]. For 128x128 scales, k / 128 may be padded to a multiple of four. Scales with torch's strides are copied only
+    if their lines in memory are not multiples of four scales. Raises InputError for arguments that do not fit.
     """
     for name, tensor in {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}.items():
         check_is_tensor(name, tensor)
@@ -58,7 +58,7 @@ def _kernel(scale: str) -> Any:
 
 
 def in_kernel_order(scale: str, m: int, n: int, k: int, scale_a: Tensor, scale_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return torch's scales in the shapes of `block_scale_shapes`; InputError for scales of other shapes."""
+    """Return torch's scales in the shapes of `block_scale_shapes`; raise InputError for scales of other shapes."""
     rows_a, rows_b = BLOCK_SCALES[scale]
     shape_a, shape_b = block_scale_shapes(scale, m, n, k)
     first = _in_kernel_order("scale_a", scale_a, rows_a, m, k, shape_a)
@@ -69,7 +69,7 @@ def in_kernel_order(scale: str, m: int, n: int, k: int, scale_a: Tensor, scale_b
 def _in_kernel_order(
     name: str, scales: Tensor, rows_per_scale: int, rows: int, k: int, shape: tuple[int, int]
 ) -> Tensor:
-    """Return scales [rows or blocks, k / 128] of one operand in a kernel's shape."""
+    """Return the scales of one operand, [rows, k / 128] or [rows / 128, k / 128], in `shape`, the kernel's."""
     blocks, blocks_k = ceil_div(rows, rows_per_scale), ceil_div(k, SCALED_K)
     able = {(blocks, blocks_k)} if rows_per_scale == 1 else {(blocks, blocks_k), shape}
     if tuple(scales.shape) not in able or scales.dtype != torch.float32:

@@ -1,6 +1,6 @@
-"""`quantize` as a kernel: a matrix in 16 or 32 bits to mxfp8, mxfp4 or nvfp4, with scales as torch's SWIZZLE_32_4_4.
+"""Kernel of `quantize`: a matrix of 16 or 32 bits to mxfp8, mxfp4 or nvfp4, with scales in torch's SWIZZLE_32_4_4.
 
-A CTA has an atom of scales, 128 rows by 4 blocks. Each thread has whole blocks, so that no thread needs another one:
+A CTA computes an atom of scales, 128 rows by 4 blocks. Each thread has whole blocks, so that threads exchange nothing:
 
     128 rows x 4 blocks of nvfp4    thread     0        1        2        3     row 0, and 32, 64, 96
                                                4        5        6        7     row 1, and 33, 65, 97
@@ -23,10 +23,10 @@ from blackwell_matmul.runtime.script import Script
 
 
 class BlackwellQuantizer(Script):
-    """data, scales = x[batches, m, k] in blocks along k; k is a multiple of the block.
+    """data, scales = quantize(x[batches, m, k]); k is a multiple of the block.
 
-    factor: second scale of nvfp4, one float32, or 0. data: bytes [batches, m, k], or of two e2m1 [batches, m, k / 2].
-    scales: bytes, [batches, those of whole atoms].
+    factor: second scale of nvfp4, one float32, or 0. data: bytes [batches, m, k], or [batches, m, k / 2] with two e2m1
+    in a byte. scales: bytes [batches, scales in whole atoms].
     """
 
     knobs = ("dtype", "scaling")
@@ -69,7 +69,7 @@ class BlackwellQuantizer(Script):
 
     @classmethod
     def check_arguments(cls, batches, m, k, x, factor, data, scales):
-        """Raise InputError, one sentence, for arguments that fit no format."""
+        """Raise InputError for arguments that fit no format."""
         for name, value in (("batches", batches), ("m", m), ("k", k)):
             size(name, value)
         tensors = {"x": x, "data": data, "scales": scales} | ({} if factor is ABSENT else {"factor": factor})
@@ -85,7 +85,7 @@ class BlackwellQuantizer(Script):
 
     @classmethod
     def complete(cls, pins, args, target):
-        """Return the arguments of `__init__` for these tensors; InputError for tensors that are not of the format."""
+        """Return the arguments of `__init__` for these tensors; raise InputError for tensors of another format."""
         cls.check_arguments(*args)
         batches, m, k, x, factor, data, scales = args
         form = BLOCK_SCALED.get(pins.get("dtype"))

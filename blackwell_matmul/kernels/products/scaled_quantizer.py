@@ -1,12 +1,12 @@
-"""S2 with a block-scaled C: the warps that store finish the sums, quantise them, and store elements and scales.
+"""S2 with a block-scaled C: the warps that store apply factor and bias, quantise, and store elements and scales.
 
-New against S2: a thread that stores has a row of a strip, and so whole blocks. An example of nvfp4:
+New against S2: a thread that stores has a whole row of a strip, and so whole blocks. An example of nvfp4:
 
     sums of a strip    128 rows x 64      float32    from tensor memory
     elements           128 rows x 32      bytes      each thread stores 32 bytes of its row
     scales             128 rows x 4       bytes      each thread stores 4 of one atom
 
-No strip goes through shared memory: a row of a strip is short, and 32 bytes are what global memory takes at a time.
+Strips are stored from registers, without shared memory: a row of a strip has 32 bytes, a whole sector.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, void_p
@@ -29,14 +29,14 @@ from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, STEP_K
 from blackwell_matmul.problem.problem import Problem
 
 STRIP_N = 64
-"""Columns of a strip: 4 blocks of nvfp4, or 2 of mxfp8 and mxfp4, which lie in one atom."""
+"""Columns of a strip: 4 blocks of nvfp4, or 2 blocks of mxfp8 or mxfp4, whose scales are in one atom."""
 
 
 class BlackwellScaledQuantizer(ScaledMatmulScript):
-    """C, scale_c = quantize(factor * (A scales) @ (B scales).T + bias), all but the products rounded as torch rounds.
+    """C, scale_c = quantize(factor * (A scales) @ (B scales).T + bias). All but the sums is rounded as in torch.
 
-    out: the format of C. factor, two_levels: whether there is one, and a second scale of C. bias: its type, or None.
-    """
+    out: format of C. factor: True if there is a factor. two_levels: True if C has a second scale. bias: type of the
+    bias; None without one."""
 
     features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "scaled")
     rounded = Rounded()
@@ -185,7 +185,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
         self, m: int32, n: int, c_ptr: void_p, scale_c_ptr: void_p, factor_ptr: void_p, factor_c_ptr: void_p,
         bias_ptr: void_p,
     ):  # fmt: skip
-        """Make views of C and of what its elements are finished with. C has n columns in blocks."""
+        """Make views of C, its scales, the factor and the bias. The n columns of C are viewed in blocks."""
         block, per_byte = self.c_format.block, self.c_format.per_byte
         self.g_c = self.global_view(c_ptr, dtype=self.c_format.element, shape=[m, n // block, block // per_byte])
         self.quantizer = BlockQuantizer(
@@ -198,7 +198,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
             self.g_bias = self.global_view(bias_ptr, dtype=self.bias, shape=[1, n])
 
     def finish(self, r_strip: RegisterTensor, column: int32):
-        """Return a strip of sums, whose first one is in this column, times the factor and plus the bias."""
+        """Return a strip of sums times the factor plus the bias. column: first column of the strip."""
         if self.factor:
             r_strip = self.rounded.mul(r_strip, self.load_global(self.g_factor, offsets=[0, 0], shape=[1, 1]))
         if self.bias is not None:
@@ -207,7 +207,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
         return r_strip
 
     def store(self, r_strip: RegisterTensor, row: int32, column: int32):
-        """Quantise and store a strip that begins at C[row, column]; elements outside of C are not stored."""
+        """Quantise and store the strip that begins at C[row, column]. Elements outside of C are not stored."""
         block: int32 = column // self.c_format.block
         self.annotate_layout(r_strip, self.strip_layout)
         r_data, r_scales = self.quantizer.quantize(self.view(r_strip, layout=self.quantizer.layout))
@@ -218,7 +218,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
     def check_arguments(
         cls, m, n, k, a, b, scale_a, scale_b, c, scale_c, factor=ABSENT, factor_c=ABSENT, bias=ABSENT
     ):  # fmt: skip
-        """Raise InputError, one sentence, for arguments that no schedule could run. c, scale_c: bytes."""
+        """Raise InputError for arguments that no schedule can run. c, scale_c: tensors of bytes."""
         m, n, k = (size(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "c": c, "scale_c": scale_c}
         given |= {"factor": factor, "factor_c": factor_c, "bias": bias}
@@ -237,7 +237,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
 
     @classmethod
     def problem_of(cls, knobs, *args):
-        """Return the problem, with the bytes of C in bf16, and the other arguments of `__init__`."""
+        """Return the problem, whose C counts as bf16, and further arguments of `__init__`, removed from `knobs`."""
         m, n, k, a, b, scale_a, scale_b, c, scale_c, factor, factor_c, bias = args
         dtype = the_one(formats_of(m, n, k, a, b, scale_a, scale_b, c), knobs.pop("dtype", None))
         out = knobs.pop("out", None)
@@ -257,7 +257,7 @@ class BlackwellScaledQuantizer(ScaledMatmulScript):
 
 
 def check_bias(bias, n):
-    """Raise InputError unless a tensor can be the bias of n columns."""
+    """Raise InputError unless a tensor can be a bias for n columns."""
     check_shape("bias", bias, "n", {"n": n})
     if bias.dtype not in OUTPUTS:
         raise InputError(f"bias is {bias.dtype}; it must be {', '.join(map(str, OUTPUTS))}.")

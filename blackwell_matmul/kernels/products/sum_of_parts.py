@@ -1,14 +1,14 @@
-"""Sum of the parts of a product whose K was divided among CTAs, with its epilogue.
+"""Sum over the parts of a product whose K is divided among CTAs, with its epilogue.
 
-Of few tiles with a long K, `HopperMatmul` with `divides_k` computes sums over parts of K; this kernel adds them up. The
-sums lie in the L2. All SMs share the elements of C, and the lanes of a warp share the parts, so that each thread has
-few loads. An example of rows = 4, one warp of which has 32 elements of C:
+For few tiles with a long K, `HopperMatmul` with `divides_k` computes sums over parts of K. This kernel adds the parts,
+which are still in the L2. All SMs share the elements of C, and the lanes of a warp share the parts, so that each thread
+has few loads. An example of rows = 4, in which a warp has 32 elements of C:
 
     lane            0      1     ...     7      8      9     ...    31
-    part            0      0             0      1      1             3       then on by 4
+    part            0      0             0      1      1             3       then part + 4, + 8, ...
     elements      0..3   4..7         28..31  0..3   4..7         28..31
 
-Each lane adds up its parts in order, then the lanes' sums are added in one order: the same bits every time.
+Each lane adds its parts in order, then the lanes' sums are added in a fixed order: C has the same bits in every run.
 """
 
 from dataclasses import replace
@@ -34,17 +34,17 @@ from blackwell_matmul.problem.form import PLAIN, Form
 
 WARPS = 4
 LOADED_NUMBERS = 4
-"""fp32 numbers of the widest load, which has 16 bytes."""
+"""Number of fp32 numbers in the widest load, of 16 bytes."""
 
 ROWS, FEW_LOADS = (1, 2, 4, 8, 16), 3
-"""Values of `rows`, and the loads of a lane from which on more rows were faster (8 sizes on an H200)."""
+"""Values of `rows`, and the maximum loads of a lane. With more loads, more rows were faster (8 sizes on an H200)."""
 
 
 class SumOfParts(EpilogueScript):
-    """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..) of sums[parts, m, line] in fp32. line is at least n, so
+    """C[m, n] = epilogue(sums[0, m, n] + sums[1, m, n] + ..), with sums[parts, m, line] in fp32. line: n, rounded up so
     that rows are multiples of 16 bytes.
 
-    rows: lanes that share an element; each lane adds parts of its own. block_n: columns of C that a CTA finishes.
+    rows: number of lanes that share an element; each lane adds different parts. block_n: columns of C of a CTA.
     """
 
     target = "sm_90a"
@@ -95,7 +95,7 @@ class SumOfParts(EpilogueScript):
 
     @classmethod
     def check_arguments(cls, parts, m, n, line, sums, c, bias=ABSENT, residual=ABSENT):
-        """Raise InputError, one sentence, for arguments that do not fit each other."""
+        """Raise InputError for arguments that do not fit together."""
         sizes = {name: size(name, value) for name, value in zip("pmnl", (parts, m, n, line))}
         extra = {name: each for name, each in (("bias", bias), ("residual", residual)) if each is not ABSENT}
         tensors = {"sums": sums, "c": c, **extra}
@@ -115,8 +115,8 @@ class SumOfParts(EpilogueScript):
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
-        """Return the arguments of `__init__`: the number of lanes for each element of C with which most SMs get a
-        CTA."""
+        """Return the arguments of `__init__`. rows is the smallest value with which most SMs get a CTA, and lanes have
+        few loads."""
         cls.check_arguments(*args)
         parts, m, n, _, _, c, bias, residual = args
         form = pinned_form(pins.get("form", PLAIN))

@@ -95,7 +95,7 @@ Size = Annotated[
 Json = Annotated[bool, flag("--json", "Print the result as one JSON object.")]
 
 NAMES_TEXT = "v0–v6, s0–s2, h0–h7, g0–g1, blackwell, hopper, few, gemv"
-"""Names of all kernels, as ranges, for the help."""
+"""Names of all kernels for help texts; v0–v6 means v0, v1, .. v6."""
 
 Kernel = Annotated[
     str,

@@ -19,7 +19,7 @@ TMA_ROWS = 8
 """Minimum number of 16-bit elements of a line for TMA."""
 
 ORDERS_OF_POLICIES = {"adversarial": "late", "eager": "eager", "random": "random"}
-"""The emulator's orders, by the simulator's policies."""
+"""The emulator's order of asynchronous operations for each policy of the simulator."""
 
 
 def emulate_call(

@@ -108,7 +108,7 @@ def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
     inner = COLUMN_ROWS.bit_length() - 1
 
     def place(bit: int) -> int:
-        """Return the index of the mode for a bit of the row's number. Bit 0 is the highest."""
+        """Return the index of the layout's mode that holds a bit of the row's index. Bit 0 is the highest bit."""
         if bit < outer:
             return bit
         return bit + 1 + inner if bit < outer + middle else bit + 1 - middle

@@ -272,7 +272,7 @@ def mma_interval(bench: Bench) -> Iterator[Measure]:
 
 
 def _by_rule(bench: Bench, value: float, cycles: float) -> dict[str, Any]:
-    """Return the fields that compare a value with the model's rule. cycles: N / 2, the rule's value."""
+    """Return a measure's fields for a value that the time model derives from a rule. cycles: the derived value."""
     held = 1 / AGREEMENT <= value / cycles <= AGREEMENT if bench.real else None
     return {"expected": cycles, "how": "derived", "held": held}
 

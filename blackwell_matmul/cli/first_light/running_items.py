@@ -88,7 +88,7 @@ class FirstLightRun:
                     self.rows.add(row)
 
     def missing(self) -> int:
-        """Return the number of items without a row."""
+        """Return the number of items whose result is not in the report yet."""
         return sum(each.named not in self.rows for each in self.items())
 
     def _done(self, item: Item, worker: Worker) -> Iterator[Row]:

@@ -73,7 +73,7 @@ def prepare(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Re
 
 
 def prepare_speed(step: Step, case: Mapping[str, Any], target: str, folder: str) -> Record:
-    """Compile a case that is timed into a folder."""
+    """Compile into a folder the case whose time is measured."""
     found = Case(**case)
     step(f"compile {found}")
     _compiled(found, target).save(Path(folder) / found.folder)

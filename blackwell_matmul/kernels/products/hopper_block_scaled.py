@@ -69,7 +69,7 @@ def in_kernel_order(scale: str, m: int, n: int, k: int, scale_a: Tensor, scale_b
 def _in_kernel_order(
     name: str, scales: Tensor, rows_per_scale: int, rows: int, k: int, shape: tuple[int, int]
 ) -> Tensor:
-    """Return the scales of one operand, [rows, k / 128] or [rows / 128, k / 128], in `shape`, the kernel's."""
+    """Return one operand's scales, [rows, k / 128] or [rows / 128, k / 128], in the kernel's `shape`."""
     blocks, blocks_k = ceil_div(rows, rows_per_scale), ceil_div(k, SCALED_K)
     able = {(blocks, blocks_k)} if rows_per_scale == 1 else {(blocks, blocks_k), shape}
     if tuple(scales.shape) not in able or scales.dtype != torch.float32:

@@ -7,6 +7,7 @@ a wait that other warps ran past, a wait for a wrong phase.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from blackwell_matmul.simulator.engine import Agent, Blocked
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, number, spell
 from blackwell_matmul.simulator.order.announcements import Announcements
-from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, same_ring, siblings
+from blackwell_matmul.simulator.order.lines import ProgramLines, Roles, place_of, same_ring, siblings
 from blackwell_matmul.simulator.order.signallers import COMMIT, Signaller
 
 ANOTHER_STAGE = "one of the two is of another stage"
@@ -81,6 +82,30 @@ def count_too_large(scene: Scene, stuck: Stuck) -> Culprit | None:
     return Culprit(stuck, text, "arrive", barrier.location)
 
 
+def counts_both_turns(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a count for two groups of warps that arrive in turn, so that each phase gets arrivals of one group."""
+    barrier, arrived = stuck.barrier, scene.known.arrivals[stuck.barrier]
+    came = {warp for warp in arrived if arrived[warp]}
+    for turn, giving, taking in taken_in_turn(barrier, scene.lines.roles) if barrier.pending else ():
+        if giving == came and any(each.barrier is turn for each in scene.stuck):
+            who, later = (spell(sorted(warps, key=number)) for warps in (giving, taking))
+            text = f"the count of {barrier.expected} at {barrier.location} is too large: each phase of {barrier} gets"
+            text += f" {barrier.expected - barrier.pending}, from {who}; those of {later} come after a wait for {turn}"
+            return Culprit(stuck, text, "arrive", barrier.location)
+    return None
+
+
+def taken_in_turn(barrier: Mbarrier, roles: Roles) -> Iterator[tuple[Mbarrier, set[Warp], set[Warp]]]:
+    """Yield each mbarrier by which one of two groups that arrive on `barrier` hands the turn to the other one, with
+    the group that arrives on it, and the group that waits for it."""
+    ring = barriers_of(barrier.cta)
+    for turn in ring:
+        giving, taking = roles.arriving(turn), roles.waiting(turn)
+        back = [each for each in ring if siblings(each, turn) and roles.waiting(each) == giving != taking]
+        if giving | taking == roles.arriving(barrier) and any(roles.arriving(each) == taking for each in back):
+            yield turn, giving, taking
+
+
 def _times_a_round(scene: Scene, lines: list[Signaller], barrier: Mbarrier, warp: Warp) -> int:
     """Return the number of arrivals of the warp in one round of a loop. A prologue counts as a round of its own."""
     rounds = [scene.lines.round_of(line.location) for line in lines if warp in line.warps_for(barrier)]
@@ -90,10 +115,20 @@ def _times_a_round(scene: Scene, lines: list[Signaller], barrier: Mbarrier, warp
 def count_too_small(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find an mbarrier that is phases ahead of the waiting warp, although each warp arrived in fewer phases
     than ended."""
-    barrier, arrivals = stuck.barrier, scene.known.all_arrivals[stuck.barrier]
+    barrier, arrivals, roles = stuck.barrier, scene.known.all_arrivals[stuck.barrier], scene.lines.roles
     if not _overtaken(scene, stuck) or len(arrivals) < 2 or max(arrivals.values()) >= barrier.phase:
         return None
+    if any(taken_in_turn(barrier, roles)) and not ends_too_often(barrier, arrivals, roles):
+        return None
     return Culprit(stuck, small(barrier, set(arrivals)), "arrive", barrier.location)
+
+
+def ends_too_often(barrier: Mbarrier, arrivals: Counter[Warp], roles: Roles) -> bool:
+    """Return True if more phases ended than lines arrived, of which each ends at most one with all of its warps."""
+    groups = {
+        (warp.cta, line.warps) for line in roles.signalling(barrier, "arrive") for warp in line.warps_for(barrier)
+    }
+    return sum(max(arrivals[cta.warps[each]] for each in warps) for cta, warps in groups) < barrier.phase
 
 
 def small(barrier: Mbarrier, arriving: set[Warp]) -> str:
@@ -296,7 +331,7 @@ def signals_too_late(scene: Scene, stuck: Stuck) -> Culprit | None:
 def all_wait_first(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find two warps that each wait first for the arrival that the other one makes after its own wait."""
     for other in _in_a_circle(scene, stuck) if _untouched(stuck) else ():
-        if _untouched(other) and stuck in _needed(scene, other)[:1]:
+        if _untouched(other) and other.warp.cta is stuck.warp.cta and stuck in _needed(scene, other)[:1]:
             pair = [f"{each.barrier} at {each.wait.location} by {spell([each.warp])}" for each in (stuck, other)]
             text = f"the waits on {' and '.join(pair)} are each for an arrival that comes after the other wait"
             remedy = "one of the two has to arrive first, or to begin with mbarrier.producer_initial_phase"
@@ -345,8 +380,8 @@ def _waits(stuck: Stuck, why: str) -> str:
 
 
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
-    nobody_arrives, stage_left_out, another_stage, count_too_large, waits_for_itself, count_too_small, run_past,
-    skips_a_phase, starts_too_late, signals_too_late, all_wait_first,
+    nobody_arrives, stage_left_out, another_stage, count_too_large, counts_both_turns, waits_for_itself,
+    count_too_small, run_past, skips_a_phase, starts_too_late, signals_too_late, all_wait_first,
 )  # fmt: skip
 
 

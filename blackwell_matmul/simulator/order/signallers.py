@@ -141,7 +141,7 @@ class _Walk:
         location = self.program.location_of(inst)
         description, _ = description_of(inst, str(location))
         self._touch(inst, description, group, location)
-        if operand is not None or "threads" in description.awaited:
+        if operand is not None or ("threads" in description.awaited and not _inside_warps(inst, kind)):
             kinds = frozenset[str]([*(signal.kind for signal in description.signals), *description.awaited])
             name = description.name
             meant, ranks = self._meant_by(operand), _ranks(inst)
@@ -170,6 +170,13 @@ class _Walk:
         ctas, rank = math.prod(map(int, self.program.tile.metadata.cluster_blocks)), _constant(inst.target_rank)
         ranks = range(ctas) if rank is None else (rank,)
         return frozenset(mapped(each, to) for each in self.tensors.get(id(inst.inputs[0]), ()) for to in ranks)
+
+
+def _inside_warps(inst: Any, kind: str) -> bool:
+    """Return True for a reduction whose warps do not meet, because each of them has all that it reduces."""
+    from tilus.backends.emitters.reduce import ReduceInstEmitter
+
+    return kind == "ReduceInst" and not ReduceInstEmitter.requires_inter_warp_reduction(inst)
 
 
 def _ranks(inst: Any) -> int | None:

@@ -71,6 +71,10 @@ CHANGED = [
         "by warps 4..7 hands the turn on before the arrival on self.empty[1] at {release}: it has to come after that",
     ),
     changed(PingPong, "empty", "128, 128, 128", "64, 64, 64", "the count of 64 at {empty} is too small"),
+    changed(
+        PingPong, "empty", "128, 128, 128", "256, 256, 256",
+        "the count of 256 at {empty} is too large: each phase of self.empty[0] gets 128, from warps 0..3; those of",
+    ),
     changed(PingPong, "turn", "128, 128", "1, 1", "the count of 1 at {turn} is too small"),
     dropped(PingPong, "skip", "by the wait at {loaded}, and one came too early: the stage or the parity", "done"),
     next_stage("load", "s_x", "the wait at {loaded} is on full[0] and cp.async.bulk.tensor (load) at {load} signals"),

@@ -171,6 +171,23 @@ def _releases_a_part(c: Conflict, access: Instruction, accessing: Warp, warp: Wa
     return warp.index in access.group.warps and not synced and stands_before(made, arrival)
 
 
+def only_others_arrive(c: Conflict) -> Missing | None:
+    """Find an mbarrier on which only other warps arrive after such a read, although the writing warp has waited for the
+    mbarrier."""
+    here, warps, roles = c.other_location, c.other_instruction.group.warps, c.lines.roles
+    tensors = {each.tensor for each in roles.touches if each.location == here}
+    reads = [each for each in roles.touches if each.tensor in tensors and not each.write]
+    for carried, _ in c.waits() if c.write and not c.other.write else ():
+        lines = roles.signalling(carried.barrier, "arrive")
+        for line in lines if not any({*each.warps} & {*warps} for each in lines) else ():
+            theirs = (each.location for each in reads if {*each.warps} & {*line.warps})
+            if any(c.lines.above(each, line.location) for each in theirs):
+                others = f"that at {line.location} is by {spell(line.warps_for(carried.barrier))}"
+                advice = f"none on {carried.barrier} by {spell_warps(warps)} after the read at {here}; {others}"
+                return Missing("arrive", f"the missing arrival: {advice}", at_fault=line.location)
+    return None
+
+
 def another_cta_signalled(c: Conflict) -> Missing | None:
     """Find an arrival on the accessing CTA's own mbarrier instead of the mbarrier of the CTA that waits."""
     for barrier, where in _signalled(c):

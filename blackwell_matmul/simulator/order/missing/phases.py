@@ -7,7 +7,7 @@ from typing import Final
 from blackwell_matmul.simulator.description import When
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, by_line
 from blackwell_matmul.simulator.machine.cta import Warp, spell
-from blackwell_matmul.simulator.order.culprits import small
+from blackwell_matmul.simulator.order.culprits import ends_too_often, small
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival, one_lane_arrived
@@ -51,7 +51,8 @@ def _arrives(c: Conflict, carried: Carried) -> bool:
 
 def _small(c: Conflict, barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
     advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {small(barrier, arriving)}"
-    return out_of_turn(c, barrier) or Missing("arrive", advice, at_fault=barrier.location)
+    turn = None if ends_too_often(barrier, c.order.of(barrier).arrivals, c.lines.roles) else out_of_turn(c, barrier)
+    return turn or Missing("arrive", advice, at_fault=barrier.location)
 
 
 def _ended_without(c: Conflict, carried: Carried, wait: LastWait) -> Missing | None:

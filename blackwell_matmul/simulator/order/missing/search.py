@@ -14,6 +14,7 @@ from blackwell_matmul.simulator.order.missing.arrivals import (
     commit_comes_before,
     commit_tracks_none,
     one_lane_arrived,
+    only_others_arrive,
     released_too_early,
 )
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
@@ -41,7 +42,12 @@ from blackwell_matmul.simulator.order.missing.syncs import (
     written_again,
 )
 from blackwell_matmul.simulator.order.missing.too_early import has_to_come_last
-from blackwell_matmul.simulator.order.missing.waits import barrier_carries_it, completion, reader_went_on
+from blackwell_matmul.simulator.order.missing.waits import (
+    arrival_of_another_cta,
+    barrier_carries_it,
+    completion,
+    reader_went_on,
+)
 from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
@@ -50,8 +56,8 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     reads_before_the_first, commit_tracks_none, commit_comes_before, count_too_small, came_too_early, wrong_phase,
     arrival_tracks_none, arrival_comes_before, released_too_early, one_lane_arrived, goes_on_without, stale_wait,
     ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, released_alone,
-    value_too_early, stored_over, never_locks, has_to_come_last, another_warp_knows, waited_for_later,
-    each_waits_for_its_own, completion,
+    value_too_early, stored_over, never_locks, only_others_arrive, has_to_come_last, another_warp_knows,
+    waited_for_later, each_waits_for_its_own, completion, arrival_of_another_cta,
 )  # fmt: skip
 
 

@@ -60,7 +60,8 @@ def each_waits_for_its_own(c: Conflict) -> Missing | None:
     op, rounds = c.operation, c.order.rounds
     if op is None or op.mbarrier is not None or op.lanes.warp is c.warp or c.early:
         return None
-    if not rounds[c.warp, op.instruction]:
+    comes = c.warp.index in op.instruction.group.warps and c.lines.above(c.instruction.location, c.other_location)
+    if not rounds[c.warp, op.instruction] and not comes:
         return None
     if rounds[c.warp, op.instruction] <= op.round:
         where = f"between {c.lines.between(c.instruction.location, c.other_location)}"

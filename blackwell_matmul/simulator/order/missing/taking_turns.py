@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.order.culprits import small
+from blackwell_matmul.simulator.order.culprits import ends_too_often, small
 from blackwell_matmul.simulator.order.lines import siblings
 from blackwell_matmul.simulator.order.missing.conflict import PHASE, Conflict, Missing, passed_before, waits_of
 
@@ -19,13 +19,13 @@ Groups = list[list[Warp]]
 
 def out_of_turn(c: Conflict, barrier: Mbarrier) -> Missing | None:
     """Return why a phase of the mbarrier ended too early: a wrong turn, or a count; None if no groups take turns."""
-    groups, arrivals = _groups(c, barrier), c.order.of(barrier).arrivals
+    groups = _groups(c, barrier)
+    if ends_too_often(barrier, c.order.of(barrier).arrivals, c.lines.roles):
+        everybody = {warp for group in groups for warp in group}
+        return Missing("arrive", small(barrier, everybody), at_fault=barrier.location)
     turns = [*_turns(c, barrier, groups)]
     if not turns or barrier.expected > WARP * max(map(len, groups)):  # each phase needs several groups
         return None
-    if sum(max(arrivals[warp] for warp in group) for group in groups) < barrier.phase:
-        everybody = {warp for group in groups for warp in group}
-        return Missing("arrive", small(barrier, everybody), at_fault=barrier.location)
     wrong = (_not_awaited(c, barrier, each) or _handed_on_early(c, barrier, each) for each in turns)
     return next(filter(None, wrong), None) or _all_first(c, turns) or _same_phase(c, barrier, groups)
 

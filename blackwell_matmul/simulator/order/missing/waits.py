@@ -38,8 +38,9 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     if both and carrying and all(rank(each, c.warp) == 2 for each in carrying):
         return missing_sync(c)  # each of the two warps does its part of one line: they meet there
     found = min(carrying, key=lambda each: (rank(each, c.warp), (each is signalled) is c.write), default=None)
-    if found is None:
-        return None
+    frees = c.instruction.description.conflict is not None
+    if found is None or (frees and rank(found, c.warp) == 2 and can_meet(c, c.culprit)):
+        return None  # memory is freed where all warps come: a sync is enough
     meant = _meant(c, found)
     newest, wait = next((each for each in c.waits() if siblings(each[0].barrier, meant)), (None, None))
     if wait is not None and wait.again and newest is c.order.of(meant):
@@ -92,6 +93,29 @@ def completion(c: Conflict) -> Missing | None:
         return missing_wait(c, _meant(c, signal.barrier))
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
+
+
+def arrival_of_another_cta(c: Conflict) -> Missing | None:
+    """Find the upper access of global memory that no wait stands above, although another CTA of the cluster arrives on
+    an mbarrier there after its own access."""
+    mine, other = (c.lanes, c.instruction.location), (c.culprit, c.other_location)
+    ctas = c.lanes.cta, c.culprit.cta
+    if c.region.storage.space != "global" or ctas[0] is ctas[1] or ctas[0].cluster is not ctas[1].cluster:
+        return None
+    found, roles, above = [], c.lines.roles, c.lines.above
+    for (who, here), (by, there) in ((mine, other), (other, mine)):
+        for barrier in barriers_of(who.cta):
+            lines = [each for each in roles.signalling(barrier, "arrive") if above(there, each.location)]
+            waits = [each.location for each in roles.signalling(barrier, "mbarrier") if who.warp.index in each.warps]
+            signalled = any(warp.cta is by.cta for each in lines for warp in each.warps_for(barrier))
+            if signalled and not any(above(each, here) for each in waits):
+                found.append((c.lines.places[here], here, barrier, who.warp, waits))
+    if not found:
+        return None
+    _, here, barrier, warp, waits = min(found, key=lambda each: each[0])
+    late = f"; the wait at {waits[0]} comes only after that" if waits else ""
+    advice = f'the missing wait: {barrier.remedy}, with scope="cluster", before {here}{late}'
+    return Missing("wait", advice, at_fault=here, lacks=waits_of(barrier, [warp]))
 
 
 def _not_synced(c: Conflict, op: Operation) -> Missing | None:

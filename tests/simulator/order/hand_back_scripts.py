@@ -66,33 +66,35 @@ class TwoReaders(tilus.Script):
 
 
 class LoadedRows(tilus.Script):
-    """y = the rows of x, which a copy brings to one buffer and two warps read."""
+    """y = the rows of x, which a copy brings to two buffers and four warps read."""
 
     def __call__(self, tiles: int, x_ptr: void_p, y_ptr: void_p):
         self.attrs.blocks = 1
-        self.attrs.warps = 3
+        self.attrs.warps = 5
         g_x = self.global_view(x_ptr, dtype=float32, shape=[tiles * 16, 64])
         g_y = self.global_view(y_ptr, dtype=float32, shape=[tiles * 16, 64])
-        s = self.shared_tensor(dtype=float32, shape=[16, 64])
-        full = self.mbarrier.alloc(counts=1)
-        free = self.mbarrier.alloc(counts=64)  # free
+        s = self.shared_tensor(dtype=float32, shape=[2, 16, 64])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        free = self.mbarrier.alloc(counts=[128, 128])  # free
         self.sync()
-        with self.single_warp(2):
+        with self.single_warp(4):
             lap: uint32 = self.mbarrier.producer_initial_phase
             for t in range(tiles):
-                self.mbarrier.wait(free, phase=lap)
+                self.mbarrier.wait(free[t % 2], phase=lap)
                 with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s.nbytes)
-                self.tma.global_to_shared(src=g_x, dst=s, offsets=[t * 16, 0], mbarrier=full)  # load
-                lap ^= 1
-        with self.thread_group(0, 64):
+                    self.mbarrier.arrive_and_expect_tx(full[t % 2], transaction_bytes=s[0].nbytes)
+                self.tma.global_to_shared(src=g_x, dst=s[t % 2], offsets=[t * 16, 0], mbarrier=full[t % 2])
+                lap ^= t % 2
+        with self.warp_group(0, 4):
             phase: uint32 = self.mbarrier.consumer_initial_phase
             for t in range(tiles):
-                self.mbarrier.wait(full, phase=phase)  # loaded
-                self.store_global(g_y, self.load_shared(s), offsets=[t * 16, 0])  # read
+                self.mbarrier.wait(full[t % 2], phase=phase)
+                rows = self.load_shared(s[t % 2])
                 self.fence.proxy_async(space="shared")
-                self.mbarrier.arrive(free)
-                phase ^= 1
+                self.sync()
+                self.mbarrier.arrive(free[t % 2])
+                self.store_global(g_y, rows, offsets=[t * 16, 0])
+                phase ^= t % 2
 
 
 class ColumnsRead(tilus.Script):

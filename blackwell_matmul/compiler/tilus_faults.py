@@ -24,6 +24,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from blackwell_matmul.frontend.messages.lacking import no_code
 from blackwell_matmul.frontend.program import Program
 
 # --- memory clobbers
@@ -126,9 +127,7 @@ def reason(error: Exception) -> str:
     """Return the reason why a pass of tilus failed, as a clause without tilus's terminal colours."""
     function = without_code(error)
     if function is not None:
-        name, kind = function
-        wide = "int32" if name in ("max", "min") and "int" in kind else "float32"
-        return f"tilus 0.2.0 generates no code for {name} of {kind}; cast to {wide} first"
+        return no_code(*function)
     return f"a pass of tilus fails with {type(error).__name__}: {_plain(error)[:300].rstrip('.')}"
 
 

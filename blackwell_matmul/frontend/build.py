@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.faults import tilus_compat
-from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
+from blackwell_matmul.frontend.faults.tilus_arithmetic import held_constants, sound_arithmetic
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, Program
 
@@ -87,6 +87,7 @@ class _Build:
         from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
         from blackwell_matmul.frontend.faster.quick_visits import quick_visits
         from blackwell_matmul.frontend.faults.operand_majors import any_major
+        from blackwell_matmul.frontend.faults.reductions import from_infinity
         from blackwell_matmul.frontend.faults.scratch_memory import scratch_of_each_group
         from blackwell_matmul.frontend.messages import reasons
         from blackwell_matmul.frontend.python.loop_ranges import python_ranges
@@ -101,6 +102,7 @@ class _Build:
                     tilus_compat.shared_of_any_type(),
                     scratch_of_each_group(),
                     sound_arithmetic(),
+                    from_infinity(),
                     quick_rules(),
                     tilus_compat.signed_bounds(),
                     tilus_compat.boxes_of_full_rank(),
@@ -155,7 +157,7 @@ class _Build:
         script: Any = object.__new__(script_cls)
         script.__init__(**self.bound.init_kwargs)
         transpiler = NamingTranspiler(self.recorder)
-        with tilus_compat.whole_constants():
+        with held_constants():
             function = transpiler.transpile(script, dict(self.bound.consts), dict(self.bound.divisibility))
         self.recorder.function = function = function.with_name(to_snake_case(script_cls.__name__))
         return TilusProgram.create(functions={function.name: function})

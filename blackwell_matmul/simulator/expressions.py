@@ -22,6 +22,7 @@ import numpy as np
 
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.frontend.faults import tilus_compat
+from blackwell_matmul.frontend.messages.lacking import no_code
 from blackwell_matmul.simulator.arithmetic import (
     Told,
     c_div,
@@ -126,9 +127,7 @@ def _refusal(expression: Any) -> str:
             return f"`x if c else y` gives {yes} or {no}, and C has one type for it: cast one."
     for call in collect(expression, Call):
         types = " and ".join(dict.fromkeys(infer_type(a).name for a in call.args if hasattr(infer_type(a), "name")))
-        name = function_name(call.func_var.name)
-        wide = "int32" if name in ("max", "min") and "int" in types else "float32"
-        return f"tilus 0.2.0 generates no code for {name} of {types}: cast to {wide} first."
+        return f"{no_code(function_name(call.func_var.name), types)}."
     return "tilus 0.2.0 generates no code for operands of these types: cast them to one type first."
 
 

@@ -15,12 +15,18 @@ in `tests/frontend/test_reductions.py`, which shows the fault, fails.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from tilus.backends.emitters.reduce import ReduceInstEmitter
 from tilus.hidet.ir.dtypes import boolean
+from tilus.hidet.ir.expr import Constant, Expr, constant
 from tilus.hidet.ir.type import DataType
 from tilus.hidet.ir.utils.type_utils import numeric_promotion
 from tilus.ir.instructions import ReduceInst
 from tilus.ir.layout import RegisterLayout
+
+from blackwell_matmul.frontend.faults.tilus_compat import in_place_of
 
 WARP = 32
 EXTREMES = ("float64", "float32", "float16", "bfloat16", "int32", "int64")
@@ -47,6 +53,22 @@ def refusal(inst: ReduceInst) -> str | None:
             "threads by other numbers than powers of two; annotate_layout with powers of two inside of a warp works"
         )
     return None
+
+
+@in_place_of("backends.emitters.reduce", "ReduceInstEmitter.scalar_init_value")
+def from_infinity(initial: Any, self: Any, op: str, dtype: DataType) -> Expr:
+    """Start a max from -inf, as torch does. tilus starts from the lowest finite value, which a tile of -inf keeps.
+
+    Removable when `scalar_init_value` is infinite.
+    """
+    return extreme_of_none(op, dtype) if op in ("max", "min") else initial(self, op, dtype)
+
+
+def extreme_of_none(op: str, dtype: DataType) -> Constant:
+    """Return the max or the min of no elements."""
+    if dtype.is_float() and dtype.nbits > 8:
+        return constant(-math.inf if op == "max" else math.inf, dtype)
+    return dtype.min_value if op == "max" else dtype.max_value
 
 
 def combining_type(inst: ReduceInst) -> DataType | None:

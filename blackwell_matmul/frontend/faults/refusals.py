@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tilus.hidet.ir.dtypes import int32
+from tilus.hidet.ir.expr import Constant
 from tilus.hidet.ir.tools import infer_type
-from tilus.hidet.ir.type import DataType
 from tilus.ir.instructions import DotInst, ReduceInst
 from tilus.ir.instructions.generic import AddInst, AllocateRegisterInst, DivInst, ModInst, MulInst, SubInst
 
@@ -21,6 +22,7 @@ from blackwell_matmul.frontend.faults import (
     register_slices,
     shared_layouts,
 )
+from blackwell_matmul.frontend.python.python_operators import holds_more, is_float, is_integer, misfit
 from blackwell_matmul.frontend.recording import instructions
 
 
@@ -84,16 +86,21 @@ def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
 
 
 def _cut(inst: Any, names: Mapping[Any, str]) -> str | None:
-    """Floats that go into a tile of integers without a cast, by `out=` or as its first values."""
+    """Floats, or integers of 64 bits, that go into a tile of narrower integers without a cast, by `out=` or as its
+    first values; a constant that a tile does not hold."""
+    into: Any = getattr(inst.output, "dtype", None)
+    name = names.get(inst.output, "a tile")
     if isinstance(inst, AllocateRegisterInst):
         given = [] if inst.init is None else [infer_type(inst.init)]
+        why = misfit(inst.init.value, into) if isinstance(inst.init, Constant) else None
+        if why is not None:
+            return f"{name} {why}"
     else:
         given = [each.dtype for each in inst.inputs] if isinstance(inst, _ARITHMETIC) else []
-    floats = [each.name for each in given if isinstance(each, DataType) and each.is_float()]
-    if not floats or inst.output.dtype.is_float():
-        return None
-    into = inst.output.dtype.name
-    return f"{names.get(inst.output, 'a tile')} is of {into}, which would cut {floats[0]}; convert that to {into} first"
+    for each in given if is_integer(into) else ():
+        if is_float(each) or (holds_more(each, into) and each.nbytes > int32.nbytes):
+            return f"{name} is of {into.name}, which would cut {each.name}; convert that to {into.name} first"
+    return None
 
 
 _ARITHMETIC = (AddInst, SubInst, MulInst, DivInst, ModInst)

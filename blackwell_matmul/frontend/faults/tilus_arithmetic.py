@@ -3,7 +3,7 @@
 - tilus's simplifiers treat `//` and `%` as Python's (towards minus infinity), but the code is C (towards zero). (n +
   4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1.
 - The simplifiers treat sums as exact. Sums of floats and of unsigned integers are not.
-- A constant is not converted to its type: in tilus a float16 can be 0.1 and an int8 300.
+- A constant is not converted to its type: in tilus a float16 can be 0.1 and an int8 300. Infinity is cut.
 
 Here a rule is applied only to operands for which the rule holds; other expressions stay as written. A constant has the
 value of a variable of its type. Removable when tilus's rules depend on the sign and type of their operands.
@@ -16,10 +16,10 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from blackwell_matmul.frontend.faults.tilus_compat import lock, replaced
+from blackwell_matmul.frontend.faults.tilus_compat import given, lock, mended, replaced
 
 _DIVISIONS = ("Div", "FloorDiv", "Mod")
 _NUMERIC = ("Add", "Sub", "Multiply", *_DIVISIONS)
@@ -41,6 +41,7 @@ def sound_arithmetic() -> Iterator[None]:
     scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
     sets, known = scalars.ScalarSetAnalyzer, analyzers.BoundAnalyzer
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
+    floats: Any = importlib.import_module("tilus.hidet.ir.dtypes.floats").FloatType
     types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
     towards_zero = {tree.Div: quotient, tree.FloorDiv: quotient, tree.Mod: lambda a, b: a - b * quotient(a, b)}
     with lock, replaced(
@@ -58,6 +59,7 @@ def sound_arithmetic() -> Iterator[None]:
         (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
         (tree.Expr, "_binary", staticmethod(_with_zero(tree, tree.Expr._binary))),
         (tree.Constant, "__init__", _of_its_type(tree.Constant.__init__)),
+        (floats, "constant", lambda self, value: tree.constant(getattr(value, "value", value), self)),
         (casts, "process", _visited(casts.process)),
         (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
         (known, "visit_LetStmt", _with_groups(bounds)),
@@ -75,12 +77,42 @@ def sound_arithmetic() -> Iterator[None]:
 def _of_its_type(construct: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     def init(self: Any, value: Any, const_type: Any) -> None:
         if type(value) is float and hasattr(const_type, "finfo"):
-            value = held if math.isfinite(held := rounded(value, const_type)) else value
+            value = rounded(value, const_type)
         elif type(value) is int and hasattr(const_type, "iinfo"):
             value = wrapped(value, const_type)
         construct(self, value, const_type)
 
     return init
+
+
+def held_constants() -> AbstractContextManager[None]:
+    """Refuse a number of a script that a constant's type does not hold. tilus cuts it, with a warning that names no
+    line. A constant that a later pass computes may be infinite. Removable when tilus raises.
+    """
+    integers: Any = importlib.import_module("tilus.hidet.ir.dtypes.integer").IntegerType
+    tree: Any = importlib.import_module("tilus.hidet.ir.expr")
+    return mended((integers, "constant", given(_whole)), (tree.Constant, "__init__", given(_held)))
+
+
+def _whole(constant: Any, self: Any, value: Any) -> Any:
+    from blackwell_matmul.frontend.messages.raised import Refusal
+
+    found = getattr(value, "value", value)
+    if isinstance(found, float) and not found.is_integer():
+        raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
+    return constant(self, int(found) if isinstance(found, float) else value)
+
+
+def _held(construct: Any, self: Any, value: Any, const_type: Any) -> None:
+    from blackwell_matmul.frontend.messages.raised import Refusal
+
+    if type(value) is float and hasattr(const_type, "finfo") and overflows(value, const_type):
+        name, wide = const_type.name, f", and float64({value}) for a number of a wider type"
+        raise Refusal(
+            f"a constant is of {name}, which does not hold {value}; write float('inf') for infinity"
+            f"{wide if name == 'float32' else ''}"
+        )
+    construct(self, value, const_type)
 
 
 def rounded(value: float, into: Any) -> float:

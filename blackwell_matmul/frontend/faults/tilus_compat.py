@@ -586,20 +586,6 @@ def exact_casts() -> AbstractContextManager[None]:
     )
 
 
-@in_place_of("hidet.ir.dtypes.integer", "IntegerType.constant")
-def whole_constants(constant: Any, self: Any, value: Any) -> Any:
-    """Refuse a float with a fraction as a constant of integers: tilus cuts it, with a warning that names no line.
-
-    Removable when `IntegerType.constant` raises.
-    """
-    from blackwell_matmul.frontend.messages.raised import Refusal
-
-    found = getattr(value, "value", value)
-    if isinstance(found, float) and not found.is_integer():
-        raise Refusal(f"{found} is no {self.name}, which would cut it; int({found}) does")
-    return constant(self, int(found) if isinstance(found, float) else value)
-
-
 def _extracted_low(extract: Any, self: Any, src_uint8: Any, i: int, size: int, nbits: int, pos: str) -> Any:
     """Extract to the low bits, which is right, and shift: two elements of a word, in 16 bits each."""
     low = extract(self, src_uint8, i, size, nbits, "low")

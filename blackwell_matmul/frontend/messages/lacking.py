@@ -1,4 +1,4 @@
-"""Sentences for instructions that a GPU does not have."""
+"""Sentences for instructions that a GPU does not have, and for functions without code."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def lacking(instruction: str, target: str) -> str:
 def _has(target: str, feature: str) -> bool:
     """Return True if PTX has a feature for a target that has no GPU in the table."""
     return feature == "tcgen05" and target.startswith(gpus.WITH_TCGEN05)
+
+
+def no_code(name: str, kind: str) -> str:
+    """Return the clause on a function of numbers that tilus has no code for, with what works. kind: its operands'."""
+    if name == "abs":
+        return f"tilus 0.2.0 generates no code for abs of {kind}; self.where(x < 0, -x, x) has these values"
+    wide = "int32" if name in ("max", "min") and "int" in kind else "float32"
+    return f"tilus 0.2.0 generates no code for {name} of {kind}; cast to {wide} first"

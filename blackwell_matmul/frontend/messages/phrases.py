@@ -85,6 +85,7 @@ _TEMPLATES: dict[str, str] = {
         r"Python's \1(...) takes what is known before the kernel runs; int32(x) and float32(x) convert other values",
     r'Hidet builtin function "(\w+)" takes 1 arguments': r"\1 takes one value in a kernel",
     r"Can not recognize Constant (.*)": r"a kernel cannot have \1; its constants are numbers, texts, truths and None",
+    r"The context does not have a bind value": "a with statement of threads has no value; leave `as ...` out",
     r"Tilus currently do not support multiple with items": "a with statement takes one context; nest two of them",
     r"Return statement must be the last statement in a tilus procedure|Return statement in Tilus .*":
         "return is the last statement of a method alone, outside of loops and branches; put the rest under an if",

@@ -51,6 +51,9 @@ def plain_reason(error: BaseException) -> str:
         return said(error)
     if isinstance(error, AttributeError) and error.name is not None:
         return _attribute_reason(error)
+    beyond = innermost(error, "as_expr", "obj") if isinstance(error, AssertionError) else None
+    if beyond is not None:
+        return f"{beyond['obj']} is beyond int32, which tilus takes here; int64({beyond['obj']}) is a number of int64"
     text = said(error)
     if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, TypeError)):
         return phrases.plain_sentence(f"{type(error).__name__}: {text}")

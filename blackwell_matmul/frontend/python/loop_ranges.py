@@ -1,8 +1,8 @@
 """`range` in a script means what it means in Python.
 
 tilus 0.2.0 refuses `range(start, stop)`, fails in a later pass at a range that is always empty, and runs one with a
-negative step too often: `range(3, 0, -1)` five times. Removable when it does none of these. This module imports tilus
-at its top: import it after `import_tilus`.
+negative step too often: `range(3, 0, -1)` five times. It counts in int32 without a word, also from an int64
+to an int64. Removable when it does none of these. This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from contextlib import AbstractContextManager
 from numbers import Number
 from typing import Any
 
-from tilus.hidet.ir.expr import Constant, Expr, as_expr, if_then_else, less_than
+from tilus.hidet.ir.dtypes import int32
+from tilus.hidet.ir.expr import Constant, Expr, if_then_else, less_than
 from tilus.hidet.ir.tools import infer_type
 from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
 from tilus.lang.constructs import loops
 
 from blackwell_matmul.frontend.faults.tilus_compat import replaced
+from blackwell_matmul.frontend.messages.phrases import one
 from blackwell_matmul.frontend.messages.raised import Refusal, one_of
+from blackwell_matmul.frontend.python.python_operators import holds_more, is_float, number, type_of
 
 
 def python_ranges() -> AbstractContextManager[None]:
@@ -49,9 +52,16 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
         return self.values[index]
 
     def generate_loop_statement(self, loop_vars: list[Any], body: Stmt) -> Stmt:
-        if _known(self.start, self.stop, self.step) and not self.values:
+        for kind in (infer_type(each) for each in (self.start, self.stop, self.step)):
+            if holds_more(kind, int32):
+                raise Refusal(
+                    f"a for statement counts in int32, and here is {one(kind.name)}; int32(n) converts it, and a while "
+                    "statement counts in every type"
+                )
+        known = _known(self.start, self.stop, self.step)
+        if known and not self.values:
             return SeqStmt(())
-        if _known(self.step) and int(self.step) > 0:
+        if _known(self.step) and int(self.step) > 0 and not (known and self.values != range(len(self.values))):
             return super().generate_loop_statement(loop_vars, body)
         return self._of_any_step(loop_vars[0], body)
 
@@ -65,6 +75,8 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
 
     def _rounds(self) -> Any:
         """Count the rounds, rounded away from 0 as C rounds towards it; none where the step leads away."""
+        if _known(self.start, self.stop, self.step):
+            return len(self.values)
         if _known(self.step):
             step = -int(self.step)
             return (self.start - self.stop + (step - 1)) // step
@@ -85,10 +97,10 @@ def _loop_range(*bounds: Any, unroll: Any = None) -> _RangeLoop:
     for each in given:
         if not isinstance(each, (Expr, Number)):
             raise ValueError(f"range counts in integers, and here is {one_of(each)}")
-    if any(infer_type(as_expr(each)).is_float() for each in given):
+    if any(is_float(type_of(each)) for each in given):
         raise ValueError("range counts in integers, and here is a float; int32(f) converts it first")
     start, stop, step = {1: (0, *given, 1), 2: (*given, 1), 3: given}[len(given)]
-    loop = _RangeLoop(start, stop, step, unroll)
+    loop = _RangeLoop(number(start), number(stop), number(step), unroll)
     if _known(loop.step) and int(loop.step) == 0:
         raise ValueError("the step of this range is 0, with which it has no end")
     return loop

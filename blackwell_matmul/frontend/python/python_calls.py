@@ -32,6 +32,7 @@ from blackwell_matmul.frontend.python.python_operators import (
     is_float,
     is_integer,
     misfit,
+    misfit_of_tile,
     number,
     refused,
     tried,
@@ -59,6 +60,9 @@ _BY_PLACE = ("get", "insert", "pop", "setdefault")
 _OF_LISTS = frozenset(("dict", "enumerate", "extend", "iter", "len", "list", "next", "reversed", "tuple", "zip"))
 """Functions of Python that iterate over a list."""
 
+_ONCE = ("__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open", "vars")
+"""Functions of Python whose effect is not a value of the kernel."""
+
 _INSTEAD: Mapping[str, str] = {
     "abs": "n if n > 0 else -n is the same",
     "all": "`and` joins truths",
@@ -81,7 +85,7 @@ _INSTEAD: Mapping[str, str] = {
     "str": "self.printf('%d', n) prints numbers",
 }
 _OF_TILES: Mapping[str, str] = {
-    "abs": "self.abs(x) has the absolute value of each element",
+    "abs": "self.abs(x) of floats, and self.where(x < 0, -x, x) of integers, has the absolute value",
     "round": "self.round(x) rounds each element",
     "max": "self.maximum(a, b) is the larger of each two elements, self.max(x, dim=0) the largest of one tile",
     "min": "self.where(a < b, a, b) is the smaller of each two elements, self.min(x, dim=0) the smallest of one tile",
@@ -149,6 +153,8 @@ class PythonCalls(PythonNames):
 
     def _called(self, expr: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         owner, name = getattr(function, "__self__", None), function.__name__
+        if name in _ONCE:
+            raise refused(expr, "would be done once, while the kernel is read; do that in __init__")
         if function is sum and args and kwargs.keys() <= {"start"} and len(args) + len(kwargs) <= 2:
             return self._sum(expr, *args, **kwargs)
         single = [kind(each) for each in args if isinstance(each, (Expr, Tensor))]
@@ -191,6 +197,9 @@ class PythonCalls(PythonNames):
 _PRINTF_PLACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]")
 """A place for a value in the text of a printf, from which each %% is left out."""
 
+_NARROW = ("a", "b", "value")
+"""Integers of fast_divmod and of semaphores, which tilus computes with in 32 bits."""
+
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
 """Integers that tilus declares as constants and accepts as variables."""
 
@@ -206,9 +215,16 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         raise Refusal(f"{spelled(method)} {why}")
     if method.__name__ == "printf":
         _check_places(given["fstring"], given.get("args", ()))
+    if method.__name__ == "register_tensor" and isinstance(given.get("init"), Expr):
+        raise Refusal("init is known only when the kernel runs; a function gives it, as in init=lambda i: n")
+    if method.__name__ == "clip":
+        for why in filter(None, (misfit_of_tile(given[name], given["x"].dtype) for name in ("min", "max"))):
+            raise Refusal(f"x of self.clip {why}; convert it")
     for name, known in _integers_of(method.__func__):
         value = given.get(name)
         check_integers(name, value)
+        if name in _NARROW and isinstance(value, (int, Expr)) and type_of(value).nbytes > int32.nbytes:
+            raise Refusal(f"{name} is an int32, and here is an int64, which it would cut; int32({name}) converts it")
         if known and holds_computed([value]):
             raise Refusal(
                 f"{name} is a value that is known only when the kernel runs, and must be known before; make it a "

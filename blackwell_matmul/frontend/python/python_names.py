@@ -237,6 +237,10 @@ class PythonNames(PythonOperators):
             return
         if isinstance(held, Var) and isinstance(value, Tensor):
             raise refused(target, _no_number(value))
+        known = value.value if isinstance(value, Constant) else value
+        shifts = isinstance(stmt.op, (ast.LShift, ast.RShift))
+        if isinstance(held, Var) and isinstance(known, (int, float)) and not shifts and misfit(-known, held.type):
+            self.fitting(ast.unparse(stmt.target), held.type, known)  # the sum could fit only of an opposite sign
         self.process_assign(target, self.binary(node, stmt.op, held, value))
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:

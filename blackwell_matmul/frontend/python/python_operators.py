@@ -9,6 +9,7 @@ tilus at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -107,7 +108,7 @@ def is_integer(kind: Any) -> bool:
     return isinstance(kind, DataType) and kind.is_integer() and kind != boolean
 
 
-def _holds_more(one: Any, other: Any) -> bool:
+def holds_more(one: Any, other: Any) -> bool:
     """Return True if the first integer type has a number that the second one lacks."""
     return is_integer(one) and not (fits(one.iinfo().min, other) and fits(one.iinfo().max, other))
 
@@ -383,6 +384,7 @@ class PythonOperators(Transpiler):
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
                 raise refused(node, f"compares a number with {one_of(each)}; numbers are compared with numbers")
+        a, b = _compared(a, op, b, left=True), _compared(b, op, a, left=False)
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._compare_tiles(of_kernel, a, b)
         return of_kernel(as_expr(number(a)), as_expr(number(b)))
@@ -410,6 +412,21 @@ _JOINS: dict[type[ast.boolop], tuple[Callable[..., Any], bool]] = {
     ast.Or: (ir.logical_or, True),
 }
 """The function that joins truths, and the truth of an operand that decides the result."""
+
+
+def _compared(value: Any, op: ast.cmpop, other: Any, left: bool) -> Any:
+    """Return a number for a comparison with another one: a float beside an integer as the integer that compares the
+    same, since C would round the other one to float32; an integer beside a float as that type's."""
+    into = other.dtype if isinstance(other, RegisterTensor) else type_of(other)
+    found = value.value if isinstance(value, Constant) else value
+    if isinstance(found, int) and is_float(into):
+        return into(found)
+    if not isinstance(found, float) or not is_integer(into) or not math.isfinite(found):
+        return value
+    if isinstance(op, (ast.Eq, ast.NotEq)) and not found.is_integer():
+        return 0.5  # which float32 holds, and no integer equals
+    whole = math.ceil(found) if isinstance(op, (ast.Lt, ast.GtE)) is not left else math.floor(found)
+    return whole if fits(whole, int64) else math.copysign(math.inf, found)
 
 
 def _computed(value: Any) -> bool:
@@ -502,7 +519,7 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
             a = kinds[1](a) if isinstance(a, Expr) else int(a)
         if is_float(kinds[0]) != is_float(kinds[1]):
             common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
-            a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))
+            a, b = common(a), common(b)
         if boolean not in kinds and not _computed(a) and not _computed(b):
             return _of_constants(node, op, (a, b), kinds)
         if isinstance(op, _BITWISE) and all(map(is_integer, kinds)):
@@ -608,7 +625,7 @@ def misfit(value: Any, into: Any) -> str | None:
 def misfit_of_tile(value: Any, into: Any) -> str | None:
     """Return the reason why a number, or some value of its integer type, would change in a tile of this type; None: it
     fits."""
-    if isinstance(value, Expr) and is_integer(into) and _holds_more(type_of(value), into):
+    if isinstance(value, Expr) and is_integer(into) and holds_more(type_of(value), into):
         return f"is of {into.name}, which would cut {_shown(value)}"
     return misfit(value, into)
 

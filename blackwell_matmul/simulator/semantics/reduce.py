@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.frontend.faults.reductions import combining_type, reduced_lane_bits
+from blackwell_matmul.frontend.faults.reductions import combining_type, extreme_of_none, reduced_lane_bits
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
 from blackwell_matmul.simulator.description import Time, Unit, describe
 from blackwell_matmul.simulator.engine import Blocked
@@ -109,13 +109,10 @@ def _parts(warps: range, shape: list[int], kinds: list[str]) -> dict[int, list[i
 
 
 def _initial(inst: Any, target: Element) -> np.ndarray:
-    """Return the code's initial value. For max it is the type's lowest finite value, which a tile of -inf keeps;
-    tilus's -3.4e38 rounds to -inf in bfloat16."""
+    """Return the code's initial value: the result for no elements."""
     if inst.op not in ("max", "min"):
         return np.array(inst.op == "all").astype(target.dtype)
-    limit = inst.output.dtype.min_value if inst.op == "max" else inst.output.dtype.max_value
-    with np.errstate(over="ignore"):
-        return np.array(limit.value).astype(target.dtype)
+    return np.array(extreme_of_none(inst.op, inst.output.dtype).value).astype(target.dtype)
 
 
 def _taking(inst: Any, source: Element, target: Element) -> Operation:

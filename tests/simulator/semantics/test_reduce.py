@@ -133,17 +133,17 @@ def test_float32_denormals_are_zeros() -> None:
     assert (simulated("sum", 1, x, float32, LANES) == 0).all()  # the difference is one
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(float32, np.finfo(np.float32).max), (bfloat16, np.inf)])
-def test_extremes_of_infinities_and_nan(dtype: Any, limit: float) -> None:
-    """fmaxf starts from the lowest finite value and passes NaN over; tilus writes bfloat16's as -3.4e38: -inf."""
+@pytest.mark.parametrize("dtype", [float32, bfloat16])
+def test_extremes_of_infinities_and_nan(dtype: Any) -> None:
+    """fmaxf starts from -inf and passes NaN over."""
     x = np.full((8, 32), -np.inf, NUMPY[dtype.name])
     x[1:] = np.nan
     x[2, 5], x[3, 7], x[3, 9] = 3, -0.0, 0.0
     got = simulated("max", 1, x, dtype, LANES)
-    np.testing.assert_array_equal(got.astype(np.float32)[:4], [-np.float32(limit), -limit, 3, 0])
+    np.testing.assert_array_equal(got.astype(np.float32)[:4], [-np.inf, -np.inf, 3, 0])
     assert not np.signbit(got[3])
     low = simulated("min", 1, -x, dtype, LANES)
-    np.testing.assert_array_equal(low.astype(np.float32)[:4], [limit, limit, -3, 0])
+    np.testing.assert_array_equal(low.astype(np.float32)[:4], [np.inf, np.inf, -3, 0])
     assert np.signbit(low[3])
 
 

@@ -257,12 +257,14 @@ class LaunchPlan:
             raise InputError(f"{self.spoken} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError for too many arguments, for a tensor in place of a number, or for a tensor of a wrong
-        element type or layout. An integer of 64 bits may be an address."""
+        """Raise InputError for arguments too many, for a tensor, an array or a truth in place of a number, or if its
+        element type or layout does not match its parameter. An integer of 64 bits may be an address."""
         if len(arguments) > len(self.parameters):
             self._require_count(len(arguments))
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
+            if isinstance(each, bool) and parameter.type != "bool":
+                raise InputError(f"{parameter.name} of {kernel} is {each}; it takes a number of {parameter.type}.")
             if attribute(each, "dtype") is None or not hasattr(type(each), "__len__"):  # numpy's numbers have no length
                 continue
             if parameter.type == "pointer":

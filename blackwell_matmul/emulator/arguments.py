@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,10 +76,12 @@ def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[by
 
 
 def _number(argument: Argument) -> Any:
-    """Return an argument's value; a float16 as its two bytes, as PTX declares the parameter as two bytes."""
-    with np.errstate(over="ignore"):
-        value: Any = argument.value
-        return np.float16(value).tobytes() if argument.type == "float16" else value
+    """Return an argument's value; the bytes of a float16, which is a parameter of two bytes in PTX."""
+    value: Any = argument.value
+    try:
+        return struct.pack("<e", value) if argument.type == "float16" else value
+    except (struct.error, OverflowError) as error:
+        raise InputError(f"{shown(value)} is no value of type float16, which the kernel takes.") from error
 
 
 def _plain(value: Any) -> int:

@@ -268,12 +268,14 @@ def test_a_typed_pointer_takes_tensors_of_its_type_alone(gpu, source, target):
 
 
 @pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("float32", 2.5)])
-def test_a_tensor_is_no_number(gpu, source, target, kind, value):
+def test_a_tensor_and_a_truth_are_no_number(gpu, source, target, kind, value):
     """Its address is taken for one of 64 bits alone, such as a table of pointers."""
     parameters = (dataclasses.replace(PLAN.parameters[0], type=kind), *PLAN.parameters[1:])
     loaded = load(bundle(dataclasses.replace(PLAN, parameters=parameters)))
     with pytest.raises(InputError, match=rf"m of Copy is .*; it takes a number of {kind}\."):
         loaded(OnGpu.of(torch.tensor([value])), source, target)
+    with pytest.raises(InputError, match=rf"m of Copy is True; it takes a number of {kind}\."):
+        loaded(True, source, target)
     assert not gpu.calls("cuLaunchKernelEx")
 
 

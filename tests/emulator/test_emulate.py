@@ -73,8 +73,11 @@ def test_a_bundle_takes_a_float16() -> None:
     bundle = compile(Scaled, 0.1, 3, y)
     emulate(bundle, 0.1, 3, y)
     assert y.item() == pytest.approx(3 * 0.0999755859375)
-    emulate(bundle, 1e9, 1, y)
+    emulate(bundle, float("inf"), 1, y)
     assert y.item() == float("inf")
+    for wrong in (1e9, 10**400):
+        with pytest.raises(InputError, match="no value of type float16"):
+            emulate(bundle, wrong, 1, y)
 
 
 @pytest.mark.parametrize("name", ["grid", "block", "cluster"])

@@ -69,3 +69,39 @@ class Copies(tilus.Script):
             self.store_global(y, tile, offsets=[0, 0])
             self.sync()
             self.tcgen05.dealloc(into)
+
+
+class Dims(tilus.Script):
+    """y = x, a square tile of it, by the way that `how` names, with these dims."""
+
+    target = "sm_90a"
+
+    def __init__(self, how: str, dims: list[int]):
+        super().__init__()
+        self.how = how
+        self.dims = dims
+
+    def __call__(self, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        x = self.global_view(x_ptr, dtype=int32, shape=[32, 32])
+        y = self.global_view(y_ptr, dtype=int32, shape=[32, 32])
+        s = self.shared_tensor(dtype=int32, shape=[32, 32])
+        if self.how == "copy_async":
+            self.copy_async(x, s, offsets=[0, 0], dims=self.dims)
+            self.copy_async_wait_all()
+            self.sync()
+            self.store_global(y, self.load_shared(s), offsets=[0, 0])
+        elif self.how == "load_global":
+            self.store_global(y, self.load_global(x, offsets=[0, 0], shape=[32, 32], dims=self.dims), offsets=[0, 0])
+        else:
+            tile = self.load_global(x, offsets=[0, 0], shape=[32, 32])
+            if self.how == "store_global":
+                self.store_global(y, tile, offsets=[0, 0], dims=self.dims)
+            else:
+                self.store_shared(s, tile)
+                self.fence.proxy_async(space="shared")
+                self.sync()
+                self.tma.shared_to_global(s, y, offsets=[0, 0], dims=self.dims)
+                self.tma.commit_group()
+                self.tma.wait_group(0)

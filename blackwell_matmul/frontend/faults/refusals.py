@@ -45,7 +45,7 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
         before = "has the addresses from before the assignment to it in tilus 0.2.0"
         yield inst, f"a slice of {name} {before}; assign to the slice"
     for inst in instructions(tile):
-        for rule in (_slice, _view, _copy, _cut, _combination):
+        for rule in (_slice, _dims, _view, _copy, _cut, _combination):
             why = rule(inst, names)
             if why is not None:
                 yield inst, why
@@ -62,6 +62,14 @@ def _short_layout(tensor: Any, name: str, threads: int) -> str:
 
 def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:
     return register_slices.fault(inst, names.get(inst.inputs[0], "a register tensor")) if inst.inputs else None
+
+
+def _dims(inst: Any, names: Mapping[Any, str]) -> str | None:
+    """Dimensions of a copy or slice in another order, which tilus 0.2.0 does not notice."""
+    dims = list(getattr(inst, "dims", None) or ())
+    if dims == sorted(set(dims)) or not hasattr(inst, "offsets"):
+        return None
+    return f"dims is {dims}, and tilus 0.2.0 takes each dimension once, in ascending order; transpose the tile itself"
 
 
 def _view(inst: Any, names: Mapping[Any, str]) -> str | None:

@@ -118,16 +118,16 @@ def _run(
 
 
 def is_folder(code: str | Path) -> bool:
-    """Return True for the path of a folder."""
+    """Return true for the path of a folder; an empty text is an empty file."""
     try:
-        return "\n" not in str(code) and Path(code).is_dir()
-    except (OSError, TypeError, ValueError):  # not a path: `text_of` raises InputError
+        return code != "" and "\n" not in str(code) and Path(code).is_dir()
+    except (OSError, TypeError, ValueError):  # no path: `text_of` says so
         return False
 
 
 def text_of(code: str | Path) -> str:
     """Return PTX text, given as text or as the path of a file."""
-    if isinstance(code, str) and "\n" in code:
+    if isinstance(code, str) and ("\n" in code or not code):
         return code
     if not isinstance(code, (str, Path)):
         raise InputError(f"{shown(code)} is neither a bundle nor PTX, as text or as the path of a file.")

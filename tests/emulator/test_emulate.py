@@ -158,6 +158,7 @@ def test_what_is_no_code() -> None:
     refused("cannot read PTX from", "a\0b")
     refused("None is neither a bundle nor PTX", None)
     refused("this is no PTX: it has no .version line", "hello\nworld\n")
+    refused("this is no PTX: it has no .version line", "")
 
 
 def test_a_binary_file(tmp_path: Path) -> None:

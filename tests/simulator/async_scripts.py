@@ -6,22 +6,30 @@ tilus reads the source of a script with `inspect` and refuses postponed annotati
 
 import tilus
 from tilus import DataType, float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops import spatial
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.ir.layout.shared_layout import Swizzle
 
 ROWS, COLUMNS = 32, 64
+ROWS_OF_WARPS = spatial(4, 1).local(8, 1).spatial(1, 32).local(1, 2)
+"""A layout of [ROWS, COLUMNS] in which each of four warps has eight neighbouring rows."""
 
 
 class CpAsyncGroups(tilus.Script):
-    """Two tiles by cp.async, each in a group of its own; y = x. first, second: groups that may stay in flight."""
+    """Two tiles by cp.async, each in a group of its own; y = x. first, second: groups that may stay in flight. own:
+    each thread reads what it copied itself, as the layout that tilus chooses has it."""
 
-    def __init__(self, first: int = 1, second: int = 0, commit: bool = True, wait_all: bool = False, sync: bool = True):
+    def __init__(
+        self, first: int = 1, second: int = 0, commit: bool = True, wait_all: bool = False, sync: bool = True,
+        own: bool = False,
+    ):  # fmt: skip
         super().__init__()
         self.first = first
         self.second = second
         self.commit = commit
         self.wait_all = wait_all
         self.sync_after = sync
+        self.own = own
 
     def __call__(self, m: int32, n: int, x_ptr: void_p, y_ptr: void_p):
         self.attrs.blocks = 1
@@ -41,12 +49,17 @@ class CpAsyncGroups(tilus.Script):
             self.copy_async_wait_group(self.first)
         if self.sync_after:
             self.sync()
-        self.store_global(g_y, self.load_shared(s_0), offsets=[0, 0])
+        r_0 = self.load_shared(s_0)
+        self.store_global(g_y, r_0, offsets=[0, 0])
         if not self.wait_all:
             self.copy_async_wait_group(self.second)
         if self.sync_after:
             self.sync()
-        self.store_global(g_y, self.load_shared(s_1), offsets=[ROWS, 0])
+        r_1 = self.load_shared(s_1)
+        self.store_global(g_y, r_1, offsets=[ROWS, 0])
+        if not self.own:
+            self.annotate_layout(r_0, ROWS_OF_WARPS)
+            self.annotate_layout(r_1, ROWS_OF_WARPS)
 
 
 class CpAsyncReuse(tilus.Script):

@@ -293,6 +293,7 @@ class Workspace(tilus.Script):
         g_held = self.global_tensor(dtype=float32, shape=[2, 32], requires_clean=self.clean)
         ones = self.register_tensor(dtype=float32, shape=[1, 32], init=1.0)
         self.store_global(g_held, ones, offsets=[0, 0])
+        self.sync()
         self.store_global(g_y, self.load_global(g_held, offsets=[0, 0], shape=[2, 32]), offsets=[0, 0])
 
 

@@ -183,7 +183,7 @@ def test_json_round_trip() -> None:
     record = report.as_dict()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["ok"] is False and record["schedule"] == {
-        "first": 2, "second": 2, "commit": True, "wait_all": False, "sync": True
+        "first": 2, "second": 2, "commit": True, "wait_all": False, "sync": True, "own": False
     }  # fmt: skip
     found = record["findings"][0]
     assert found["code"] and found["seeds"] == [0, 1] and found["timeline"] and found["box"]
@@ -193,7 +193,7 @@ def test_the_text_has_the_source_the_edge_and_how_to_replay() -> None:
     report = check(CpAsyncGroups(first=2, second=2), *copied())
     text = str(report)
     assert "> " in text and "self.copy_async(src=g_x, dst=s_0" in text
-    assert "==> copy_async_wait_group(2) at line 41 leaves all 2 groups in flight: wait_group(1) does not" in text
+    assert "==> copy_async_wait_group(2) at line 49 leaves all 2 groups in flight: wait_group(1) does not" in text
     assert "replay: seed=0" in text
     assert "here: read-before-complete" in text and "1 CTA" in text
     assert all(char.isprintable() for line in text.splitlines() for char in line) and text.isascii()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 Box = tuple[tuple[int, int], ...]
+Holders = tuple[np.ndarray, np.ndarray]
 
 
 class Storage:
@@ -133,13 +134,15 @@ class Region:
     """Part of a storage: a rectangle in its root coordinates, or some elements inside of one.
 
     elements: returns their row-major numbers if they do not fill the rectangle; called only in doubt. owner: the name
-    of the tensor with this part of the storage, and its beginning (tensor memory).
+    of the tensor with this part of the storage, and its beginning (tensor memory). holders: returns the numbers of all
+    elements that the lanes of a warp access, and the lane of each; called only in doubt.
     """
 
     storage: Storage
     box: Box
     elements: Callable[[], np.ndarray] | None = None
     owner: tuple[str, tuple[int, ...]] | None = None
+    holders: Callable[[], Holders] | None = None
 
     @property
     def name(self) -> str:
@@ -180,6 +183,15 @@ class Region:
         begins = self.owner[1] if self.owner else (0,) * len(self.box)
         spans = ", ".join(f"{lo - begin}:{hi - begin}" for (lo, hi), begin in zip(self.box, begins, strict=True))
         return f"{self.name}[{spans}]"
+
+
+def joined(regions: Sequence[Region]) -> Region:
+    """Return one region with the elements of several of a storage."""
+    if len(regions) == 1:
+        return regions[0]
+    box = tuple([(min(lo), max(hi)) for lo, hi in (zip(*spans) for spans in zip(*(each.box for each in regions)))])
+    elements = functools.cache(lambda: np.concatenate([each.flat() for each in regions]))
+    return Region(regions[0].storage, box, elements)
 
 
 def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
@@ -229,7 +241,7 @@ class View:
     index: np.ndarray | None = None
     origin: tuple[View, Callable[..., View], tuple[Any, ...]] | None = field(default=None, init=False)
     _slices: dict[Any, View] = field(default_factory=dict, init=False)
-    _regions: dict[Box | None, Region] = field(default_factory=dict, init=False)
+    _regions: dict[Box | tuple[Box, ...] | WarpLayout | None, Region] = field(default_factory=dict, init=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -285,7 +297,7 @@ class View:
             data = self.data.reshape(tuple(shape))
             if not np.shares_memory(data, self.data):
                 raise ValueError(f"{self.storage.name}: a view of shape {self.shape} cannot be reshaped to {shape}")
-            self._slices[key] = View(self.storage, data, self.base, (), self._elements().reshape(tuple(shape)))
+            self._slices[key] = View(self.storage, data, self.base, (), self.numbers().reshape(tuple(shape)))
             self._slices[key].origin = self, View.reshape, (shape,)
         return self._slices[key]
 
@@ -303,7 +315,8 @@ class View:
         self._slices.clear()
         self._regions.clear()
 
-    def _elements(self) -> np.ndarray:
+    def numbers(self) -> np.ndarray:
+        """Return the row-major number in the storage of each element."""
         if self.index is not None:
             return self.index
         root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
@@ -322,12 +335,24 @@ class View:
             region = self._regions[box] = self._region(box)
         return region
 
+    def part_of(self, boxes: tuple[Box, ...], holders: Callable[[], Holders]) -> Region:
+        """Return the region of a warp's access to several rectangles, always the same object."""
+        region = self._regions.get(boxes)
+        if region is None:
+            region = self._regions[boxes] = replace(joined([self.region(box) for box in boxes]), holders=holders)
+        return region
+
     def part(self, layout: WarpLayout) -> Region:
-        """Return the region of a warp that holds the view as registers of this layout."""
-        region = self.region(layout.box)
-        if layout.dense:
-            return region
-        return Region(self.storage, region.box, lambda: self._elements()[layout.coords])
+        """Return the region of a warp that holds the view as registers of this layout, always the same object."""
+        region = self._regions.get(layout)
+        if region is None:
+            whole = self.region(layout.box)
+            numbers = functools.cache(lambda: self.numbers()[layout.coords])
+            region = self._regions[layout] = Region(
+                self.storage, whole.box, whole.elements if layout.dense else numbers,
+                holders=lambda: layout.holders(numbers()),
+            )  # fmt: skip
+        return region
 
     def _region(self, box: Box | None) -> Region:
         if self.index is not None:

@@ -157,6 +157,11 @@ class WarpLayout:
         whole = tile.shape == self.shape and tile.flags.c_contiguous  # `flat` counts in the layout's shape
         return self._in_lanes(tile.reshape(-1).take(self.flat) if whole else tile[self.coords])
 
+    def holders(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of the elements in the lanes' registers, and the lane of each."""
+        lanes = np.arange(self.lane, self.lane + self.lanes)
+        return numbers.reshape(-1), np.repeat(lanes, numbers.size // max(self.lanes, 1))
+
     def _in_lanes(self, held: np.ndarray) -> np.ndarray:
         """Return the registers of all lanes, of those of the active lanes."""
         if self.lanes == WARP:

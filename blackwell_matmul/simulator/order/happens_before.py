@@ -40,6 +40,7 @@ from blackwell_matmul.simulator.order.knowledge import (
     left_by,
 )
 from blackwell_matmul.simulator.order.lines import ProgramLines
+from blackwell_matmul.simulator.order.missing.within_warps import WithinWarps
 from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
@@ -83,6 +84,7 @@ class HappensBefore(Listener):
         self.warpgroups = Warpgroups()
         self.registers = RegisterUse(self.warpgroups)
         self.drains = Drains()
+        self.within_warps = WithinWarps()
         self.diagnosis = Diagnosis(self, lines)
 
     # who acts
@@ -138,6 +140,8 @@ class HappensBefore(Listener):
         for other in racing:
             if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 self._assume(warp, lanes, effect.path, other)
+        if lanes.name == ALL:
+            self.within_warps.accessed(warp, instruction, region, write)
         if not write:
             self._look_for_unwritten(warp, instruction, effect, region, {})
         elif not instruction.description.conflict:
@@ -235,6 +239,7 @@ class HappensBefore(Listener):
             self.diagnosis.too_early(read)
         self.early.clear()
         self.diagnosis.too_narrow(self.drains)
+        self.within_warps.report()
 
     # asynchronous operations
 
@@ -306,6 +311,8 @@ class HappensBefore(Listener):
         region: Region,
     ) -> None:
         write, mine = effect.access is Access.WRITE, operation.source | operation.event
+        if lanes.name == ALL:
+            self.within_warps.accessed(warp, instruction, region, write)
         known = getattr(lanes, effect.path) | mine
         if operation.op.pipe is not None and effect.space is Space.TENSOR and not instruction.description.unpromised:
             known |= lanes.issued
@@ -448,7 +455,7 @@ class HappensBefore(Listener):
         self.operations.clear()
         self.early.clear()
         self.released_by.clear()
-        del self.warpgroups, self.registers, self.drains, self.diagnosis
+        del self.warpgroups, self.registers, self.drains, self.within_warps, self.diagnosis
 
     def _forget_reached(self) -> None:
         """Forget accesses to a CTA that the CTA has observed: they are complete when it exits."""
@@ -527,6 +534,7 @@ class HappensBefore(Listener):
         tcgen05.fence::after_thread_sync, which the compiler adds). Another CTA's accesses need cluster scope.
         """
         event, acting, carried = self._new_event(), self.acting(warp, instruction), self.of(barrier)
+        self.within_warps.forget(warp)
         past, past_afar = carried.past, carried.past_afar
         for lanes in self._each(warp, acting):
             if scope:
@@ -563,6 +571,8 @@ class HappensBefore(Listener):
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
         """Join the frontiers of all warps that met at a barrier."""
+        for warp in warps:
+            self.within_warps.forget(warp)
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
         if self.drains.unsignalled and any(warp.cta is not last.cta for warp in warps):
@@ -616,6 +626,7 @@ class HappensBefore(Listener):
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Acquire the events that releases of a semaphore published, for the lanes that wait for it."""
         releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
+        self.within_warps.forget(warp)
         if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
             warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)
         stored = next(reversed(releases), None)

@@ -65,7 +65,7 @@ class Shadow:
                 continue
             if access.event & known:
                 seen |= access.event | access.before
-                if write and region.dense and covers(region.box, access.box):
+                if write and (region is access.region or (region.dense and covers(region.box, access.box))):
                     replaced.append(i)
             elif not _copies(access, region, who) and access.region.meets(region):
                 racing.append(access)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from blackwell_matmul.simulator.description import (
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
-from blackwell_matmul.simulator.machine.memory import Box, Region, View
-from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.machine.memory import Box, Holders, Region, View, joined
+from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read
 from blackwell_matmul.simulator.types import element, to_image
 
@@ -39,19 +40,62 @@ _COPY: dict[str, Any] = {
         Effect("dst", Space.SHARED, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
     ),
     "completes_by": f"copy_async_commit_group and {_REMEDY}",
-    "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
+    "approximation": "a warp waits for its copies as one: which lane waits for what is not looked at",
     "again": Again.VALUES,
     "time": Time(Unit.CP_ASYNC),
     "mark": "cp.async",
 }
 
 
-def _part(group: ThreadGroup, warp: int, shape: tuple[int, ...]) -> tuple[Box, tuple[int, ...]]:
-    """Return the rectangle of the tile that a warp copies, and its extents: tilus distributes the tile in row-major
-    order."""
-    index = warp - group.warps.start
-    top, bottom = (shape[0] * each // len(group.warps) for each in (index, index + 1))
-    return ((top, bottom), *((0, e) for e in shape[1:])), (bottom - top, *shape[1:])
+@functools.cache
+def _parts(group: ThreadGroup, warp: int, shape: tuple[int, ...], dim: int, together: int) -> tuple[Box, ...]:
+    """Return the rectangles of a tile that a warp copies. Threads take turns in row-major order of the copies, each of
+    which has `together` neighbours along `dim`, as in code generation."""
+    copies = tuple(extent // together if each == dim else extent for each, extent in enumerate(shape))
+    lane, lanes = group.lanes(warp)
+    first, count = warp * WARP + lane - group.begin, math.prod(copies)
+    spans: list[list[int]] = []
+    for begin in range(first, count, group.count):
+        end = min(begin + lanes, count)
+        if spans and spans[-1][1] == begin:
+            spans[-1][1] = end
+        else:
+            spans.append([begin, end])
+    step = tuple(together if each == dim else 1 for each in range(len(shape)))
+    found = (box for begin, end in spans for box in _rectangles(begin, end, copies))
+    return tuple(tuple((lo * s, hi * s) for (lo, hi), s in zip(box, step, strict=True)) for box in found)
+
+
+def _holders(
+    target: View, boxes: tuple[Box, ...], warp: int, group: ThreadGroup, shape: tuple[int, ...], dim: int, together: int
+) -> Holders:
+    """Return the numbers of the elements that a warp copies, and the lane of each."""
+    picks = [tuple(slice(lo, hi) for lo, hi in box) for box in boxes]
+    copies = np.indices(shape, sparse=True)
+    copies = tuple(each // together if i == dim else each for i, each in enumerate(copies))
+    extents = tuple(extent // together if i == dim else extent for i, extent in enumerate(shape))
+    threads = group.begin + np.ravel_multi_index(np.broadcast_arrays(*copies), extents) % group.count
+    numbers = target.numbers()
+    held = [(numbers[each].reshape(-1), threads[each].reshape(-1)) for each in picks]
+    return np.concatenate([each[0] for each in held]), np.concatenate([each[1] for each in held]) - warp * WARP
+
+
+def _rectangles(begin: int, end: int, shape: tuple[int, ...]) -> Iterator[Box]:
+    """Yield rectangles with the elements `begin` to `end` of a shape, in row-major order."""
+    if not shape or begin == end:
+        yield from [()] * (end - begin)
+        return
+    inner = shape[1:]
+    size = math.prod(inner)
+    whole = -(-begin // size), end // size
+    if whole[0] > whole[1]:  # inside of one row
+        rows = [(whole[1], begin % size, end % size)]
+    else:
+        rows = [(whole[0] - 1, begin % size or size, size), (whole[1], 0, end % size)]
+    if whole[0] < whole[1]:
+        yield (whole, *((0, extent) for extent in inner))
+    for row, lo, hi in rows:
+        yield from (((row, row + 1), *box) for box in _rectangles(lo, hi, inner))
 
 
 @describe("CopyAsyncInst", **_COPY)
@@ -59,32 +103,49 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
     dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
-    rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
+    together = max(context.program.access_bytes.get(inst, 1) * 8 // item.nbits, 1)
     require_aligned = alignment(inst, context, item)
     context.use(dst, src)
     context.place(src, inst.offsets, dims, shape)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
-        if warp.index not in parts:
-            parts[warp.index] = _part(group, warp.index, shape)
-        box, extents = parts[warp.index]
-        if extents[0] == 0:
+        dim = _neighbours(source, sorted(dims), shape, together)
+        boxes = _parts(group, warp.index, shape, dim, together)
+        if not boxes:
             return
-        moved = list(offsets)
-        moved[rows] += box[0][0]
-        place = Placement(source, tuple(moved), dims, extents)
-        place.check_exists(warp, source, "cp.async", location)
+        places = [_place(source, offsets, dims, box) for box in boxes]
+        for place in places:
+            place.check_exists(warp, source, "cp.async", location)
         require_aligned(warp, source.address)
 
-        regions = {"dst": target.region(box)}
-        read_source(warp, regions, source, place)
+        holders = functools.partial(_holders, target, boxes, warp.index, group, shape, dim, together)
+        regions = {"dst": target.part_of(boxes, holders)}
+        read_source(warp, regions, source, *places)
 
         def complete() -> bool:
-            return copy_in(target, regions["dst"], box, source, place, item)
+            late, put_off = all(place.inside for place in places), False  # all of them, or none: see replay/
+            for box, place in zip(boxes, places, strict=True):
+                put_off = copy_in(target, target.region(box), box, source, place, item, late=late)
+            return put_off
 
         context.launch(warp, regions, complete, agent="cp.async", family=_FAMILY)
 
     return run
+
+
+def _neighbours(source: GlobalView, dims: Sequence[int], shape: tuple[int, ...], together: int) -> int:
+    """Return the tile's dimension along which one copy takes several elements: neighbours in global memory."""
+    strides = [source.data.strides[dim] for dim in dims]
+    fitting = [i for i, extent in enumerate(shape) if extent % together == 0 and extent > 1]
+    return min(reversed(fitting), key=lambda i: strides[i], default=len(shape) - 1)
+
+
+def _place(source: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], box: Box) -> Placement:
+    """Return the place of a rectangle of the tile."""
+    moved = list(offsets)
+    for dim, (begin, _) in zip(sorted(dims), box, strict=True):
+        moved[dim] += begin
+    return Placement(source, tuple(moved), dims, tuple(end - begin for begin, end in box))
 
 
 @functools.cache
@@ -101,10 +162,11 @@ def copy_in(
     place: Placement,
     item: Any,
     rounds: Rounds | None = None,
+    late: bool = True,
 ) -> bool:
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill).
-    rounds: applied to the values. Return True if the copy is deferred."""
-    storage, patch = target.storage, None if rounds else _patch(source, place)
+    rounds: applied to the values. late: it may be deferred. Return True if the copy is deferred."""
+    storage, patch = target.storage, _patch(source, place) if late and not rounds else None
     if place.inside and patch is not None and isinstance(storage, SharedStorage) and target.index is None:
         storage.hold(region.box, target, box, patch)
         return True
@@ -125,10 +187,12 @@ def _patch(source: GlobalView, place: Placement) -> Patch | None:
     return Patch(source.image, place.reach, _axes(tuple(place.extents)))
 
 
-def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:
+def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, *places: Placement) -> None:
     """Add a copy's reads of global memory; they cannot conflict if the program does not write it."""
     if not source.storage.segment.constant:
-        regions["src"] = place.region(source)
+        regions["src"] = joined(
+            [place.region(source) for place in places if place.inside] or [places[0].region(source)]
+        )
         record_read(warp, source, regions["src"].box)
 
 

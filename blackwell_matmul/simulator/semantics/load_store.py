@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
-from blackwell_matmul.simulator.machine.memory import Region, View
+from blackwell_matmul.simulator.machine.memory import Holders, Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, alignment, record_read, record_write
 from blackwell_matmul.simulator.types import element, from_image, to_image
@@ -229,12 +229,11 @@ def _region(
     place: Placement, view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
 ) -> Region:
     """Return a warp's region of global memory: the rectangle inside, or its elements if they do not fill it."""
-    region = place.region(view)
-    if layout.dense:
-        return region
 
-    def elements() -> np.ndarray:
-        cells, _ = _inside(view, layout, offsets, dims)
-        return np.asarray(np.ravel_multi_index(_in_root(view, cells), view.storage.shape))
+    def holders() -> Holders:
+        cells, kept = _inside(view, layout, offsets, dims)
+        numbers = np.asarray(np.ravel_multi_index(_in_root(view, cells), view.storage.shape))
+        return numbers, layout.lane + np.nonzero(kept)[0]
 
-    return Region(view.storage, region.box, elements)
+    box = place.region(view).box
+    return Region(view.storage, box, None if layout.dense else lambda: holders()[0], holders=holders)

@@ -2,8 +2,11 @@
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops import spatial
 
 ROWS, COLUMNS = 32, 64
+ROWS_OF_WARPS = spatial(4, 1).local(8, 1).spatial(1, 32).local(1, 2)
+"""A layout of [ROWS, COLUMNS] in which each of four warps has eight neighbouring rows."""
 
 
 class DoubleBuffer(tilus.Script):
@@ -16,6 +19,7 @@ class DoubleBuffer(tilus.Script):
         g_y = self.global_view(y_ptr, dtype=float16, shape=[ROWS, COLUMNS])
         s = self.shared_tensor(dtype=float16, shape=[2, ROWS, COLUMNS])
         total = self.register_tensor(dtype=float16, shape=[ROWS, COLUMNS], init=0.0)
+        self.annotate_layout(total, ROWS_OF_WARPS)  # cp.async has others: its warps take turns
         self.copy_async(src=g_x, dst=s[0], offsets=[0, 0])  # first copy
         self.copy_async_commit_group()  # first group
         for i in range(tiles):

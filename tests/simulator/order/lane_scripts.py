@@ -1,7 +1,11 @@
 """Copies that lanes of a warp issue, commit and wait for, not always the same ones."""
 
 import tilus
-from tilus import float16, float32
+from tilus import float16, float32, int32
+from tilus.ir.layout.ops import spatial
+
+COLUMNS, ROWS = spatial(1, 32).local(32, 1), spatial(32, 1).local(1, 32)
+"""Layouts of a tile of 32 x 32 in one warp: a column in each lane, a row in each lane."""
 
 
 class BulkStores(tilus.Script):
@@ -120,3 +124,49 @@ class StoreRing(tilus.Script):
                             self.tma.wait_group(n=0, read=True)
             with self.single_warp(0):
                 self.tma.wait_group(n=0, read=True)
+
+
+class Through(tilus.Script):
+    """y = x, twice from columns in lanes to rows in lanes, by one warp through memory of `space`. loads: the layout of
+    its loads. waits: the lanes wait for an mbarrier in place of the first sync; first, second: with a sync."""
+
+    target = "sm_90a"
+
+    def __init__(
+        self, space: str = "shared", first: bool = True, second: bool = True, waits: bool = False, loads: object = ROWS
+    ):
+        super().__init__()
+        self.space, self.first, self.second, self.waits, self.loads = space, first, second, waits, loads
+
+    def __call__(self, x_ptr: ~int32, t_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[32, 32])
+        g_t = self.global_view(t_ptr, dtype=int32, shape=[32, 32])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[32, 32])
+        s = self.shared_tensor(dtype=int32, shape=[32, 32])
+        met = self.mbarrier.alloc(counts=32)
+        for i in range(2):
+            if self.space == "cp.async":
+                self.copy_async(g_x, s, offsets=[0, 0])  # written
+                self.copy_async_wait_all()
+            else:
+                r_x = self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
+                self.annotate_layout(r_x, COLUMNS)
+                if self.space == "shared":
+                    self.store_shared(s, r_x)  # written
+                else:
+                    self.store_global(g_t, r_x, offsets=[0, 0])  # written
+            if self.waits:
+                self.mbarrier.arrive(met)
+                self.mbarrier.wait(met, phase=i)
+            elif self.first:
+                self.sync()
+            if self.space == "global":
+                r_y = self.load_global(g_t, offsets=[0, 0], shape=[32, 32])  # read
+            else:
+                r_y = self.load_shared(s)  # read
+            self.annotate_layout(r_y, self.loads)
+            if self.second:
+                self.sync()
+            self.store_global(g_y, r_y, offsets=[0, 0])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from async_scripts import CpAsyncGroups, CpAsyncReuse
 from orders import codes, faulty, finding, line_of, lines, run_in, silent
+
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.cp_async import _parts
 
 
 def tiles(rows: int = 64, columns: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -19,6 +24,34 @@ def tiles(rows: int = 64, columns: int = 64) -> tuple[np.ndarray, np.ndarray, np
 def test_what_lies_outside_arrives_as_zeros(rows: int, columns: int) -> None:
     x, y, expected = tiles(rows, columns)
     silent(CpAsyncGroups(), (rows, columns, x, y), y, expected)
+
+
+@pytest.mark.parametrize("begin, count", [(0, 128), (32, 96), (0, 32), (40, 50), (5, 1), (0, 256)])
+@pytest.mark.parametrize("shape", [(16, 64), (3, 20), (2, 16, 24), (1, 40), (64,)])
+def test_threads_take_turns_in_row_major_order(shape: tuple[int, ...], begin: int, count: int) -> None:
+    group, together = ThreadGroup(begin, count), 4
+    copies = (*shape[:-1], shape[-1] // together)
+    threads = begin + np.arange(math.prod(copies)).reshape(copies) % count
+    copied = np.full(shape, -1)
+    for warp in group.warps:
+        for box in _parts(group, warp, shape, len(shape) - 1, together):
+            part = copied[tuple(slice(*span) for span in box)]
+            assert part.size and (part == -1).all()
+            part[...] = warp
+    np.testing.assert_array_equal(copied, np.repeat(threads // 32, together, axis=-1))
+
+
+def test_a_thread_reads_what_it_copied_without_a_sync() -> None:
+    x, y, expected = tiles()
+    silent(CpAsyncGroups(sync=False, own=True), (64, 64, x, y), y, expected)
+
+
+def test_a_warp_reads_what_others_copied_after_a_sync_alone() -> None:
+    """Warps take turns: of 32 rows of 128 bytes warp 0 copies rows 0 to 3 and 16 to 19."""
+    x, y, _ = tiles()
+    run = faulty(CpAsyncGroups(sync=False), 64, 64, x, y)
+    assert "the missing sync: self.sync() between" in run.findings[0].message
+    assert np.isnan(y.astype(np.float32)).any()
 
 
 def test_wait_all_needs_no_commit() -> None:

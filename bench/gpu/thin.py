@@ -2,12 +2,14 @@
 
     python bench/gpu/thin.py --out bench/results/h200_thin.json
     python bench/gpu/thin.py --schedules 14 --kind bmm --out bench/results/h200_short_k.json
-    python bench/gpu/thin.py --stages --kind ring --out bench/results/h200_stages.json
+    python bench/gpu/thin.py --knob stages --kind ring --out bench/results/h200_stages.json
+    python bench/gpu/thin.py --knob group_m --kind columns --out bench/results/h200_columns.json
+    python bench/gpu/thin.py --knob block_m --kind halves --out bench/results/h200_halves.json
 
 A call is `matmul`, `bmm` or `scaled_mm`, on the same tensors each time. Ten calls are captured in a CUDA graph. Ours
 and torch's take turns, and a time is the median of the turns. With --schedules those of `hopper` with the least
-predicted time take turns, too; with --stages the chosen one with each number of stages. Products of the kind
-"ring" are timed if they are asked for.
+predicted time take turns, too; with --knob the chosen one with each value of a knob. Products of the kinds "ring",
+"columns" and "halves" are timed if they are asked for.
 """
 
 from __future__ import annotations
@@ -75,6 +77,18 @@ BATCHED = (
 RING = ((512, 512, 4096), (3000, 128, 3000), (4096, 32, 4096), (256, 4096, 7168), (64, 7168, 4096), (768, 768, 4096))
 
 
+COLUMNS = (
+    (4096, 64, 4096), (4096, 96, 2048), (3072, 64, 3072), (2048, 128, 2048), (2048, 96, 4096), (12288, 32, 4096),
+    (1024, 256, 2048), (1255, 288, 2880), (816, 368, 3328), (512, 512, 2048),
+)  # fmt: skip
+"""Products of few columns of tiles, whose neighbouring CTAs can share A."""
+HALVES = (
+    (42, 6912, 1856), (44, 5120, 1344), (52, 3328, 2752), (48, 6144, 2048), (33, 8192, 1024), (40, 5120, 5824),
+    (42, 6016, 6208), (38, 128, 6592), (50, 448, 3648), (37, 640, 6400),
+)  # fmt: skip
+"""Products of fewer rows than wgmma multiplies, and more than half of them."""
+
+
 def products() -> Iterator[Product]:
     yield Product("gemv", 1, 32000, 4096, dtype=FP16)
     for kind, sizes in (("gemv", GEMV), ("long", LONG), ("tall", TALL)):
@@ -84,8 +98,9 @@ def products() -> Iterator[Product]:
         yield Product("fp8", *size, dtype=E4M3)
 
 
-def rings() -> Iterator[Product]:
-    yield from (Product("ring", *size) for size in RING)
+def others() -> Iterator[Product]:
+    for kind, sizes in (("ring", RING), ("columns", COLUMNS), ("halves", HALVES)):
+        yield from (Product(kind, *size) for size in sizes)
     yield from (Product("ring", *size, dtype=E4M3) for size in ((16, 8192, 4096), (64, 4096, 4096)))
 
 
@@ -116,18 +131,18 @@ def schedules(arguments: tuple[Any, ...], most: int) -> dict[str, Schedule]:
     return {str(each): each for each in list(found.values())[:most]}
 
 
-def depths(arguments: tuple[Any, ...]) -> dict[str, Schedule]:
-    """Return the chosen schedule with each number of stages that can run."""
+def turned(arguments: tuple[Any, ...], knob: str) -> dict[str, Schedule]:
+    """Return the chosen schedule with each value of a knob that can run."""
     gpu = bench_machine.gpu_at_hand()
     problem, _ = HopperMatmul.problem_of({}, *arguments)
     chosen = space.choose(rung("hopper"), problem, gpu)
-    others = (chosen.with_known({"stages": stages}) for stages in KNOBS["stages"].values)
-    return {str(each): each for each in others if rules.can_run(each, problem, gpu)}
+    found = (chosen.with_known({knob: value}) for value in KNOBS[knob].values)
+    return {str(each): each for each in found if rules.can_run(each, problem, gpu)}
 
 
-def measured(product: Product, most: int, stages: bool) -> dict[str, Any]:
+def measured(product: Product, most: int, knob: str) -> dict[str, Any]:
     calls, arguments = calls_of(product)
-    beside = {**(schedules(arguments, most) if most else {}), **(depths(arguments) if stages else {})}
+    beside = {**(schedules(arguments, most) if most else {}), **(turned(arguments, knob) if knob else {})}
     for name, each in beside.items():
         kernel = HopperMatmul(**each.as_dict())
         calls[name] = partial(kernel, *arguments)
@@ -153,16 +168,16 @@ def write_times(
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     schedules: Annotated[int, typer.Option(help="Schedules of hopper beside the chosen one")] = 0,
-    stages: Annotated[bool, typer.Option(help="The chosen schedule with each number of stages")] = False,
+    knob: Annotated[str, typer.Option(help="The chosen schedule with each value of this knob")] = "",
     kind: Annotated[str, typer.Option(help="One kind of products alone")] = "",
 ) -> None:
     """Time, print, and write."""
     rows = []
-    for product in rings() if kind == "ring" else products():
+    for product in (*products(), *(others() if kind else ())):
         if kind not in ("", product.kind):
             continue
         try:
-            row = measured(product, schedules, stages)
+            row = measured(product, schedules, knob)
         except (RuntimeError, BlackwellMatmulError) as error:
             row = {"error": f"{type(error).__name__}: {error}"}
         rows.append({"kind": product.kind, "product": str(product), **row})
@@ -173,7 +188,9 @@ def main(
         for each in ("all", *dict.fromkeys(name for name, _ in ratios))
     }
     print(means, "least", min(ratio for _, ratio in ratios))
-    options = f"--schedules {schedules} " * bool(schedules) + "--stages " * stages + f"--kind {kind} " * bool(kind)
+    options = (
+        f"--schedules {schedules} " * bool(schedules) + f"--knob {knob} " * bool(knob) + f"--kind {kind} " * bool(kind)
+    )
     command = f"python bench/gpu/thin.py {options}--out bench/results/{out.name}"
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     found = {"command": command, **about, "torch_over_ours": means, "rows": rows}

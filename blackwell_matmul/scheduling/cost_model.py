@@ -233,8 +233,8 @@ def _from_l2(tile: TileConfig) -> float:
 
 def _loaded_rows(tile: TileConfig) -> float:
     """Return the rows of A and B that a CTA costs the L2 for each k-tile. A cluster shares them by multicast, and
-    consecutive CTAs share B, or A where there is one row of tiles."""
-    rows = ceil_div(tile.problem.m, tile.block_m)
+    consecutive CTAs share B, or A where they go along a row of tiles."""
+    rows, columns = ceil_div(tile.problem.m, tile.block_m), ceil_div(tile.problem.n, tile.block_n)
     if tile.in_order:
         return _rows_in_order(tile, rows)
     rows_of_a = tile.cta_m * _part_of_a(tile)
@@ -242,6 +242,8 @@ def _loaded_rows(tile: TileConfig) -> float:
         return rows_of_a / tile.cluster_n + tile.cta_n / min(tile.cluster_m, rows)
     if tile.pair > 1:
         return tile.cta_m + tile.cta_n
+    if "neighbours" in tile.features and tile.group_m == 1 and rows > 1 and 1 < columns <= FIT.few_columns:
+        return tile.cta_m * ceil_div(columns, NEIGHBOURS) / columns + tile.cta_n * FIT.part_of_many
     return rows_of_a + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
 
 
@@ -256,8 +258,9 @@ def _rows_in_order(tile: TileConfig, rows: int) -> float:
 
 
 def _part_of_a(tile: TileConfig) -> float:
-    """Return the fraction of A that costs L2 bandwidth: less than 1 if CTAs come in clusters and are in step."""
-    if "neighbours" not in tile.features:
+    """Return the fraction of A that costs L2 bandwidth: less than 1 if CTAs come in clusters and are in step, and more
+    than a few columns of tiles share A."""
+    if "neighbours" not in tile.features or ceil_div(tile.problem.n, tile.block_n) <= FIT.few_columns:
         return 1
     part = FIT.part_of_a if ceil_div(tile.problem.m, tile.block_m) <= FIT.few_rows else FIT.part_of_many
     k_tiles = tile.k_tiles * _tiles_of_one_sm(tile, nearest_figures(tile.gpu))

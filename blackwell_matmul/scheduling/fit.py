@@ -22,6 +22,7 @@ class Fit:
     out_of_step: float
     part_of_a: float
     few_rows: int
+    few_columns: int
     part_of_many: float
     in_order: float
     in_order_drift: float

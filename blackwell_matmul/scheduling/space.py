@@ -153,7 +153,8 @@ def _fills_its_cluster(row: Row) -> bool:
     """Return True if each CTA of the cluster has a strip and a share of B, and whether the cluster and the order are
     useful.
 
-    Orders of few or small tiles make no difference, so one is left. CTAs in order, three warpgroups, clusters of four,
+    Orders of few or small tiles make no difference, so one is left. Small tiles also go along rows of tiles, where
+    neighbours share A (h200_columns.json). CTAs in order, three warpgroups, clusters of four,
     clusters that share A and clusters of C transposed have one order. These, and C transposed, are not split. 4xN
     clusters are excluded: swap_ab covers the same shapes.
     """
@@ -171,7 +172,8 @@ def _fills_its_cluster(row: Row) -> bool:
     elif cluster_m > 2 or (cluster_m > 1 and swapped) or row.get("consumers", 1) > 2:
         tells = split_k == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
-        tells = (split_k == 1 and large) or order in (None, last_order)
+        along_rows = order == 1 and row.get("neighbours") == 2 and cluster_m == 1 and not swapped
+        tells = (split_k == 1 and (large or along_rows)) or order in (None, last_order)
     filled = columns // row.get("e_block_n", 1) >= split_k and columns // SHARE_ROWS % cluster_m == 0
     return tells and filled and not (split_k > 1 and swapped and "neighbours" in row)
 
@@ -393,8 +395,9 @@ def _useful_stages(tile: TileConfig) -> int:
 def _is_wasteful(tile: TileConfig) -> bool:
     """Return True if a tile has few rows for a problem of more, or a k-tile in several boxes that does not pay, or is
     not `SHORT_K_TILE` where K is short. Two boxes halve the waits and the stages, which pays for narrow tiles
-    (h200_tiles_wide.json)."""
-    few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
+    (h200_tiles_wide.json). Wide tiles of half the MMA's rows load fewer rows of zeros (h200_halves.json)."""
+    halves = 2 * tile.cta_m == tile.mma_m > tile.problem.m and tile.block_n >= tile.mma_m
+    few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m and not halves
     narrow = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow) or _is_slow_for_short_k(tile)
 

@@ -29,7 +29,7 @@ from blackwell_matmul.emulator.parser import (
     Symbol,
     Vector,
     number_bits,
-)  # fmt: skip
+)
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
@@ -258,10 +258,10 @@ class Builder:
         read = self.reader(operand, type)
         return lambda warp, lane: int(read(warp)[lane])
 
-    def shared_scalar(self, operand: Operand, type: str = "b32") -> Callable[[LaneState, int], int]:
-        """Return a function that reads an operand as an integer in one lane. For a row, the function raises Undefined
+    def shared_scalar(self, operand: Operand) -> Callable[[LaneState, int], int]:
+        """Return a function that reads 32 bits of an operand in one lane. For a row, the function raises Undefined
         unless all lanes have the same value."""
-        read = self.reader(operand, type)
+        read = self.reader(operand, "b32")
 
         def value(warp: LaneState, lane: int) -> int:
             values = read(warp)

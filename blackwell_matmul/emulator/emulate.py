@@ -14,9 +14,9 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
-from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded
+from blackwell_matmul.emulator.loading import LaunchShape, loaded
 from blackwell_matmul.emulator.parser import Entry, Module, parse
-from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Limit, Progress
+from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Extents, Limit, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace
 
 EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")

@@ -17,9 +17,9 @@ from blackwell_matmul.emulator.functions.frames import Callee
 from blackwell_matmul.emulator.functions.function_calls import formal_place
 from blackwell_matmul.emulator.machine import MOST_LOCAL_BYTES, WarpState
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
-from blackwell_matmul.emulator.scheduler import Choices, Clusters, Execution, Limit, own_fault
+from blackwell_matmul.emulator.scheduler import Choices, Clusters, Execution, Extents, Limit, own_fault
 from blackwell_matmul.emulator.spaces import CODE, LOCAL, PARAM, RESERVED_BYTES, GlobalSpace, Memory
-from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
+from blackwell_matmul.emulator.starting import SPECIALS, Places, Starter
 from blackwell_matmul.emulator.unknown import Malformed, NotEmulated, Parts, Unknown
 
 assert instructions and function_calls  # the imports register the functions that build instructions

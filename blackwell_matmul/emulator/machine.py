@@ -475,7 +475,7 @@ class CtaState:
     def barrier(self, address: int) -> PhaseBarrier:
         """Return the mbarrier at an address of the cluster's shared memory; raise Undefined if there is none."""
         owner = self.cluster.owner(address)
-        found = owner.barriers.get(address & (OFFSET))
+        found = owner.barriers.get(address & OFFSET)
         return owner.missing_barrier(address & OFFSET) if found is None else found
 
     def missing_barrier(self, offset: int) -> PhaseBarrier:

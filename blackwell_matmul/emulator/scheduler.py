@@ -28,7 +28,7 @@ from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.emulator.unknown import Malformed, Unknown
 
 Progress = Callable[[int, int], None]
-Index = tuple[int, int, int]
+Extents = tuple[int, int, int]
 
 ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
 """Orders in which asynchronous operations complete. late: late, oldest first. eager: at the issue. newest: late, newest
@@ -96,7 +96,7 @@ class Choices:
 class Clusters:
     """Clusters of a grid that have not started, in order, x fastest. len() returns their number."""
 
-    def __init__(self, grid: Index, cluster: Index) -> None:
+    def __init__(self, grid: Extents, cluster: Extents) -> None:
         self.size = cluster
         self.counts = tuple(-(-extent // size) for extent, size in zip(grid, cluster))
         self.begun, self.total = 0, prod(self.counts)
@@ -104,7 +104,7 @@ class Clusters:
     def __len__(self) -> int:
         return self.total - self.begun
 
-    def take(self) -> Index:
+    def take(self) -> Extents:
         """Remove the next cluster, and return the index of its first CTA."""
         index, (x, y, _) = self.begun, self.counts
         self.begun += 1
@@ -123,7 +123,7 @@ class Execution:
     memory: GlobalSpace
     parameters: Memory
     waiting: Clusters
-    start: Callable[[Execution, list[Index], bool], tuple[list[ClusterState], list[Row]]]
+    start: Callable[[Execution, list[Extents], bool], tuple[list[ClusterState], list[Row]]]
     most: int
     choices: Choices
     unknown: list[str] = field(default_factory=list)

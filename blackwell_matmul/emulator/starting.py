@@ -12,10 +12,8 @@ import numpy as np
 from blackwell_matmul.emulator.code import Builder
 from blackwell_matmul.emulator.lanes import ALL, LANES, WORDS, Array
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Row, Strand, WarpState
-from blackwell_matmul.emulator.scheduler import Execution
+from blackwell_matmul.emulator.scheduler import Execution, Extents
 from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory, SharedBank
-
-Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class TimeFigures:
         """
         by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
         cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
-        return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
+        return cycles * ((self.rows_few_sms or 1.0) if few_sms else 1.0)
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
         """Return the number of clusters of `size` CTAs, one CTA on each SM, that run at the same time."""

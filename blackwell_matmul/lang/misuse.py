@@ -28,7 +28,7 @@ from blackwell_matmul.lang.kinds import (
     ScaledKind,
     kind_of,
 )
-from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_BYTES, ATOM_ROWS, atoms_of
 
 LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
 """Lanes and columns of tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory",
@@ -40,11 +40,6 @@ LANE_BYTES = ATOM_BYTES // COLUMN_ROWS
 
 BOX = (2, 256)
 """Shape of an atom in shared memory, in bytes: a dimension of a TMA box has at most 256 elements."""
-
-
-def atoms_of(rows: int, blocks: int) -> tuple[int, int]:
-    """Return the number of atoms along K and along the rows for the scales of rows x blocks."""
-    return -(-blocks // ATOM_BLOCKS), -(-rows // ATOM_ROWS)
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -60,7 +55,8 @@ def shape_of_scales(dtype: Any, rows: Any, blocks: Any) -> tuple[int, int, int, 
     require(dtype in TYPES_OF_SCALES, f"scales are {_names(TYPES_OF_SCALES)}; dtype is {getattr(dtype, 'name', dtype)}")
     for name, value in (("rows", rows), ("blocks", blocks)):
         require(isinstance(value, int) and value > 0, f"{name} of scales is {value}; it takes a whole number")
-    return (*atoms_of(rows, blocks), LANES, LANE_BYTES)
+    tiles, along_k = atoms_of(rows, blocks)
+    return along_k, tiles, LANES, LANE_BYTES
 
 
 def columns_for_scales(tensor: Any, shape: tuple[int, ...]) -> None:
@@ -208,7 +204,7 @@ def _last_row(n: int, first_row: Any) -> int:
 def _enough(name: str, scales: Any, rows: int, blocks: int, why: str) -> None:
     (atoms, tiles), wanted = scales.shape[:2], atoms_of(rows, blocks)
     require(
-        atoms >= wanted[0] and tiles >= wanted[1],
+        atoms >= wanted[1] and tiles >= wanted[0],
         f"{name} has scales of {tiles * ATOM_ROWS} rows by {atoms * ATOM_BLOCKS} blocks, and the product reads {rows} "
         f"by {blocks}{why}; alloc_scales(dtype, rows={rows}, blocks={blocks}) fits",
     )

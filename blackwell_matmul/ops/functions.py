@@ -234,7 +234,7 @@ def baddbmm(
         if (node := taken(baddbmm, needed, beta=beta, alpha=alpha, simulate=simulate)) is not None:
             return node
     check_batches(batch1, batch2, BADDBMM)
-    whole = expanded("input", input, (batch1.shape[0], batch1.shape[1], batch2.shape[2]))
+    whole = expanded(input, (batch1.shape[0], batch1.shape[1], batch2.shape[2]))
     how = How("none", plain_number("alpha", alpha), plain_number("beta", beta), None, simulate)
     return product(batch1, batch2, EpilogueTensors(residual=whole), how, BADDBMM, plain)
 

@@ -73,22 +73,17 @@ def taken(
 
 
 def check_tensors(**tensors: object) -> None:
+    """Raise InputError unless each value is a dense tensor."""
     for name, value in tensors.items():
-        _check_tensor(name, value)
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
+        if not torch.compiler.is_compiling():  # torch.compile cannot trace these checks in a Function's backward
+            check_dense(name, value)
 
 
 def check_optional(**tensors: object) -> None:
     """Raise InputError unless each value is a dense tensor or None."""
-    for name, value in tensors.items():
-        if value is not None:
-            _check_tensor(name, value)
-
-
-def _check_tensor(name: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if not torch.compiler.is_compiling():  # torch.compile cannot trace these checks in a Function's backward
-        check_dense(name, value)
+    check_tensors(**{name: value for name, value in tensors.items() if value is not None})
 
 
 def check_dense(name: str, x: Tensor) -> None:
@@ -185,12 +180,12 @@ def spread_bias(
     raise InputError(f"bias has shape {tuple(bias.shape)}; it must be {of_c[-1:]}{also}.")
 
 
-def expanded(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return x broadcast to a shape; raise InputError if x does not broadcast."""
+def expanded(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the input broadcast to a shape; raise InputError if the input does not broadcast."""
     try:
-        return x.expand(shape)
+        return input.expand(shape)
     except RuntimeError:
-        raise InputError(f"{name} has shape {tuple(x.shape)}; it must broadcast to {shape}.") from None
+        raise InputError(f"input has shape {tuple(input.shape)}; it must broadcast to {shape}.") from None
 
 
 def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object, name: str = "out_dtype") -> None:

@@ -22,6 +22,11 @@ LARGEST_E4M3, LARGEST_E2M1, SMALLEST_NORMAL_E4M3 = 448.0, 6.0, 2.0**-6
 Microscaling Formats v1.0)."""
 
 
+def atoms_of(rows: int, blocks: int) -> tuple[int, int]:
+    """Return the number of atoms along the rows and along K for the scales of rows x blocks."""
+    return -(-rows // ATOM_ROWS), -(-blocks // ATOM_BLOCKS)
+
+
 @dataclass(frozen=True)
 class BlockFormat:
     """Types of a block-scaled operand.
@@ -57,7 +62,7 @@ class BlockFormat:
 
     def atoms(self, rows: int, k: int) -> tuple[int, int]:
         """Return the number of atoms along the rows and along K."""
-        return -(-rows // ATOM_ROWS), -(-k // self.atom_k)
+        return atoms_of(rows, -(-k // self.block))
 
     def tile_atoms(self, rows_a: int, rows_b: int, block_k: int) -> tuple[int, int]:
         """Return the number of atoms of A and of B that a k-tile needs.

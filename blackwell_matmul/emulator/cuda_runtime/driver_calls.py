@@ -326,7 +326,7 @@ cuMemsetD8, cuMemsetD16, cuMemsetD32 = _sets(1), _sets(2), _sets(4)
 
 def cuPointerGetAttribute(host: Host, value: int, attribute: int, address: int) -> None:
     """Return CUDA's attributes of an address. Kernels may also access the program's own memory."""
-    kind, nbytes = attribute & 0xFFFFFFFF, 8
+    kind = attribute & 0xFFFFFFFF
     on_device = host.memory.has(address)
     answers = {1: CONTEXT, 2: 2 if on_device else 1, 3: address, 4: address, 6: 1, 7: 1, 8: 0, 9: 0, 11: 0, 13: 1}
     if kind not in answers:

@@ -28,9 +28,8 @@ from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loa
 from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.emulator.parser import Entry, Module, parse
-from blackwell_matmul.emulator.scheduler import Choices
+from blackwell_matmul.emulator.scheduler import Choices, Extents
 from blackwell_matmul.emulator.spaces import RESERVED_BYTES, WINDOW_BITS, GlobalSpace, Memory, Undefined
-from blackwell_matmul.emulator.starting import Extents
 
 DEVICE_START = 0x10 << WINDOW_BITS
 """First address of device memory. Linux never gives a program addresses in this range."""

@@ -131,7 +131,7 @@ def barrier(build: Builder, each: Statement) -> Act:
 
 def _arrived_together(
     row: Row, mask: int, number: int, expected: int | None, arrives_only: bool, reduces: bool
-) -> Waits | None:  # fmt: skip
+) -> Waits | None:
     """Count arrivals of a row's warps at their CTAs' barriers; return the waits of warps that must wait."""
     row.verify_whole(mask)
     found = [(some[0].cta.named.setdefault(number, NamedBarrier()), some) for some in row.by_cta(mask)]
@@ -154,7 +154,7 @@ def _verify_barrier(number: Any, threads: Any) -> None:
 
 def _arrived(
     warps: list[WarpState], named: NamedBarrier, expected: int | None, arrives_only: bool, number: int
-) -> Waiting | None:  # fmt: skip
+) -> Waiting | None:
     """Count the arrival of warps of one CTA, all lanes of each, even exited lanes. Return the wait, or None.
 
     expected: number of threads; None for the threads of all live warps.

@@ -113,9 +113,7 @@ class Copies:
         bank.memory.store(targets - rank + place, values, nbytes)
 
 
-def _copied(
-    warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int, which: list[int]
-) -> None:  # fmt: skip
+def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int, which: list[int]) -> None:
     memory = warp.cta.shared
     if memory.listener is not None:
         memory.listener.written(memory, targets, nbytes, mask=sum(1 << lane for lane in which))

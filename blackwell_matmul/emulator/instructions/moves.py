@@ -23,7 +23,7 @@ from blackwell_matmul.emulator.spaces import (
     WINDOW_BITS,
     Memory,
     Undefined,
-)  # fmt: skip
+)
 from blackwell_matmul.emulator.unknown import Known, Malformed, Unknown
 
 STACK_BYTES = 16384
@@ -105,9 +105,7 @@ def gather(
     return values
 
 
-def scatter(
-    warp: LaneState, addresses: Array, values: Array, space: str, nbytes: int, mask: int | None = 0
-) -> None:  # fmt: skip
+def scatter(warp: LaneState, addresses: Array, values: Array, space: str, nbytes: int, mask: int | None = 0) -> None:
     for memory, places, which in where(warp, addresses, space, "writes", mask or ALL):
         if memory.listener is not None and mask != 0:
             some = mask if isinstance(which, slice) or mask is None else _some(mask, which)

@@ -524,9 +524,7 @@ def _copied_lanes(shape: str, modifiers: tuple[str, ...]) -> list[Array]:
     return [np.arange(_COPIES[shape][0])]
 
 
-def _copied(
-    cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lanes: list[Array], bits: int
-) -> None:  # fmt: skip
+def _copied(cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lanes: list[Array], bits: int) -> None:
     raw = read_chunks(cta.shared, chunks(found, rows, nbytes // CHUNK, True), "tcgen05.cp", 2 * bits).view(np.uint8)
     raw = raw if bits == 8 else padded(raw, bits).astype(np.uint8)
     values = raw.view(np.uint32).reshape(rows, nbytes // 4)

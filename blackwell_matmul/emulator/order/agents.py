@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.code import Order
-from blackwell_matmul.emulator.lanes import LANES, indices
-from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, Array, VectorClock, either, nothing
+from blackwell_matmul.emulator.lanes import LANES, Array, indices
+from blackwell_matmul.emulator.order.clocks import OWN_ROWS, WEAK, VectorClock, either, nothing
 from blackwell_matmul.emulator.order.touched_registers import HeldRegisters
 
 SCOPES = ("cta", "cluster", "gpu", "sys")

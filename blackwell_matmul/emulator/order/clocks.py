@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from blackwell_matmul.emulator.lanes import Array
 
 ORDERED, WEAK, EARLIER, SHARED, GLOBAL, BEFORE, TENSOR, MAPS = range(8)
 """Rows of a clock, each a set of accesses.

@@ -79,13 +79,12 @@ def other_proxy(wrote: bool, space: str) -> Rule:
     return Rule("missing-proxy-fence", severity, "a proxy fence between the two", mend, PROXIES)
 
 
-def unfenced_map() -> Rule:
-    """Return the rule for a copy by a changed tensor map, without a tensormap proxy fence between."""
-    edge = "fence.proxy.tensormap::generic.release behind the write, and .acquire of this map before the copy"
-    mend = "tensormap.cp_fenceproxy or that release by the writer; .acquire.gpu [map], 128 behind the edge"
-    return Rule("missing-proxy-fence", ERROR, edge, mend, "membar, fence: fence.proxy.tensormap")
-
-
+NO_MAP_FENCE = Rule(
+    "missing-proxy-fence", ERROR,
+    "fence.proxy.tensormap::generic.release behind the write, and .acquire of this map before the copy",
+    "tensormap.cp_fenceproxy or that release by the writer; .acquire.gpu [map], 128 behind the edge",
+    "membar, fence: fence.proxy.tensormap",
+)  # fmt: skip
 UNINITIALISED = Rule("uninitialised-read", UNPROMISED, "", "write the bytes first", "")
 
 CLUSTER_BARRIER = "barrier.cluster.arrive and .wait by all threads of the cluster"
@@ -123,19 +122,15 @@ NO_WGMMA_FENCE = Rule(
     "missing-wgmma-fence", UNPROMISED, "wgmma.fence between the two", "wgmma.fence before the first wgmma of a group",
     "wgmma.fence",
 )  # fmt: skip
-
-
-def unfenced() -> Rule:
-    """Return the rule for two ordered accesses of different warps to tensor memory, without tcgen05.fence between."""
-    mend = "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it"
-    section = "tcgen05 Memory Consistency Model"
-    return Rule("missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge", mend, section)
-
-
-def pipelined() -> Rule:
-    """Return the rule for two tcgen05 operations of one thread whose order PTX does not guarantee."""
-    mend = "other columns, or tcgen05.commit and a wait in between"
-    return Rule("order-not-promised", UNPROMISED, "a wait for the first", mend, "tcgen05: Pipelined instructions")
+NO_TCGEN05_FENCE = Rule(
+    "missing-tcgen05-fence", UNPROMISED, "tcgen05.fence around the edge",
+    "tcgen05.fence::before_thread_sync before the edge, and ::after_thread_sync behind it",
+    "tcgen05 Memory Consistency Model",
+)  # fmt: skip
+OUT_OF_PIPELINE = Rule(
+    "order-not-promised", UNPROMISED, "a wait for the first", "other columns, or tcgen05.commit and a wait in between",
+    "tcgen05: Pipelined instructions",
+)  # fmt: skip
 
 
 def finding(rule: Rule, first: MemoryAccess, second: MemoryAccess, where: str) -> PtxFinding:

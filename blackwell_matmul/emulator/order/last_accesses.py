@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from blackwell_matmul.emulator.lanes import Array
 
 
 class ByteShadow:

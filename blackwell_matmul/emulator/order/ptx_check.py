@@ -104,7 +104,7 @@ STOPS = (
     (" in a cluster of ", "no-such-cta", "a rank, or a mask, of CTAs that the cluster has"),
     (" again and again ", "livelock", "a store of the value that the load waits for, before that or by another warp"),
     ("endless: ", "livelock", "a condition that ends"),
-)  # fmt: skip
+)
 """Faults that stop a run: a text of the emulator's message, the finding's code, and the remedy."""
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS
+from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS, ATOM_ROWS, atoms_of
 
 LANES, GROUPS = 32, ATOM_ROWS // 32
 """32 rows and 4 groups of an atom. Row r of group g has its four scales at byte 16 r + 4 g."""
@@ -15,7 +15,7 @@ LANES, GROUPS = 32, ATOM_ROWS // 32
 def swizzle(scales: Tensor) -> Tensor:
     """Return scales [.., rows, blocks] as [.., bytes] in whole atoms, padded with zeros."""
     rows, blocks = scales.shape[-2:]
-    tiles, along_k = _atoms_of(rows, blocks)
+    tiles, along_k = atoms_of(rows, blocks)
     padding = (0, along_k * ATOM_BLOCKS - blocks, 0, tiles * ATOM_ROWS - rows)
     whole = functional.pad(scales.view(torch.uint8), padding)
     atoms = whole.unflatten(-1, (along_k, ATOM_BLOCKS)).unflatten(-3, (tiles, GROUPS, LANES))
@@ -24,7 +24,7 @@ def swizzle(scales: Tensor) -> Tensor:
 
 def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
     """Return scales [.., bytes] in whole atoms as [.., rows, blocks], the inverse of `swizzle`."""
-    tiles, along_k = _atoms_of(rows, blocks)
+    tiles, along_k = atoms_of(rows, blocks)
     atoms = scales.view(torch.uint8).unflatten(-1, (tiles, along_k, LANES, GROUPS, ATOM_BLOCKS))
     whole = _exchanged(atoms).flatten(-2).flatten(-4, -2)
     return whole[..., :rows, :blocks].contiguous().view(scales.dtype)
@@ -32,13 +32,9 @@ def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
 
 def cleared(scales: Tensor, rows: int, blocks: int) -> Tensor:
     """Return a copy of swizzled scales [bytes] with zeros in the padded blocks."""
-    whole = scales.view(torch.uint8).view(*_atoms_of(rows, blocks), LANES, GROUPS, ATOM_BLOCKS).clone()
+    whole = scales.view(torch.uint8).view(*atoms_of(rows, blocks), LANES, GROUPS, ATOM_BLOCKS).clone()
     whole[:, -1, :, :, blocks % ATOM_BLOCKS or ATOM_BLOCKS :] = 0
     return whole.view(-1).view(scales.dtype)
-
-
-def _atoms_of(rows: int, blocks: int) -> tuple[int, int]:
-    return -(-rows // ATOM_ROWS), -(-blocks // ATOM_BLOCKS)
 
 
 def _exchanged(atoms: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.emulator.lanes import LANES
+from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import SCOPES, Flying, WarpAgents, lanes_of
 from blackwell_matmul.emulator.order.barriers import MbarrierOrder
@@ -22,7 +22,6 @@ from blackwell_matmul.emulator.order.clocks import (
     SHARED,
     SITE_MASK,
     STRONG,
-    Array,
     VectorClock,
     agent_of,
     cell,
@@ -88,9 +87,7 @@ class ByteAccesses:
             self.finest = [*self.finest[-1:], found]
         return found
 
-    def accessed(
-        self, memory: Any, places: Any, nbytes: int, warp: Any, mask: int, writes: bool, values: Any
-    ) -> None:  # fmt: skip
+    def accessed(self, memory: Any, places: Any, nbytes: int, warp: Any, mask: int, writes: bool, values: Any) -> None:
         shadow = self.shadows.get(memory) or self._shadow(memory)
         offsets = places.view(np.int64) - memory.base
         if offsets.min() < 0 or offsets.max() + nbytes > memory.nbytes:
@@ -244,7 +241,7 @@ class ByteAccesses:
 
     def _note(
         self, memory: Any, shadow: ByteShadow, index: Any, flying: Flying, writes: bool, lanes: Array | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         agent = flying.agent if writes else flying.reader
         if agent < 0:
             flying.pending.append((shadow, index, writes))
@@ -287,7 +284,7 @@ class ByteAccesses:
 
     def _is_unordered(
         self, range: Range, cells: Array, units: Array, missing: Array, flying: Flying, mask: int, writes: bool
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Return a mask of the unobserved cells that are faults. A lane's own accesses are no faults, nor are two
         reductions."""
         if flying.per_lane and mask:
@@ -308,9 +305,7 @@ class ByteAccesses:
         warps = [self.run.warp_of(agent_of(one)) if same.any() else None for one in cells.tolist()]
         return same & np.array([each == self.run.warp_of(flying.warp.first) for each in warps])
 
-    def _judge_operation(
-        self, range: Range, one: int, flying: Flying, wrote: bool, writes: bool, unit: int
-    ) -> None:  # fmt: skip
+    def _judge_operation(self, range: Range, one: int, flying: Flying, wrote: bool, writes: bool, unit: int) -> None:
         later = self._is_later(one, flying)
         where = partial(range.where, unit)
         self.run.tell_unknown(flying.known, one, wrote, flying, flying.site, writes, where, later)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.order.agents import SCOPES, WarpAgents
 from blackwell_matmul.emulator.order.barriers import Flag
-from blackwell_matmul.emulator.order.clocks import Array, VectorClock, either
+from blackwell_matmul.emulator.order.clocks import VectorClock, either
 from blackwell_matmul.emulator.order.run_state import RunState, Site
 
 
@@ -24,7 +25,7 @@ class Flags:
 
     def synchronise(
         self, memory: Any, offsets: Array, agents: WarpAgents, lanes: Array, writes: bool, site: Site
-    ) -> None:  # fmt: skip
+    ) -> None:
         flags = self.flags.setdefault(memory, {})
         places = list(zip(offsets.tolist(), lanes.tolist()))
         if not site.opcode.startswith(("st", "red")):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.order import judging
 from blackwell_matmul.emulator.order.agents import WarpAgents, name_of
 from blackwell_matmul.emulator.order.clocks import (
@@ -16,7 +17,6 @@ from blackwell_matmul.emulator.order.clocks import (
     SITE_MASK,
     TENSOR,
     WEAK,
-    Array,
     VectorClock,
     agent_of,
     cell,
@@ -153,7 +153,7 @@ class TensorPart:
         """Report two tcgen05 operations of a thread whose order PTX does not guarantee: an mma, then a cp."""
         opcodes = self.run.sites[self.site].opcode, self.run.sites[one & SITE_MASK].opcode
         if ".cp." in opcodes[0] and ".mma" in opcodes[1]:
-            self._tell(one, slot, writes, judging.pipelined())
+            self._tell(one, slot, writes, judging.OUT_OF_PIPELINE)
 
     def _check_fence(self, one: int, slot: int, writes: bool) -> None:
         """Report, once in a run, that two warps access tensor memory without tcgen05.fence between."""
@@ -161,7 +161,9 @@ class TensorPart:
         if run.warp_of(agent_of(one)) == run.warp_of(self.agent):
             return
         first, second = run.access(agent_of(one), one & SITE_MASK, slot == 0), run.access(self.agent, self.site, writes)
-        run.findings.setdefault("fence", judging.finding(judging.unfenced(), first, second, self._where(one, slot)))
+        run.findings.setdefault(
+            "fence", judging.finding(judging.NO_TCGEN05_FENCE, first, second, self._where(one, slot))
+        )
 
 
 def distinct(cells: Array) -> Array:

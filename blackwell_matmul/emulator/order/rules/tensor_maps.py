@@ -62,7 +62,7 @@ class TensorMaps:
         for one in np.unique(shadow.cells[index, 0]).tolist():
             ordered = agent_of(one) == own or known.has(agent_of(one), clock_of(one), ORDERED)
             if one and ordered and not self._is_acquired(key, known, agents, one):
-                self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.unfenced_map())
+                self.run.tell_unknown(known, one, True, own, site, False, lambda: where, rule=judging.NO_MAP_FENCE)
 
     def _is_acquired(self, key: Any, known: VectorClock, agents: WarpAgents, one: int) -> bool:
         """Return True if an observed fence acquired the map after a write to the map and the writer's release."""

@@ -11,10 +11,11 @@ Compatibility" (code for x.y runs on x.z, z >= y; "a" targets only on their own 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.cli.doctor.facts import Descriptors, Facts, Need
 from blackwell_matmul.hardware.detect import NO_DEVICE, DetectedGpu
 from blackwell_matmul.kernels import LADDERS
@@ -136,11 +137,11 @@ def torch_gpus(facts: Facts) -> Line:
     if not there:
         return ok(name, "no GPU for it to see")
     if facts.torch.cuda is None:
-        return problem(name, f"a CPU build sees none of {_gpus(there)}", _torch_install(facts))
+        return problem(name, f"a CPU build sees none of {counted(there, 'GPU')}", _torch_install(facts))
     if seen < there:
-        why = _first_sentence(facts.torch.warnings) or "it does not say why"
-        return problem(name, f"torch sees {seen} of {_gpus(there)}: {why}", _torch_install(facts))
-    return ok(name, f"it sees {_gpus(there)}")
+        first = next(iter(facts.torch.warnings), "it does not say why").partition(". ")[0].rstrip(".")
+        return problem(name, f"torch sees {seen} of {counted(there, 'GPU')}: {first}", _torch_install(facts))
+    return ok(name, f"it sees {counted(there, 'GPU')}")
 
 
 def triton(facts: Facts) -> Line:
@@ -204,7 +205,9 @@ def driver(facts: Facts) -> Line:
 
 def _no_driver(facts: Facts) -> Line:
     if facts.pci_gpus:
-        return problem("driver", f"libcuda is not found, with {_gpus(facts.pci_gpus)} on the PCI bus", _INSTALL_DRIVER)
+        return problem(
+            "driver", f"libcuda is not found, with {counted(facts.pci_gpus, 'GPU')} on the PCI bus", _INSTALL_DRIVER
+        )
     return ok("driver", "none" if facts.pci_gpus is None else "none, and no GPU on the PCI bus")
 
 
@@ -213,10 +216,10 @@ def _no_device(facts: Facts) -> Line:
     if hidden is not None and (hidden.strip() in NONE_VISIBLE or not facts.pci_gpus):
         return ok("driver", f"{_driver(facts)}, and no GPU: CUDA_VISIBLE_DEVICES={hidden!r}")
     if hidden is not None and facts.pci_gpus:
-        text = f"CUDA_VISIBLE_DEVICES={hidden!r} names none of {_gpus(facts.pci_gpus)} on the PCI bus"
+        text = f"CUDA_VISIBLE_DEVICES={hidden!r} names none of {counted(facts.pci_gpus, 'GPU')} on the PCI bus"
         return problem("driver", text, "unset CUDA_VISIBLE_DEVICES")
     if facts.pci_gpus:
-        text = f"{_driver(facts)}, and sees none of {_gpus(facts.pci_gpus)} on the PCI bus"
+        text = f"{_driver(facts)}, and sees none of {counted(facts.pci_gpus, 'GPU')} on the PCI bus"
         return problem("driver", text, "sudo modprobe nvidia && nvidia-smi")
     return ok("driver", f"{_driver(facts)}, and no GPU")
 
@@ -418,16 +421,9 @@ GPU_LINES: tuple[Callable[[Facts, DetectedGpu], Line], ...] = (gpu, gpu_features
 
 def diagnose(facts: Facts) -> tuple[Line, ...]:
     """Return all lines, in the order of printing."""
-    return tuple(_lines(facts))
-
-
-def _lines(facts: Facts) -> Iterator[Line]:
-    for line in LINES:
-        found = line(facts)
-        if found is not None:
-            yield found
-    for each in facts.gpus:
-        yield from (line(facts, each) for line in GPU_LINES)
+    lines = [line(facts) for line in LINES]
+    lines += [line(facts, each) for each in facts.gpus for line in GPU_LINES]
+    return tuple(filter(None, lines))
 
 
 # --- words
@@ -435,10 +431,6 @@ def _lines(facts: Facts) -> Iterator[Line]:
 
 def _yes(value: bool | None) -> str:
     return "unknown" if value is None else "yes" if value else "no"
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _pair(version: str | None) -> tuple[int, int] | None:
@@ -449,7 +441,3 @@ def _pair(version: str | None) -> tuple[int, int] | None:
 
 def _dotted(version: tuple[int, int] | None) -> str:
     return ".".join(map(str, version or ()))
-
-
-def _first_sentence(texts: Sequence[str]) -> str:
-    return texts[0].partition(". ")[0].rstrip(".") if texts else ""

@@ -34,9 +34,9 @@ Tell = Callable[[int, int], None]
 def console(stderr: bool = False) -> Console:
     """Return a console of `rich` that escapes unprintable characters."""
     made = _console_class()(stderr=stderr, highlight=False, markup=False, emoji=False)
-    return made if made.is_terminal else _console_class()(
-        stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
-    )  # fmt: skip
+    if not made.is_terminal:
+        made.width = PIPE_COLUMNS
+    return made
 
 
 @functools.cache

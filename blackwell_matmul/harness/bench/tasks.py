@@ -146,7 +146,7 @@ def _different(
         poisoned.refill()
         count += (_bits(run()) != first).any()
         if number % BATCH == BATCH - 1:
-            count.item()  # waits for the device for the device
+            count.item()  # waits for the device
             tell(number + 1)
     return int(count)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import ScalingType, SwizzleType
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import counted, shown
 from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.operand_checks import check_tensors, known, unequal
 from blackwell_matmul.problem.form import BLOCK_SCALES, PADDED_SCALES, SCALED_K
@@ -56,8 +55,8 @@ def scaling_of(side: str, scales: object, recipes: object, swizzles: object, gro
         raise InputError(f"scale_recipe_{side} is {_names(recipes)}; it must be one of {able}, of torch's ScalingType.")
     if len(given) != len(named):
         raise InputError(
-            f"scale_{side} has {_count(given, 'tensor')} and scale_recipe_{side} {_count(named, 'recipe')}, "
-            f"{_names(recipes)}; each recipe has one."
+            f"scale_{side} has {counted(len(given), 'tensor')} and scale_recipe_{side} "
+            f"{counted(len(named), 'recipe')}, {_names(recipes)}; each recipe has one."
         )
     check_tensors(**{f"scale_{side}" + "[1]" * place: each for place, each in enumerate(given)})
     word = WORDS[named]
@@ -79,10 +78,6 @@ def _check_factor(name: str, factor: Tensor, device: torch.device, groups: int) 
 
 def _listed(given: object) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, (list, tuple)) else (given,)
-
-
-def _count(given: Sequence[object], what: str) -> str:
-    return f"{len(given)} {what}{'s' * (len(given) != 1)}"
 
 
 def _names(given: object) -> str:
@@ -139,8 +134,8 @@ def check_count(side: str, scaling: Scaling, rows: int) -> None:
     if wanted is not None and unequal(scaling.scale.numel(), wanted):
         name = {TENSOR: "TensorWise", ROWWISE: "RowWise"}[scaling.word]
         raise InputError(
-            f"scale_{side} has shape {tuple(scaling.scale.shape)}; with {name} it must have {wanted} "
-            f"number{'s' * (wanted != 1)}."
+            f"scale_{side} has shape {tuple(scaling.scale.shape)}; with {name} it must have "
+            f"{counted(wanted, 'number')}."
         )
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import counted, shown
 from blackwell_matmul.simulator.trace.recorded import TimelineEvent
 from blackwell_matmul.simulator.trace.recorder import WAITS
 from blackwell_matmul.simulator.trace.timeline import Timeline
@@ -112,7 +112,7 @@ def measured(words: np.ndarray, made: HasMarks, kernel: str, gpu: str, sm: int |
     tracks = {f"{names[slot]}CTA": (slot, -1) for slot in names}
     tracks |= {f"{names[slots[each.cta]]}warp {each.warp}": (slots[each.cta], each.warp) for each in here}
     return Timeline(
-        kernel, gpu, f"SM {number}, which ran {len(slots)} CTA{'s' * (len(slots) > 1)}", ghz,
+        kernel, gpu, f"SM {number}, which ran {counted(len(slots), 'CTA')}", ghz,
         0.0, float(max(each.end_clock for each in here) - zero), tuple(sorted(tracks, key=lambda each: tracks[each])),
         tuple(sorted(events, key=lambda each: each.start_cycles)), {line: said for _, line, said in made.marks if line},
         predicted=False, measured=True,

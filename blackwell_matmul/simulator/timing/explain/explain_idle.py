@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.simulator.timing.explain.thread_watches import StayWatch
 from blackwell_matmul.simulator.timing.explain.what_if import BUSY, MULTIPLY, SHARE, PredictedRun
 from blackwell_matmul.simulator.timing.model.occupancy import limits, registers_full, shared_bytes_of
@@ -96,9 +97,7 @@ def room(run: PredictedRun) -> Iterator[Lack]:
     if gain > SHARE:
         most = limits(run.lowered.program, launch.gpu)
         what = [name for name, ctas in most.items() if ctas == min(most.values())]
-        held = (
-            f"an SM holds {launch.resident} CTA{'s' * (launch.resident > 1)} at once, by its {' and its '.join(what)}"
-        )
+        held = f"an SM holds {counted(launch.resident, 'CTA')} at once, by its {' and its '.join(what)}"
         yield Lack(gain, held, f"; with one more, {gain:.0%} fewer cycles{_narrower(run, what)}.")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.simulator.timing.explain import what_if
 from blackwell_matmul.simulator.timing.explain.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.explain.explain_threads import beside
@@ -127,12 +128,8 @@ def _lap(watch: StageWatch) -> str:
     over = "its products are over" if watch.multiplied else "what reads it is over"
     return (
         f"a load is there after {arriving:,.0f} cycles, {over} {held:,.0f} later, and the next load"
-        f" follows after {idle:,.0f}; {_stages(watch.stages)} cannot hide that"
+        f" follows after {idle:,.0f}; {counted(watch.stages, 'stage')} cannot hide that"
     )
-
-
-def _stages(count: int) -> str:
-    return f"{count} stage{'s' * (count > 1)}"
 
 
 def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart | None) -> Gain:
@@ -195,22 +192,19 @@ def _too_few(run: PredictedRun, watch: StageWatch, twice: TwiceWatch, took: SmTi
 def _more(stages: int, before: int, room: int) -> str:
     if stages == before:
         return ""
-    return f" and with {_stages(stages)},{' which then find room,' if stages > room else ''}"
+    return f" and with {counted(stages, 'stage')},{' which then find room,' if stages > room else ''}"
 
 
 def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) -> str:
     """Return why the needed stages do not help."""
+    wanted = counted(needed, "stage")
     if most.stages == watch.stages:
-        return (
-            f"{_stages(needed)} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
-        )
+        return f"{wanted} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
     if most.stages == needed and most.gain >= 0:
-        return (
-            f"{_stages(needed)} would be enough, and take {most.gain:.0%} off, as what then holds it is something else"
-        )
+        return f"{wanted} would be enough, and take {most.gain:.0%} off, as what then holds it is something else"
     if most.gain >= 0:
-        return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
-    room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"
+        return f"{wanted} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
+    room = f"with {most.stages} an SM has room for {counted(most.resident, 'CTA')}"
     return f"but {room} and not {run.launch.resident}, and takes {-most.gain:.0%} more cycles"
 
 

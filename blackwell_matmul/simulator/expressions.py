@@ -40,7 +40,7 @@ from blackwell_matmul.simulator.arithmetic import (
     remainder,
     shifted,
     wrapped,
-)  # fmt: skip
+)
 from blackwell_matmul.simulator.types import Element, convert, element, element_by_name
 
 BOOL, INT64 = element_by_name("bool", 8), element_by_name("int64", 64)

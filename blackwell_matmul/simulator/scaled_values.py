@@ -227,9 +227,7 @@ def faults(a: ScaledRows, b: ScaledRows, block: int) -> Iterator[tuple[Code, str
         padding = np.isnan(operand.factors(block)) & empty & operand.values.any(axis=1, keepdims=True)
         if padding.any():
             hit, where = padding.any(axis=1).sum(), ", ".join(map(str, padding.any(axis=0).nonzero()[0]))
-            yield (
-                "scale-of-padding", f"{name} has NaN in {hit} rows of block {where} along k of this tile, {_BEYOND}"
-            )  # fmt: skip
+            yield "scale-of-padding", f"{name} has NaN in {hit} rows of block {where} along k of this tile, {_BEYOND}"
 
 
 _COPIED = "the tensor core reads all four, and tcgen05.copy_scales writes all four"

@@ -131,7 +131,7 @@ def run_simulation(
     """Run every CTA and check the whole grid. start: time.perf_counter from which `Run.seconds` counts."""
     lowered, program, grid = simulation.lowered, simulation.lowered.program, simulation.grid
     lowered.counts.clear()
-    _check_assumptions(grid, program, grid.arguments)
+    _check_assumptions(grid, program)
     _check_barriers(grid, program)
     with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
         counts = run_ctas(simulation, workers, progress and _told(progress))
@@ -201,9 +201,8 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     """Return the tensors' memory, and each parameter's value in the kernel (an address, or a number)."""
     tensors = {name: value for name, value in bound.kernel_args.items() if attribute(value, "dtype") is not None}
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
-    every = {**tensors, **reached}
-    segments = {name: _segment(lowered.program.name, name, value) for name, value in every.items()}
-    program = lowered.program
+    program, every = lowered.program, {**tensors, **reached}
+    segments = {name: _segment(program.name, name, value) for name, value in every.items()}
     for name, value in tensors.items():
         if name in program.row_major:
             require_row_major(program.name, name, value)
@@ -274,12 +273,12 @@ def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, i
         )
 
 
-def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
+def _check_assumptions(grid: Grid, program: Program) -> None:
     """Check self.assume(p % c == 0), a promise to the compiler, which makes wrong code if it is broken."""
     names = {id(var): name for name, var in program.params}
     for condition, location in program.assumes:
         free = free_variables(condition)
-        values = [arguments[names[id(var)]] for var in free]
+        values = [grid.arguments[names[id(var)]] for var in free]
         if not bool(vector_function(free, condition)(*values)):
             text = ", ".join(f"{names[id(v)]} = {x}" for v, x in zip(free, values, strict=True))
             message = f"assume() does not hold for {text}, for every warp of every CTA"

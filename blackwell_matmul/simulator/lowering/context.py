@@ -257,9 +257,7 @@ class LoweringContext:
         if self._passed(warp, barrier, parity, scope):
             return None
         why = partial(_explain, barrier, parity)
-        return Blocked(
-            partial(self._passed, warp, barrier, parity, scope), why, self.location, barrier=barrier
-        )  # fmt: skip
+        return Blocked(partial(self._passed, warp, barrier, parity, scope), why, self.location, barrier=barrier)
 
     def _passed(self, warp: Warp, barrier: Mbarrier, parity: int, scope: str) -> bool:
         engine: Engine = warp.cta.engine

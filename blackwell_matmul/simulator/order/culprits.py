@@ -61,8 +61,8 @@ class Scene:
 
 def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) -> Scene:
     waits = [(each.warp, each.wait, each.wait.barrier) for each in stuck if each.wait is not None]
-    found = [(*each, known.seen.get((each[2], each[0]), -1)) for each in waits if each[2] is not None]
-    return Scene([Stuck(warp, wait, barrier, seen) for warp, wait, barrier, seen in found if barrier], lines, known)
+    found = [Stuck(warp, wait, it, known.seen.get((it, warp), -1)) for warp, wait, it in waits if it is not None]
+    return Scene(found, lines, known)
 
 
 # the candidates

@@ -157,9 +157,7 @@ class Diagnosis:
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
             f" {cta.position}, which may not have started; {advice}"
         )
-        self._add(
-            PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED
-        )  # fmt: skip
+        self._add(PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED)
 
     def peer_not_allocated(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
         """Report tensor memory of a pair that one CTA frees before the other CTA has surely allocated it. The end of

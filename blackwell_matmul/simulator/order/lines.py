@@ -191,8 +191,7 @@ class ProgramLines:
 
     def may_precede(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `first` is a different line that is before `then` in the source, or in a loop around both."""
-        around = self.in_one_loop(first, then)
-        return first != then and (around or self.above(first, then))
+        return first != then and (self.in_one_loop(first, then) or self.above(first, then))
 
     def touched_by(self, warp: Warp) -> list[Touch]:
         """Return the accesses of a warp to on-chip tensors, in the order of the program."""
@@ -205,17 +204,14 @@ class ProgramLines:
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
         """Return True if `then` comes after `first` only in the next round of a loop."""
-        if first is None or then is None or then.line > first.line:
-            return False
-        return self.in_one_loop(first, then)
+        return first is not None and then is not None and then.line <= first.line and self.in_one_loop(first, then)
 
     def between(self, first: Location | None, then: Location | None) -> str:
         """Return `34 and 24 of the next round` for two lines of one loop; else both lines, the smaller first."""
         if self.by_loop(first, then):
             return f"{first} and {then} of the next round"
-        if first is None or then is None or (self.in_loop(first) and self.in_loop(then)):
-            return f"{first} and {then}"
-        first, then = sorted((first, then), key=lambda location: location.line)
+        if first is not None and then is not None and not (self.in_loop(first) and self.in_loop(then)):
+            first, then = sorted((first, then), key=lambda location: location.line)
         return f"{first} and {then}"
 
     def in_loop(self, location: Location | None) -> bool:

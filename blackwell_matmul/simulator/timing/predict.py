@@ -113,11 +113,10 @@ def record_script(
     args: tuple[Any, ...],
     gpu: str = "B200",
     schedule: Mapping[str, object] | Schedule | None = None,
-    ghz: float | None = None,
 ) -> Timeline:
     """Return the timeline of one SM, in all of its waves or in the first ones that `predict_script` runs."""
     with _launch(script, args, gpu, schedule) as (launch, _):
-        found = settled(launch, ghz)
+        found = settled(launch, None)
         turns, recorder = launch.shown(), CycleRecorder()
         launch.simulation.listeners = (recorder,)
         took = launch.run(found.conditions, turns)

@@ -150,7 +150,7 @@ def _both(above: Recorded, below: Recorded, later: float) -> dict[str, Any]:
     moved = [
         replace(each, start_cycles=each.start_cycles + later, end_cycles=each.end_cycles + later)
         for each in below.events
-    ]  # fmt: skip
+    ]
     groups = [[replace(each, track=f"{group}: {each.track}") for each in events]
               for group, events in zip(GROUPS, (above.events, moved))]  # fmt: skip
     return {

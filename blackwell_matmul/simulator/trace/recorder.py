@@ -106,9 +106,7 @@ class CycleRecorder(Listener):
         states = tuple(sorted(every, key=lambda each: each.cycle))
         return Timeline(kernel, gpu, part, ghz, 0.0, cycles, tracks, tuple(found), self.sources, states)
 
-    def _add(
-        self, track: str, name: str, start: float, end: float, location: Location | None, detail: str
-    ) -> None:  # fmt: skip
+    def _add(self, track: str, name: str, start: float, end: float, location: Location | None, detail: str) -> None:
         self.events.append(TimelineEvent(track, name, start, end, self._line(location), detail))
 
     def _operands(self, what: AsyncOperation | Instruction) -> str:

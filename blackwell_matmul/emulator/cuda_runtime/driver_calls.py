@@ -88,12 +88,12 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxPotentialClusterSize 
 cuOccupancyAvailableDynamicSMemPerBlock = _gives("Q", MAX_SHARED_BYTES)
 
 
-def _give_back(host: Host, place: int, value: int) -> None:
+def give_back(host: Host, place: int, value: int) -> None:
     """Write the second argument to the first, a pointer."""
     host.program.put(place, "Q", value)
 
 
-cuMemHostGetDevicePointer = cuLibraryGetModule = cuKernelGetFunction = _give_back
+cuMemHostGetDevicePointer = cuLibraryGetModule = cuKernelGetFunction = give_back
 
 # --- the driver and the device
 

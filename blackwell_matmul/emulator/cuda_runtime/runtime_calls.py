@@ -212,11 +212,7 @@ def _kernel(host: Host, function: int) -> Function:
     return module.kernel(name)
 
 
-def __cudaGetKernel(host: Host, place: int, function: int) -> None:
-    host.program.put(place, "Q", function)
-
-
-cudaGetKernel = cudaGetFuncBySymbol = __cudaGetKernel
+__cudaGetKernel = cudaGetKernel = cudaGetFuncBySymbol = driver_calls.give_back
 
 
 def cudaFuncGetAttributes(host: Host, place: int, function: int) -> None:

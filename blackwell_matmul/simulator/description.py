@@ -160,9 +160,6 @@ FREE = Time(Unit.NONE)
 UNKNOWN = Time(Unit.UNKNOWN)
 """Time of an instruction without a published figure; `predict` refuses the instruction."""
 
-LANES_TOGETHER = "races between lanes of one warp are looked for between two of its waits alone"
-"""Clause on the approximation of instructions that every lane executes separately."""
-
 
 @dataclass(frozen=True)
 class Description:

@@ -140,8 +140,7 @@ class HappensBefore(Listener):
         for other in racing:
             if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 self._assume(warp, lanes, effect.path, other)
-        if lanes.name == ALL:
-            self.within_warps.accessed(warp, instruction, region, write)
+        self.within_warps.accessed(lanes, instruction, region, write)
         if not write:
             self._look_for_unwritten(warp, instruction, effect, region, {})
         elif not instruction.description.conflict:
@@ -311,8 +310,7 @@ class HappensBefore(Listener):
         region: Region,
     ) -> None:
         write, mine = effect.access is Access.WRITE, operation.source | operation.event
-        if lanes.name == ALL:
-            self.within_warps.accessed(warp, instruction, region, write)
+        self.within_warps.accessed(lanes, instruction, region, write, operation)
         known = getattr(lanes, effect.path) | mine
         if operation.op.pipe is not None and effect.space is Space.TENSOR and not instruction.description.unpromised:
             known |= lanes.issued
@@ -492,6 +490,10 @@ class HappensBefore(Listener):
         reaches, coming = not afar or instruction.scope == "cluster", carried.coming_afar if afar else carried.coming
         for each in self._each(warp, lanes):
             carried.coming.steps |= each.steps
+            if self.within_warps.recent.get(each):
+                event = self._new_event()
+                self.within_warps.released(each, event)
+                carried.coming.steps |= event
             coming.tensor |= each.tensor if reaches else 0
             if afar:
                 self.drains.arrives(barrier, lanes, instruction, each.tensor)
@@ -534,7 +536,6 @@ class HappensBefore(Listener):
         tcgen05.fence::after_thread_sync, which the compiler adds). Another CTA's accesses need cluster scope.
         """
         event, acting, carried = self._new_event(), self.acting(warp, instruction), self.of(barrier)
-        self.within_warps.forget(warp)
         past, past_afar = carried.past, carried.past_afar
         for lanes in self._each(warp, acting):
             if scope:
@@ -547,6 +548,7 @@ class HappensBefore(Listener):
             if instruction.scope == "cluster":
                 lanes.tensor |= past_afar.tensor
             lanes.steps |= event
+            self.within_warps.observed(lanes)
         self.drains.passes(barrier, acting, instruction)
         if scope != "cluster":
             left = (past.generic | past_afar.generic) & ~acting.generic | past_afar.tensor & ~acting.tensor
@@ -570,10 +572,13 @@ class HappensBefore(Listener):
         carried.end_phase(self._new_event() if carried.brought else 0, self.turn)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
-        """Join the frontiers of all warps that met at a barrier."""
-        for warp in warps:
-            self.within_warps.forget(warp)
+        """Join the frontiers of all warps that met at a barrier. Lanes of a part of a warp meet only each other."""
+        if instruction is not None and len(warps) == 1 and instruction.group.count < WARP:
+            self.within_warps.forget(self.acting(last, instruction))
+            return
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
+        for lanes in everybody:
+            self.within_warps.forget(lanes)
         whole = union(everybody)
         if self.drains.unsignalled and any(warp.cta is not last.cta for warp in warps):
             self.drains.signalled(whole.tensor)
@@ -626,13 +631,13 @@ class HappensBefore(Listener):
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Acquire the events that releases of a semaphore published, for the lanes that wait for it."""
         releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
-        self.within_warps.forget(warp)
         if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
             warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)
         stored = next(reversed(releases), None)
         lock = SemaphoreWait(warp, self._new_event(), instruction.location, address, value, stored)
         self.locks.append(lock)
         for lanes in self.lanes[warp].values():
+            self.within_warps.forget(lanes)
             lanes.join(self.semaphores.get(address, Frontier()))
             lanes.generic |= lock.event
 
@@ -656,7 +661,7 @@ class HappensBefore(Listener):
         for lanes in everybody:
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
         self._forget_reached()
-        kept = self.drains.events
+        kept = self.drains.events | self.within_warps.events
         for event in (*self.beginnings.values(), *self.allocations.values(), *self.reaching.values()):
             kept |= event
         for lanes in everybody:

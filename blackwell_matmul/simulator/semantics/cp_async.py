@@ -40,7 +40,6 @@ _COPY: dict[str, Any] = {
         Effect("dst", Space.SHARED, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
     ),
     "completes_by": f"copy_async_commit_group and {_REMEDY}",
-    "approximation": "a warp waits for its copies as one: which lane waits for what is not looked at",
     "again": Again.VALUES,
     "time": Time(Unit.CP_ASYNC),
     "mark": "cp.async",

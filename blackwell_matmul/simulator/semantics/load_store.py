@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, Time, Unit, describe
+from blackwell_matmul.simulator.description import Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
@@ -21,7 +21,6 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     name="load_shared",
     ptx="ld.shared",
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    approximation=LANES_TOGETHER,
     again=Again.VALUES,
     time=Time(Unit.BANKS, "unstage_cycles"),
     mark=True,
@@ -48,7 +47,6 @@ def load_shared(inst: Any, context: LoweringContext) -> Any:
     name="store_shared",
     ptx="st.shared",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
-    approximation=LANES_TOGETHER,
     again=Again.VALUES,
     time=Time(Unit.BANKS, "stage_cycles"),
     mark=True,
@@ -71,7 +69,6 @@ def store_shared(inst: Any, context: LoweringContext) -> Any:
     name="load_global",
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    approximation=LANES_TOGETHER,
     again=Again.VALUES,
     time=Time(Unit.LINES),
     mark=True,
@@ -117,7 +114,6 @@ def _clip(
     name="store_global",
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
-    approximation=LANES_TOGETHER,
     again=Again.VALUES,
     time=Time(Unit.LINES),
     mark=True,

@@ -22,7 +22,6 @@ from blackwell_matmul.simulator.description import (
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.registers import WARP
 
 
 @describe(
@@ -37,7 +36,7 @@ from blackwell_matmul.simulator.machine.registers import WARP
 def sync_threads(inst: Any, context: LoweringContext) -> Any:
     """Lower bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
     if len(context.group.warps) == 1:
-        return None if context.group.count < WARP else lambda warp: sync_warp(warp, context)
+        return None if context.group.count == 1 else lambda warp: sync_warp(warp, context)
     context.kind = "blocking"
 
     def run(warp: Warp) -> Blocked | None:
@@ -49,7 +48,7 @@ def sync_threads(inst: Any, context: LoweringContext) -> Any:
 
 
 def sync_warp(warp: Warp, context: LoweringContext) -> None:
-    """Perform bar.warp.sync: the lanes of a warp wait for each other, which orders their accesses."""
+    """Perform bar.warp.sync: lanes of a warp, all or some, wait for each other, which orders their accesses."""
     warp.cta.engine.tell.met((warp,), warp, context.instruction)
 
 

@@ -128,12 +128,13 @@ class StoreRing(tilus.Script):
 
 class Through(tilus.Script):
     """y = x, twice from columns in lanes to rows in lanes, by one warp through memory of `space`. loads: the layout of
-    its loads. waits: the lanes wait for an mbarrier in place of the first sync; first, second: with a sync."""
+    its loads. waits: the lanes wait for an mbarrier in place of the first sync, on which all arrive, or one, or all
+    "too early"; first, second: with a sync, which "too early" puts before the wait for the copies."""
 
     target = "sm_90a"
 
     def __init__(
-        self, space: str = "shared", first: bool = True, second: bool = True, waits: bool = False, loads: object = ROWS
+        self, space: str = "shared", first: object = True, second: bool = True, waits: str = "", loads: object = ROWS
     ):
         super().__init__()
         self.space, self.first, self.second, self.waits, self.loads = space, first, second, waits, loads
@@ -145,11 +146,15 @@ class Through(tilus.Script):
         g_t = self.global_view(t_ptr, dtype=int32, shape=[32, 32])
         g_y = self.global_view(y_ptr, dtype=int32, shape=[32, 32])
         s = self.shared_tensor(dtype=int32, shape=[32, 32])
-        met = self.mbarrier.alloc(counts=32)
+        met = self.mbarrier.alloc(counts=1 if self.waits == "one" else 32)
         for i in range(2):
+            if self.waits == "too early":
+                self.mbarrier.arrive(met)
             if self.space == "cp.async":
                 self.copy_async(g_x, s, offsets=[0, 0])  # written
-                self.copy_async_wait_all()
+                if self.first == "too early":
+                    self.sync()
+                self.copy_async_wait_all()  # awaited
             else:
                 r_x = self.load_global(g_x, offsets=[0, 0], shape=[32, 32])
                 self.annotate_layout(r_x, COLUMNS)
@@ -157,10 +162,14 @@ class Through(tilus.Script):
                     self.store_shared(s, r_x)  # written
                 else:
                     self.store_global(g_t, r_x, offsets=[0, 0])  # written
-            if self.waits:
+            if self.waits == "all":
                 self.mbarrier.arrive(met)
+            if self.waits == "one":
+                with self.single_thread():
+                    self.mbarrier.arrive(met)
+            if self.waits:
                 self.mbarrier.wait(met, phase=i)
-            elif self.first:
+            elif self.first is True:
                 self.sync()
             if self.space == "global":
                 r_y = self.load_global(g_t, offsets=[0, 0], shape=[32, 32])  # read
@@ -170,3 +179,35 @@ class Through(tilus.Script):
             if self.second:
                 self.sync()
             self.store_global(g_y, r_y, offsets=[0, 0])
+
+
+class HalfThrough(tilus.Script):
+    """y = x, twice from columns in lanes to rows in lanes, by half a warp. syncs: by whom, between and behind."""
+
+    def __init__(self, first: str = "half", second: str = "warp"):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def __call__(self, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[16, 16])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[16, 16])
+        s = self.shared_tensor(dtype=int32, shape=[16, 16])
+        for _ in range(2):
+            with self.thread_group(0, 16):
+                r_x = self.load_global(g_x, offsets=[0, 0], shape=[16, 16])
+                self.annotate_layout(r_x, spatial(1, 16).local(16, 1))
+                self.store_shared(s, r_x)  # half written
+                if self.first == "half":
+                    self.sync()
+            if self.first == "warp":
+                self.sync()
+            with self.thread_group(0, 16):
+                r_y = self.load_shared(s)  # half read
+                self.annotate_layout(r_y, spatial(16, 1).local(1, 16))
+                self.store_global(g_y, r_y, offsets=[0, 0])
+                if self.second == "half":
+                    self.sync()
+            if self.second == "warp":
+                self.sync()

@@ -69,7 +69,7 @@ def check(
     orders = len(runs)
     return Report(
         runs[0].kernel, target, plain_values(runs[0].schedule), runs[0].grid, orders, seed, strict,
-        time.perf_counter() - start, findings, coverage(lowered.program, ran, orders, lowered.interacts),
+        time.perf_counter() - start, findings, coverage(lowered.program, ran, orders),
         runs[0].disagreements,
     )  # fmt: skip
 

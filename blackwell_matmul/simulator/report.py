@@ -146,8 +146,8 @@ NEVER_COVERED = (
 )
 
 
-def coverage(program: Program, ran: Iterable[str], orders: int, interacts: bool) -> Coverage:
-    """Return the coverage. ran: names of the instructions that were executed. interacts: CTAs signal each other."""
+def coverage(program: Program, ran: Iterable[str], orders: int) -> Coverage:
+    """Return the coverage. ran: names of the instructions that were executed."""
     known = {description.name: description for description, _ in DESCRIPTIONS.values()}
     used = [known[name] for name in sorted(set(ran)) if name in known]
     approximated: dict[str, tuple[str, ...]] = {}
@@ -155,18 +155,16 @@ def coverage(program: Program, ran: Iterable[str], orders: int, interacts: bool)
         if each.approximation:
             approximated[each.approximation] = (*approximated.get(each.approximation, ()), each.name)
     exact = tuple(each.name for each in used if _orders(each) and not each.approximation)
-    return Coverage(exact, approximated, tuple(_not_covered(program, {each.name for each in used}, orders, interacts)))
+    return Coverage(exact, approximated, tuple(_not_covered(program, {each.name for each in used}, orders)))
 
 
-def _not_covered(program: Program, ran: set[str], orders: int, interacts: bool) -> Iterable[str]:
+def _not_covered(program: Program, ran: set[str], orders: int) -> Iterable[str]:
     yield (
         f"orders of warps and completions other than the {orders} that ran"
         if orders > 1
         else "other orders than this one"
     )
     yield from NEVER_COVERED
-    if interacts:
-        yield "outputs that no CTA writes, because the CTAs of this kernel signal each other"
     idle = sorted(name for name in _in_program(program) - ran)
     if idle:
         yield f"in the kernel, and never executed: {', '.join(idle)}"

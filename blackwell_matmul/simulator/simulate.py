@@ -136,7 +136,7 @@ def run_simulation(
     with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
         counts = run_ctas(simulation, workers, progress and _told(progress))
     complete = not any(finding.fatal for finding in grid.findings)
-    whole = () if lowered.interacts else merge(grid.memory, grid.dimensions, lowered.cluster, complete)
+    whole = merge(grid.memory, grid.dimensions, lowered.cluster, complete, lowered.interacts)
     left = (*left_behind(grid.memory), *semaphores_left(grid.memory)) if complete else ()
     for finding in (*whole, *left):
         grid.findings.add(finding)

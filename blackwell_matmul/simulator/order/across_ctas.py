@@ -14,11 +14,10 @@ from blackwell_matmul.simulator.machine.memory import Box, Region
 
 
 def merge(
-    memory: GlobalMemory, grid: tuple[int, int, int], cluster: tuple[int, int, int], complete: bool
+    memory: GlobalMemory, grid: tuple[int, int, int], cluster: tuple[int, int, int], complete: bool, ordered: bool
 ) -> list[Finding]:
-    """Return the faults that only the accesses of all CTAs together show. complete: every CTA has returned.
-
-    Accesses between CTAs of one cluster were checked during the run.
+    """Return the faults that only the accesses of all CTAs together show. complete: every CTA has returned. ordered:
+    the order of all accesses was checked during the run, and not only of those in one cluster.
     """
     findings: list[Finding] = []
     by_key: dict[ViewKey, list[Write]] = {}
@@ -31,11 +30,12 @@ def merge(
         storage = memory.view(key)
         assert storage is not None
         findings += _paint(_owner_view(owners, storage), writes, storage, grid, leaders)
-    findings += _stale_reads(memory, owners, grid, leaders)
+    findings = [] if ordered else [*findings, *_stale_reads(memory, owners, grid, leaders)]
+    signals = [memory.segment_at(address) for address in memory.semaphores]
     for key, writes in by_key.items():
         storage = memory.view(key)
         assert storage is not None
-        if complete and storage.segment.address not in memory.read:
+        if complete and storage.segment.address not in memory.read and storage.segment not in signals:
             findings += _unwritten(_owner_view(owners, storage), writes, storage)
     return findings
 

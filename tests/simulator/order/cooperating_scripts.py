@@ -1,4 +1,4 @@
-"""Two kernels by clusters of another design than the rungs', and what goes wrong in each when one line is."""
+"""Kernels whose CTAs work together in other ways than the rungs do, and what goes wrong when one line is."""
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
@@ -249,3 +249,18 @@ class ResidentOperand(tilus.Script):
         else:
             self.cluster.sync()
         self.tcgen05.dealloc(t_acc)  # free
+
+
+class RowsInTurn(tilus.Script):
+    """CTA i stores row i of y, in turn by a semaphore."""
+
+    def __call__(self, ctas: int32, turn_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 1
+        turns = self.global_view(turn_ptr, dtype=int32, shape=[1])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[4, 32])
+        self.lock_semaphore(turns[0].item_ptr(), value=self.blockIdx.x)
+        row = self.register_tensor(dtype=int32, shape=[1, 32], init=7)
+        self.store_global(g_y, row, offsets=[self.blockIdx.x, 0])
+        self.sync()
+        self.release_semaphore(turns[0].item_ptr(), value=(self.blockIdx.x + 1) % ctas)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cooperating_scripts import COLUMNS, RelayedRows, ResidentOperand
+from cooperating_scripts import COLUMNS, RelayedRows, ResidentOperand, RowsInTurn
 from orders import run_in
 from pairs import Pair
 
@@ -90,3 +90,9 @@ def test_the_rule_broken_is_found(pair: Pair) -> None:
 def test_a_cta_that_has_nothing_to_do_must_not_leave() -> None:
     pair = relayed("a CTA without a row returns", EXIT, "sync", "ask", says="CTA (1, 0, 0) may exit")
     pair.breaks(lambda: rows(1))
+
+
+@pytest.mark.parametrize("ctas", [4, 3])
+def test_rows_that_nobody_writes_where_ctas_signal_each_other(ctas: int) -> None:
+    run = run_in(("adversarial", 0), RowsInTurn(), ctas, np.zeros(1, np.int32), np.zeros((4, 32), np.int32))
+    assert [each.code for each in run.findings] == ["never-written"][: 4 - ctas]

@@ -176,10 +176,12 @@ class Product(tilus.Script):
 
 
 class LastMma(tilus.Script):
-    """One MMA, and then the end: what is still in flight when tensor memory is freed, or at the exit."""
+    """One MMA, and then the end: what is still in flight when tensor memory is freed, or at the exit. half: a second
+    MMA adds to the columns from there to the 64th after them."""
 
-    def __init__(self, commit: bool = True, wait: bool = True):
+    def __init__(self, commit: bool = True, wait: bool = True, half: int = -1):
         super().__init__()
+        self.half = half
         self.commit = commit
         self.wait = wait
 
@@ -188,6 +190,7 @@ class LastMma(tilus.Script):
         self.attrs.warps = 4
         g_a = self.global_view(a_ptr, dtype=float16, shape=[128, 64])
         s_a = self.shared_tensor(dtype=float16, shape=[128, 64])
+        s_half = self.reshape_shared(s_a, [2, 64, 64])
         t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 128])
         tma_barrier = self.mbarrier.alloc(counts=1)
         mma_barrier = self.mbarrier.alloc(counts=1)
@@ -198,6 +201,9 @@ class LastMma(tilus.Script):
             self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[0, 0], mbarrier=tma_barrier)
             self.mbarrier.wait(tma_barrier, phase=0)
             self.tcgen05.mma(s_a, s_a.transpose(), t_d, enable_input_d=False)
+            if self.half >= 0:
+                t_half = self.tcgen05.slice(t_d, [0, self.half], [0, 1], [128, 64])
+                self.tcgen05.mma(s_a, s_half[0].transpose(), t_half, enable_input_d=True)  # again
             if self.commit:
                 self.tcgen05.commit(mbarrier=mma_barrier)
             if self.wait:

@@ -313,7 +313,7 @@ class HappensBefore(Listener):
         self.within_warps.accessed(lanes, instruction, region, write, operation)
         known = getattr(lanes, effect.path) | mine
         if operation.op.pipe is not None and effect.space is Space.TENSOR and not instruction.description.unpromised:
-            known |= lanes.issued
+            known |= self._in_order(lanes, region, write)
         event = operation.event if write else operation.source
         seen, racing = self._record(region, write, event, known, operation)
         operation.after |= seen & ~mine
@@ -331,6 +331,16 @@ class HappensBefore(Listener):
                 operation.after |= other.event  # the product in between, which read the copy, is reported
             elif self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 operation.after |= other.event  # it holds on today's hardware: report it once, and not all that follows
+
+    def _in_order(self, lanes: Lanes, region: Region, write: bool) -> int:
+        """Return the operations of the lanes that precede a product without a wait. Of the products that share columns
+        with it, PTX promises only the order of those on the same accumulator in the same shape (PTX ISA, "tcgen05
+        Memory Consistency Model, Pipelined Instructions")."""
+        known, shadow = lanes.issued, self.shadows.get(region.storage)
+        for access in shadow.near(region.box) if shadow is not None else ():
+            if (write or access.write) and access.box != region.box and _multiplies(access.instruction):
+                known &= ~access.event
+        return known
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         if op.barrier is not None:
@@ -702,6 +712,11 @@ def _lanes_name(group: ThreadGroup, warp: int) -> str:
     if count == 1 and (group.elected or lane == 0):
         return ELECTED
     return f"lane {lane}" if count == 1 else f"lanes {lane}..{lane + count - 1}"
+
+
+def _multiplies(instruction: Instruction) -> bool:
+    effects = instruction.description.effects
+    return any(effect.space is Space.TENSOR and effect.access is Access.READ for effect in effects)
 
 
 def _copied_before(instruction: Instruction, lanes: Lanes, other: PastAccess) -> bool:

@@ -59,7 +59,7 @@ class Shadow:
         for i in self._near(region.box):
             access = self.accesses[i]
             if not (write or access.write):
-                if access.box == region.box and access.event & known and _same(access, who):
+                if access.box == region.box and access.event & known and _same(access.region, region):
                     replaced.append(i)
                     seen |= access.event | access.before
                 continue
@@ -80,6 +80,10 @@ class Shadow:
         for access in met:
             seen |= access.event | access.before if access.event & known else 0
         return seen, [access for access in met if not access.event & known]
+
+    def near(self, box: Box) -> list[PastAccess]:
+        """Return the accesses whose boxes overlap this box."""
+        return [self.accesses[i] for i in self._near(box)]
 
     def _near(self, box: Box) -> list[int]:
         """Return the indices of accesses whose boxes overlap this box, in order."""
@@ -123,9 +127,11 @@ class Shadow:
         self._table = None
 
 
-def _same(access: PastAccess, who: Any) -> bool:
-    """Return True if a read replaces an earlier read: both fill the same box, or access the same elements of it."""
-    return bool(access.region.dense) or access.who == who
+def _same(one: Region, other: Region) -> bool:
+    """Return True if both have the same elements of one box."""
+    if one is other or (one.dense and other.dense):
+        return True
+    return not one.dense and not other.dense and np.array_equal(one.flat(), other.flat())
 
 
 def _copies(access: PastAccess, region: Region, who: Any) -> bool:

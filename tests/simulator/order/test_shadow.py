@@ -73,6 +73,13 @@ def test_a_part_that_is_written_again_does_not_hide_the_rest() -> None:
     assert racing(shadow, rectangle(memory, (8, 9)), False, C, known=B) == {A}
 
 
+def test_a_read_does_not_hide_a_read_of_other_elements_of_its_box() -> None:
+    shadow, memory = Shadow(), storage(8)
+    racing(shadow, every_other(memory, 0), False, A)
+    shadow.record(every_other(memory, 1), False, B, A | B, "agent 1")  # the same agent, in its next round
+    assert racing(shadow, every_other(memory, 0), True, C, known=B) == {A}
+
+
 def test_what_is_after_an_access_is_after_all_that_came_before_it() -> None:
     """A read, a write of other lanes, a read of the tensor core: who waits for the last knows of the first."""
     shadow, memory = Shadow(), storage()

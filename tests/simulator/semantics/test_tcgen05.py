@@ -12,6 +12,7 @@ from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run
 from tensor_core_scripts import CopyToTensorMemory, LastMma, Product, TensorMemory, Twice
 
 from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.semantics.tcgen05 import accumulate, multiply, products
 from blackwell_matmul.simulator.types import element_by_name
 
@@ -254,6 +255,14 @@ def test_an_mma_in_flight_at_the_end() -> None:
     message = finding(faulty(LastMma(commit=False), a), "deadlock").message
     assert "warps 1, 2, 3 wait" in message and "for warp(s) 0 at sync()" in message
     assert "in flight, but signalling none of these barriers: tcgen05.mma" in message
+
+
+@pytest.mark.parametrize("half", [0, 64])
+def test_products_of_different_shapes_in_the_same_columns(half: int) -> None:
+    for order in ORDERS:
+        (found,) = run_in(order, LastMma(half=half), np.ones((128, 64), np.float16)).findings
+        assert (found.code, found.severity) == ("order-not-promised", Severity.UNGUARANTEED)
+        assert lines(found) == (line_of(LastMma, "# again"), line_of(LastMma, "t_d, enable_input_d=False"))
 
 
 @pytest.mark.parametrize(("name", "nbits", "k"), [("float16", 16, 16), ("float8_e4m3", 8, 32)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from blackwell_matmul.simulator.description import Space, When
 from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, brings_bytes
 
@@ -12,8 +13,10 @@ UNPROMISED: Final = "order-not-promised"
 
 def hardware_alone(c: Conflict) -> Missing | None:
     """Find an order that the tensor core keeps and PTX does not promise: a copy after a product of the same thread that
-    reads the columns (PTX ISA, "tcgen05 Memory Consistency Model, Pipelined Instructions" lists the promised pairs)."""
-    if not c.instruction.description.unpromised or not c.other.event & c.lanes.issued:
+    reads the columns, or two products that share columns of different accumulators (PTX ISA, "tcgen05 Memory
+    Consistency Model, Pipelined Instructions" lists the promised pairs)."""
+    of_tensor = c.effect.space is Space.TENSOR and c.effect.when is When.COMPLETION
+    if not (of_tensor or c.instruction.description.unpromised) or not c.other.event & c.lanes.issued:
         return None
     advice = (
         "it relies on an order that PTX does not promise; columns of another stage, or a wait on a commit in between, "

@@ -11,6 +11,7 @@ import torch
 from blackwell_matmul import compile, emulate, simulate
 from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness.calls import user_kernel
+from blackwell_matmul.simulator.lowering import lower
 
 TEXT = """
 import tilus
@@ -22,7 +23,7 @@ class Sums(tilus.Script):
         self.attrs.warps = 1
         total: int32 = 0
         for i in {loop}:
-            total = total * 10 + i
+            total = {total}
         g_y = self.global_view(y_ptr, dtype=float32, shape=[1])
         self.store_global(g_y, self.register_tensor(dtype=float32, shape=[1], init=0.0) + total, offsets=[0])
 """
@@ -33,9 +34,9 @@ RANGES = (
 )  # fmt: skip
 
 
-def script(loop: str, folder: Path) -> Any:
+def script(loop: str, folder: Path, total: str = "total * 10 + i") -> Any:
     file = folder / "sums.py"
-    file.write_text(TEXT.format(loop=loop))
+    file.write_text(TEXT.format(loop=loop, total=total))
     return user_kernel.load(f"{file}:Sums").script_cls
 
 
@@ -54,6 +55,23 @@ def test_a_loop_runs_as_in_python(loop: str, tmp_path: Path) -> None:
     assert simulate(kernel, N, y, target="sm_90a").ok
     emulate(compile(kernel, N, z, target="sm_90a", cache=False), N, z)
     assert y.item() == z.item() == folded(eval(plain, {"n": N}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loop", ["range(n, 2147483647, -1)", "range(n, -2147483648, -1073741824)", "range(n, -2147483648, -n * 200000000)"]
+)
+def test_a_distance_beyond_int32_is_counted_as_in_python(loop: str, tmp_path: Path) -> None:
+    y, z, kernel = torch.zeros(1), torch.zeros(1), script(loop, tmp_path, "total + 1")
+    assert simulate(kernel, N, y, target="sm_90a").ok
+    emulate(compile(kernel, N, z, target="sm_90a", cache=False), N, z)
+    assert y.item() == z.item() == len(eval(loop, {"n": N}))
+
+
+def test_a_loop_whose_count_wraps_ends_with_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower, "MAX_TURNS", 100)
+    run = simulate(script("range(n, -n - 2147483640)", tmp_path, "total + 1"), N, torch.zeros(1), target="sm_90a")
+    assert [each.code for each in run.findings] == ["integer-overflow", "livelock"]
 
 
 @pytest.mark.parametrize(

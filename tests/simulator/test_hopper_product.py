@@ -155,7 +155,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
         (("in range(1, self.split_k, 1)", "in range(2, self.split_k, 1)", 0),),
     ),
     "not told to itself": (DEADLOCK, "lacks 1 of 2 arrival(s)", ((ITSELF, DROP, 0),)),
-    "told to itself": (RACE, "the missing arrive", ((TO, "target_rank=self.cluster.blockRank", 0),)),
+    "told to itself": (RACE, "the missing arrival", ((TO, "target_rank=self.cluster.blockRank", 0),)),
     "told to another row": (DEADLOCK, "of self.given", ((TO, "target_rank=other * self.cluster_m", 0),)),
     "from another row": (RACE, "g_parts", ((GIVER, "(rank + other)", 0),)),
     "from itself": (UNWRITTEN, "self.g_parts", ((GIVER, "(rank)", 0),)),

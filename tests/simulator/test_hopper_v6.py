@@ -96,7 +96,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "empty counts one CTA: the other still reads": (WRITTEN, "wgmma.mma_async", (COUNT,)),
     "told to rank 0 only": (DEADLOCK, "of CTA (1, 0, 0)", ((RELEASE, RELEASE.replace("self.sharers", "1"), 0),)),
     "told to its own CTA only": (DEADLOCK, "lacks 2 of 4 arrival(s)", TO_OWN),
-    "told to its own CTA only, which counts that": (WRITTEN, "the missing arrive", (*TO_OWN, COUNT)),
+    "told to its own CTA only, which counts that": (WRITTEN, "the missing arrival", (*TO_OWN, COUNT)),
     "the same share for all": ("values", "", (("offset_n + self.share * share_n", "offset_n", 0),)),
     "all shares at one place": (
         "uninitialised-read",

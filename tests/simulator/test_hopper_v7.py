@@ -128,7 +128,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
         "of self.given",
         (("for other in range(self.split_k)", "for other in range(1)", 0),),
     ),
-    "told to itself": (RACE, "the missing arrive", ((TO, "target_rank=self.cluster.blockRank", 0),)),
+    "told to itself": (RACE, "the missing arrival", ((TO, "target_rank=self.cluster.blockRank", 0),)),
     "told to another row": (DEADLOCK, "of self.given", ((TO, "target_rank=other * self.cluster_m", 0),)),
     "from another row": (RACE, "g_parts", ((GIVER, "(rank + other)", 0),)),
     "from itself": ("values", "", ((GIVER, "(rank)", 0),)),

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from numbers import Number
 from typing import Any
 
-from tilus.hidet.ir.dtypes import int32
-from tilus.hidet.ir.expr import Constant, Expr, if_then_else, less_than
+from tilus.hidet.ir.dtypes import int32, int64
+from tilus.hidet.ir.expr import Constant, Expr, cast, if_then_else, less_than
 from tilus.hidet.ir.tools import infer_type
 from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
@@ -69,19 +69,20 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
         builder = IRBuilder()
         factor = -1 if self.unroll == "all" else self.unroll
         with builder.for_range(extent=self._rounds(), iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
-            builder.append(DeclareStmt(loop_var, init=self.start + i * self.step))
+            builder.append(DeclareStmt(loop_var, init=cast(self.start + cast(i, int64) * self.step, int32)))
             builder.append(body)
         return builder.flush_stmts()
 
     def _rounds(self) -> Any:
-        """Count the rounds, rounded away from 0 as C rounds towards it; none where the step leads away."""
+        """Count the rounds in int64, rounded away from 0 as C rounds towards it; none where the step leads away."""
         if _known(self.start, self.stop, self.step):
             return len(self.values)
+        far = cast(self.stop, int64) - self.start
         if _known(self.step):
             step = -int(self.step)
-            return (self.start - self.stop + (step - 1)) // step
+            return (step - 1 - far) // step
         one = if_then_else(less_than(self.step, 0), 1, -1)
-        return (self.stop - self.start + self.step + one) // self.step
+        return (far + self.step + one) // self.step
 
 
 def _known(*values: Any) -> bool:

@@ -14,7 +14,7 @@ import math
 import types
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -260,7 +260,8 @@ class Lowering:
         if self._changes(stmt.body, stmt.extent, stmt.iter_var):
             self._loop_that_reads_again(name, extent, stmt.body)
         else:
-            self.loop(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
+            rounds = "range(" if extent.isdigit() else f"{self.constant(rounds_of(self.here))}(w, "
+            self.loop(f"for {name} in {rounds}{extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
 
     def _changes(self, body: Any, extent: Any, index: Any) -> bool:
         """Return True if a loop's body assigns to its index or to a variable of its bounds."""
@@ -272,19 +273,20 @@ class Lowering:
     def _loop_that_reads_again(self, name: str, extent: str, body: Any) -> None:
         """Write C's loop, whose bound is computed before every iteration; Python's range is computed once."""
         self.emit(f"{name} = -1")
-        condition = f"({name} := {name} + 1) < {extent}"
-        self.loop(f"while {condition}:", body, f"while _taken(log, {condition}):")
+        self._while(f"({name} := {name} + 1) < {extent}", body)
 
     def visit_WhileStmt(self, stmt: Any) -> None:
+        self._while(self.scalar(stmt.cond, BOOL), stmt.body)
+
+    def _while(self, condition: str, body: Any) -> None:
         turns, stop = f"n{len(self.lines)}", self.constant(endless_loop(self.here))
         self.emit(f"{turns} = 0")
-        condition = self.scalar(stmt.cond, BOOL)
         self.emit(f"while {condition}:", f"while _taken(log, {condition}):")
         self.emit(f"    {turns} += 1")
         self.emit(f"    if {turns} > {MAX_TURNS}: {stop}(w)")
         self.depth += 1
         self.loops.append(self.groups[-1])
-        self.visit(stmt.body)
+        self.visit(body)
         self.loops.pop()
         self.depth -= 1
 
@@ -759,13 +761,24 @@ MAX_TURNS = 1_000_000
 
 
 def endless_loop(location: Location | None) -> Callable[[Warp], None]:
-    """Return the function that ends a while loop after more iterations than any kernel needs."""
+    """Return the function that ends a loop after more iterations than any kernel needs."""
 
     def stop(warp: Warp) -> None:
-        message = f"a while loop of warp {warp.index} has made {MAX_TURNS} turns without an end"
+        message = f"a loop of warp {warp.index} has made {MAX_TURNS} turns without an end"
         raise warp.cta.stop("livelock", message, location)
 
     return stop
+
+
+def rounds_of(location: Location | None) -> Callable[[Warp, int], Iterable[int]]:
+    """Return the function that counts a for loop's iterations, and ends one with more than any kernel needs."""
+    stop = endless_loop(location)
+
+    def many(warp: Warp) -> Iterator[int]:
+        yield from range(MAX_TURNS)
+        stop(warp)
+
+    return lambda warp, extent: range(extent) if extent <= MAX_TURNS else many(warp)
 
 
 def lower(program: Program) -> Lowered:

@@ -46,7 +46,7 @@ def test_a_share_that_would_take_minutes_is_refused_in_a_sentence(monkeypatch):
 
 
 def test_a_kernel_without_an_end_gets_one_sentence_that_says_so_once():
-    with pytest.raises(SimulationError, match=r"^Endless has no time: livelock: a while loop of warp 0 .*; check says"):
+    with pytest.raises(SimulationError, match=r"^Endless has no time: livelock: a loop of warp 0 .*; check says"):
         predict(f"{Path(__file__).parent / 'timing_scripts.py'}:Endless", 8, 8, 8)
 
 

@@ -194,7 +194,7 @@ def another_cta_signalled(c: Conflict) -> Missing | None:
         waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
         if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event and c.warp.index in waits:
             who = f"CTA {c.culprit.cta.position} signals {barrier} at {where}"
-            advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
+            advice = f"the missing arrival: {who}, and not CTA {c.warp.cta.position}"
             return Missing("arrive", advice, at_fault=where)
     return None
 
